@@ -1,0 +1,75 @@
+"""Timing in turns and peak memory of one task in a process of its own, for all benchmarks."""
+
+import multiprocessing
+import os
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def in_turns(tasks, rounds=7, warmup=2):
+    """Median seconds of each named task; the tasks take turns, so a slow moment of the machine hits all."""
+    seconds = {name: [] for name in tasks}
+    for turn in range(warmup + rounds):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            if turn >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def peak_memory(task, *args):
+    """Peak resident MB that ``task(*args)`` adds to a fresh process with TensorFlow and tfxc loaded.
+
+    The task may call the function it is given as first argument when its set-up is done; then only
+    what comes later counts.
+    """
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_measured, args=(send, task, *args))
+    process.start()
+    send.close()
+    try:
+        return receive.recv()
+    except EOFError:
+        raise RuntimeError(f"{task.__name__} ended without a figure (see its output above).") from None
+    finally:
+        process.join()
+
+
+def _measured(send, task, *args):
+    import tensorflow as tf
+
+    import tfxc  # noqa: F401
+
+    tf.constant(0)
+    base = [_reset_peak()]
+
+    def set_up_done():
+        base[0] = _reset_peak()
+
+    task(set_up_done, *args)
+    send.send((_status("VmHWM") - base[0]) / 1024)
+
+
+def _reset_peak():
+    """Resets the kernel's high-water mark; returns the present resident size in kB."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _status("VmRSS")
+
+
+def _status(field):
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith(field)).split()[1])
+
+
+def show(title, rows, columns):
+    """Prints rows as a Markdown table."""
+    print(f"\n### {title}\n\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+    for row in rows:
+        print(
+            "| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
+        )

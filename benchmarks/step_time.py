@@ -1,0 +1,138 @@
+"""Time and memory of one training step of ``fit``, beside Keras's dense softmax and TensorFlow's sampler.
+
+    python benchmarks/step_time.py [--classes 1000000]
+
+One dense layer makes the query (D = 64, B = 512), so the output layer is what is measured. The peers: a Keras
+``Dense`` softmax with Adam, and ``tf.nn.sampled_softmax_loss`` (100 shared log-uniform negatives) with Keras's
+Adam. Then the step of tfxc at 100 thousand and 10 million classes, and its peak memory.
+"""
+
+import argparse
+
+import numpy as np
+import tensorflow as tf
+from _measure import in_turns, peak_memory, show
+
+import tfxc
+from tfxc._keras import keras
+
+DIM, BATCH, NEGATIVES, CODEWORDS = 64, 512, 100, 64
+
+
+def batch(num_classes):
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=(BATCH, DIM)).astype(np.float32))
+    return x, tf.constant(rng.integers(0, num_classes, BATCH).astype(np.int32))
+
+
+def step_of(model, num_classes):
+    """One step of ``fit`` of a compiled model, on one batch."""
+    x, y = batch(num_classes)
+    data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())
+    model.make_train_function()
+    return lambda: float(model.train_function(data)["loss"])
+
+
+def encoder():
+    return keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
+
+
+def midx(num_classes):
+    model = tfxc.ExtremeClassifier(
+        encoder(),
+        head=tfxc.layers.DenseHead(num_classes),
+        sampler=tfxc.samplers.MIDX(NEGATIVES, CODEWORDS, seed=0),
+    )
+    model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
+    model.sampler.refresh(model.head)
+    return model
+
+
+def keras_dense(num_classes):
+    model = keras.Sequential([*encoder().layers, keras.layers.Dense(num_classes, use_bias=False)])
+    model.build((None, DIM))
+    model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+class SampledSoftmax(keras.Model):
+    """What a TensorFlow user writes today."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.encode = encoder()
+        self.num_classes = num_classes
+        self.table = self.add_weight(name="table", shape=(num_classes, DIM), initializer="glorot_uniform")
+        self.bias = self.add_weight(name="bias", shape=(num_classes,), initializer="zeros")
+
+    def call(self, x):
+        return self.encode(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sampled_softmax_loss(
+                self.table.value, self.bias.value, y[:, tf.newaxis], self(x), NEGATIVES, self.num_classes
+            )
+            loss = tf.reduce_mean(losses)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def sampled_softmax(num_classes):
+    model = SampledSoftmax(num_classes)
+    model.compile("adam")
+    return model
+
+
+def train_some_steps(set_up_done, num_classes):
+    step = step_of(midx(num_classes), num_classes)
+    for _ in range(5):
+        step()
+
+
+def against_peers(num_classes):
+    ours = step_of(midx(num_classes), num_classes)
+
+    def ten_steps():
+        for _ in range(10):
+            ours()
+
+    peers = {"Keras dense softmax, Adam": keras_dense, "tf.nn.sampled_softmax_loss, Adam": sampled_softmax}
+    tasks = {name: step_of(make(num_classes), num_classes) for name, make in peers.items()}
+    seconds = in_turns({**tasks, "ours": ten_steps}, rounds=5)
+    mine = seconds.pop("ours") / 10
+    rows = [[name, time * 1e3, time / mine] for name, time in seconds.items()]
+    rows.append(["tfxc MIDX(100), LazyAdam", mine * 1e3, 1.0])
+    show(f"One fit step at {num_classes:,} classes", rows, ["step", "ms", "x tfxc"])
+
+
+def against_size(small=100_000, large=10_000_000):
+    steps = {size: step_of(midx(size), size) for size in (small, large)}
+    seconds = in_turns(steps, rounds=60, warmup=10)
+    rows = [[f"{size:,}", time * 1e3, time / seconds[small]] for size, time in seconds.items()]
+    show("The step against the number of classes", rows, ["classes", "ms", "x the smallest"])
+
+
+def memory(num_classes):
+    state = 3 * num_classes * DIM * 4 / 2**20
+    peak = peak_memory(train_some_steps, num_classes)
+    show(
+        f"Peak memory at {num_classes:,} classes, over the bare process",
+        [[round(peak), round(state), round(peak - state)]],
+        ["peak MB", "table and Adam slots MB", "beyond them MB"],
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, default=1_000_000)
+    num_classes = parser.parse_args().classes
+    against_peers(num_classes)
+    against_size()
+    memory(num_classes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Compiles every ``custom_ops/*/*.cc`` into one library, ``tfxc/ops/_tfxc_ops.so``.
+
+``pip install`` calls :func:`build`; developers run ``python custom_ops/build.py``.
+The library is bound to the TensorFlow minor version it was compiled against, which
+is recorded beside it in ``_tfxc_ops.json``.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent
+LIBRARY = SOURCES.parent / "tfxc" / "ops" / "_tfxc_ops.so"
+OBJECTS = SOURCES.parent / "build" / "custom_ops"
+
+# One binary must run on every x86-64 machine: the baseline stays generic, and hot loops
+# ask for wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
+# it would switch the whole process to flush-to-zero and break the checks for NaN.
+COMPILE_FLAGS = ("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-DNDEBUG", "-w")
+
+
+class CompilerNotFoundError(RuntimeError):
+    """There is no C++ compiler on this machine."""
+
+
+class CompileError(RuntimeError):
+    """The C++ compiler ran and failed; the message holds its output."""
+
+
+def build(library=LIBRARY, objects=OBJECTS):
+    """Builds the op library against the installed TensorFlow; up-to-date parts are kept.
+
+    Args:
+        library: Path of the shared library to write; its ``.json`` goes beside it.
+        objects: Folder for the object files.
+
+    Returns:
+        The path of the library.
+
+    Raises:
+        CompilerNotFoundError: No compiler: set ``CXX`` or install g++.
+        CompileError: The compiler failed.
+    """
+    library, objects = Path(library), Path(objects)
+    compiler = find_compiler()
+    import tensorflow as tf  # only now: with no compiler the slow import is spared
+
+    objects.mkdir(parents=True, exist_ok=True)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    compile_command = [*compiler, *tf.sysconfig.get_compile_flags(), *COMPILE_FLAGS, f"-I{SOURCES}"]
+    sources = sorted(SOURCES.glob("*/*.cc"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
+
+    link_command = [*compiler, "-shared", *map(str, compiled), *tf.sysconfig.get_link_flags()]
+    if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
+        _run_aside(link_command, library)
+    (objects / "link.command").write_text(shlex.join(link_command))
+    # Written after the library: a build cut off in between leaves a record that is missing
+    # or as old as the library it replaced, and such a library is refused, never mistaken.
+    record = {"tensorflow": tf.__version__}
+    aside = library.with_suffix(f".{os.getpid()}.json")
+    aside.write_text(json.dumps(record) + "\n")
+    aside.replace(library.with_suffix(".json"))
+    return library
+
+
+def find_compiler():
+    """The compiler command as a list: ``$CXX`` if set, else g++, c++ or clang++."""
+    chosen = os.environ.get("CXX")
+    candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"], ["clang++"]]
+    for command in candidates:
+        if command and shutil.which(command[0]):
+            return command
+    looked_for = ", ".join(shlex.join(command) for command in candidates)
+    raise CompilerNotFoundError(
+        f"No C++ compiler found (looked for {looked_for}). Install g++ (Debian and Ubuntu: "
+        f"apt-get install g++) or set CXX to a compiler for C++17."
+    )
+
+
+def _compile(source, objects, compile_command):
+    target = objects / f"{source.parent.name}.{source.stem}.o"
+    command = [*compile_command, "-c", str(source)]
+    stamp = target.with_suffix(".command")
+    if _outdated(target, [source, *SOURCES.glob("*/*.h")], command, stamp):
+        _run_aside(command, target)
+        stamp.write_text(shlex.join(command))
+    return target
+
+
+def _outdated(target, inputs, command, stamp):
+    if not target.exists() or not stamp.exists() or stamp.read_text() != shlex.join(command):
+        return True
+    return any(path.stat().st_mtime_ns > target.stat().st_mtime_ns for path in inputs)
+
+
+def _run_aside(command, target):
+    """Runs ``command -o target``, writing aside first: a running process keeps its library."""
+    aside = target.with_name(f"{target.name}.{os.getpid()}")
+    done = subprocess.run([*command, "-o", str(aside)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        aside.unlink(missing_ok=True)
+        raise CompileError(
+            f"The compiler failed with exit status {done.returncode}:\n{shlex.join(command)}\n{done.stderr}"
+        )
+    aside.replace(target)
+
+
+if __name__ == "__main__":
+    print(build())

@@ -1,0 +1,235 @@
+// Scores of chosen classes, and their gradients, read straight from the rows of the table:
+// no [N, S, D] tensor on the way forward, one pass over the rows on the way back.
+#include <algorithm>
+#include <cmath>
+
+#include "common/simd.h"
+#include "common/vectorize.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Var;
+using tensorflow::errors::InvalidArgument;
+
+// Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
+constexpr int64_t kPrefetchDistance = 16;
+// A class row shorter than this is not scaled up to length one, and gets no gradient.
+constexpr float kMinNorm = 1e-12f;
+constexpr float kMinSquaredNorm = 1e-24f;
+
+struct Problem {
+  const float* table;  // from the first class on
+  const float* query;
+  const int32_t* ids;
+  int64_t num_slots;  // N * S
+  int64_t samples;    // S
+  int64_t width;      // D
+  bool normalize;
+
+  const float* Row(int64_t slot) const { return table + static_cast<int64_t>(ids[slot]) * width; }
+  TFXC_INLINE void Prefetch(int64_t slot) const {
+    if (slot < num_slots && ids[slot] >= 0) PrefetchRow(Row(slot), width);
+  }
+};
+
+// 1 / max(|row|, kMinNorm); is_short tells that the maximum chose the constant.
+TFXC_INLINE float InverseNorm(const float* row, int64_t width, bool* is_short) {
+  const float squared_norm = Dot(row, row, width);
+  *is_short = squared_norm <= kMinSquaredNorm;
+  return 1.0f / (*is_short ? kMinNorm : std::sqrt(squared_norm));
+}
+
+TFXC_VECTORIZE void Score(const Problem& p, int64_t first, int64_t last, float* scores) {
+  for (int64_t n = first; n < last; ++n) {
+    const float* query = p.query + n * p.width;
+    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
+      p.Prefetch(slot + kPrefetchDistance);
+      if (p.ids[slot] < 0) {
+        scores[slot] = 0.0f;
+        continue;
+      }
+      const float* row = p.Row(slot);
+      bool is_short;
+      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
+      scores[slot] = scale * Dot(query, row, p.width);
+    }
+  }
+}
+
+TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width, 0.0f); }
+
+// d score / d row of the normalised score: (query - (query.unit) unit) / |row|.
+TFXC_INLINE void NormalizedRowGradient(const Problem& p, const float* query, const float* row, float gradient,
+                                       float scale, float* out) {
+  const float toward_query = gradient * scale;
+  const float toward_row = -toward_query * Dot(query, row, p.width) * scale * scale;
+  for (int64_t i = 0; i < p.width; ++i) out[i] = toward_query * query[i] + toward_row * row[i];
+}
+
+TFXC_VECTORIZE void Backpropagate(const Problem& p, int64_t first, int64_t last, const float* gradients,
+                                  float* query_gradients, float* row_gradients) {
+  for (int64_t n = first; n < last; ++n) {
+    const float* query = p.query + n * p.width;
+    float* query_gradient = query_gradients + n * p.width;
+    ZeroRow(query_gradient, p.width);
+    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
+      p.Prefetch(slot + kPrefetchDistance);
+      const float gradient = gradients[slot];
+      float* row_gradient = row_gradients + slot * p.width;
+      if (p.ids[slot] < 0 || gradient == 0.0f) {
+        ZeroRow(row_gradient, p.width);
+        continue;
+      }
+      const float* row = p.Row(slot);
+      if (!p.normalize) {
+        AddScaled(gradient, row, query_gradient, p.width);
+        ScaleInto(gradient, query, row_gradient, p.width);
+        continue;
+      }
+      bool is_short;
+      const float scale = InverseNorm(row, p.width, &is_short);
+      AddScaled(gradient * scale, row, query_gradient, p.width);
+      if (is_short) {
+        ZeroRow(row_gradient, p.width);
+      } else {
+        NormalizedRowGradient(p, query, row, gradient, scale, row_gradient);
+      }
+    }
+  }
+}
+
+// What forward and backward share: the attributes, the lookup of the table and all checks.
+class CandidateScoresBase : public tensorflow::OpKernel {
+ public:
+  explicit CandidateScoresBase(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("normalize", &normalize_));
+    OP_REQUIRES_OK(context, context->GetAttr("row_offset", &row_offset_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Var> table;
+    OP_REQUIRES_OK(context,
+                   tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, 0), &table));
+    // The lock keeps writers away while rows are read in place, so nothing is copied and the
+    // variable need not enter copy-on-read mode.
+    tensorflow::tf_shared_lock lock(*table->mu());
+    Problem problem;
+    OP_REQUIRES_OK(context, Check(context, *table, &problem));
+    Run(context, problem);
+  }
+
+ protected:
+  virtual void Run(OpKernelContext* context, const Problem& problem) = 0;
+
+  template <typename Work>
+  static void ShardOverQueries(OpKernelContext* context, const Problem& p, int64_t cost_per_float,
+                               Work work) {
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t queries = p.samples == 0 ? 0 : p.num_slots / p.samples;
+    const int64_t cost = p.samples * (100 + cost_per_float * p.width);
+    tensorflow::Shard(workers.num_threads, workers.workers, queries, cost, work);
+  }
+
+  int64_t row_offset_;
+
+ private:
+  absl::Status Check(OpKernelContext* context, Var& variable, Problem* p) const {
+    const Tensor& table = *variable.tensor();
+    const Tensor& query = context->input(1);
+    const Tensor& ids = context->input(2);
+    if (!variable.is_initialized || table.dtype() != tensorflow::DT_FLOAT || table.dims() != 2) {
+      return InvalidArgument("candidate_scores needs an initialised float32 table [L, D], but the table is ",
+                             variable.DebugString(), ".");
+    }
+    if (query.dims() != 2 || ids.dims() != 2 || query.dim_size(0) != ids.dim_size(0) ||
+        query.dim_size(1) != table.dim_size(1)) {
+      return InvalidArgument(
+          "candidate_scores needs table [L, D], query [N, D] and class_ids [N, S], but got ",
+          table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
+          ".");
+    }
+    const int64_t num_classes = table.dim_size(0) - row_offset_;
+    if (num_classes < 0) {
+      return InvalidArgument("row_offset is ", row_offset_, ", but the table has ", table.dim_size(0),
+                             " rows.");
+    }
+    p->width = query.dim_size(1);
+    p->samples = ids.dim_size(1);
+    p->num_slots = ids.NumElements();
+    p->ids = ids.flat<int32_t>().data();
+    p->query = query.flat<float>().data();
+    p->table = table.flat<float>().data() + row_offset_ * p->width;
+    p->normalize = normalize_;
+    return CheckIds(*p, num_classes);
+  }
+
+  static absl::Status CheckIds(const Problem& p, int64_t num_classes) {
+    const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
+    bool any_bad = false;
+    for (int64_t slot = 0; slot < p.num_slots; ++slot) any_bad |= is_bad(p.ids[slot]);
+    if (!any_bad) return absl::OkStatus();
+    const int64_t slot = std::find_if(p.ids, p.ids + p.num_slots, is_bad) - p.ids;
+    return InvalidArgument("class_ids[", slot / p.samples, ", ", slot % p.samples, "] is ", p.ids[slot],
+                           ", but there are ", num_classes, " classes: ids are 0 to ", num_classes - 1,
+                           ", or -1 for an empty slot.");
+  }
+
+  bool normalize_;
+};
+
+class CandidateScoresOp : public CandidateScoresBase {
+ public:
+  using CandidateScoresBase::CandidateScoresBase;
+
+ protected:
+  void Run(OpKernelContext* context, const Problem& p) override {
+    Tensor* scores;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(2).shape(), &scores));
+    float* out = scores->flat<float>().data();
+    ShardOverQueries(context, p, 1, [&](int64_t first, int64_t last) { Score(p, first, last, out); });
+  }
+};
+
+class CandidateScoresGradOp : public CandidateScoresBase {
+ public:
+  using CandidateScoresBase::CandidateScoresBase;
+
+ protected:
+  void Run(OpKernelContext* context, const Problem& p) override {
+    const Tensor& gradient = context->input(3);
+    OP_REQUIRES(context, gradient.shape() == context->input(2).shape(),
+                InvalidArgument("The gradient must have the shape of class_ids, ",
+                                context->input(2).shape().DebugString(), ", but has ",
+                                gradient.shape().DebugString(), "."));
+    Tensor *query_gradient, *row_gradients, *rows;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({p.num_slots, p.width}), &row_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({p.num_slots}), &rows));
+    const float* g = gradient.flat<float>().data();
+    float* dq = query_gradient->flat<float>().data();
+    float* dw = row_gradients->flat<float>().data();
+    int32_t* out_rows = rows->flat<int32_t>().data();
+    for (int64_t slot = 0; slot < p.num_slots; ++slot) {
+      out_rows[slot] = p.ids[slot] < 0 ? 0 : static_cast<int32_t>(p.ids[slot] + row_offset_);
+    }
+    if (p.num_slots == 0) query_gradient->flat<float>().setZero();
+    ShardOverQueries(context, p, 2,
+                     [&](int64_t first, int64_t last) { Backpropagate(p, first, last, g, dq, dw); });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>CandidateScores").Device(tensorflow::DEVICE_CPU), CandidateScoresOp);
+REGISTER_KERNEL_BUILDER(Name("Tfxc>CandidateScoresGrad").Device(tensorflow::DEVICE_CPU),
+                        CandidateScoresGradOp);
+
+}  // namespace
+}  // namespace tfxc

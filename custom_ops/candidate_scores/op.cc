@@ -1,0 +1,73 @@
+// Registration of the candidate score ops: their interface and their shapes.
+#include "tensorflow/core/framework/op.h"
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// Checks table [rows, D], query [N, D], class_ids [N, S]; merges N and D.
+absl::Status MergeInputs(InferenceContext* c, DimensionHandle* n, DimensionHandle* d, DimensionHandle* s) {
+  ShapeHandle query, ids;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &query));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ids));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(ids, 0), n));
+  *d = c->Dim(query, 1);
+  *s = c->Dim(ids, 1);
+  const auto* handle = c->input_handle_shapes_and_types(0);
+  if (handle != nullptr && !handle->empty()) {
+    ShapeHandle table;
+    TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, &table));
+    TF_RETURN_IF_ERROR(c->Merge(c->Dim(table, 1), *d, d));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("Tfxc>CandidateScores")
+    .Input("table: resource")
+    .Input("query: float")
+    .Input("class_ids: int32")
+    .Output("scores: float")
+    .Attr("normalize: bool")
+    .Attr("row_offset: int >= 0")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) -> absl::Status {
+      DimensionHandle n, d, s;
+      TF_RETURN_IF_ERROR(MergeInputs(c, &n, &d, &s));
+      c->set_output(0, c->Matrix(n, s));
+      return absl::OkStatus();
+    })
+    .Doc("scores[n, s] = query[n] . table[class_ids[n, s] + row_offset]; id -1 is an empty slot, score 0.");
+
+REGISTER_OP("Tfxc>CandidateScoresGrad")
+    .Input("table: resource")
+    .Input("query: float")
+    .Input("class_ids: int32")
+    .Input("gradient: float")
+    .Output("query_gradient: float")
+    .Output("row_gradients: float")
+    .Output("rows: int32")
+    .Attr("normalize: bool")
+    .Attr("row_offset: int >= 0")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) -> absl::Status {
+      DimensionHandle n, d, s, slots;
+      TF_RETURN_IF_ERROR(MergeInputs(c, &n, &d, &s));
+      ShapeHandle gradient;
+      TF_RETURN_IF_ERROR(c->Merge(c->input(3), c->Matrix(n, s), &gradient));
+      TF_RETURN_IF_ERROR(c->Multiply(n, s, &slots));
+      c->set_output(0, c->Matrix(n, d));
+      c->set_output(1, c->Matrix(slots, d));
+      c->set_output(2, c->Vector(slots));
+      return absl::OkStatus();
+    })
+    .Doc("Gradients of Tfxc>CandidateScores: dense for the query, one row a slot for the table.");
+
+}  // namespace tfxc

@@ -1,0 +1,54 @@
+// Short vector loops, inlined into functions marked TFXC_VECTORIZE. Sums use a fixed number
+// of partial sums, so the compiler may vectorise them without -ffast-math and the order of
+// summation is the same for every vector width.
+#ifndef TFXC_COMMON_SIMD_H_
+#define TFXC_COMMON_SIMD_H_
+
+#include <cstdint>
+
+#define TFXC_INLINE inline __attribute__((always_inline))
+
+namespace tfxc {
+
+constexpr int kLanes = 16;
+constexpr int64_t kFloatsPerCacheLine = 16;
+
+// Asks for the first cache lines of a row ahead of its use; the hardware follows from there.
+// Into the second-level cache: the first has too few outstanding misses for scattered rows.
+TFXC_INLINE void PrefetchRow(const float* row, int64_t width) {
+  const int64_t ahead = width < 16 * kFloatsPerCacheLine ? width : 16 * kFloatsPerCacheLine;
+  for (int64_t i = 0; i < ahead; i += kFloatsPerCacheLine) {
+    __builtin_prefetch(row + i, /*rw=*/0, /*locality=*/2);
+  }
+}
+
+TFXC_INLINE float SumLanes(const float* lanes) {
+  float sum = 0.0f;
+  for (int j = 0; j < kLanes; ++j) sum += lanes[j];
+  return sum;
+}
+
+TFXC_INLINE float Dot(const float* x, const float* y, int64_t width) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] += x[i + j] * y[i + j];
+  }
+  float sum = SumLanes(lanes);
+  for (; i < width; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// y += a * x
+TFXC_INLINE void AddScaled(float a, const float* __restrict x, float* __restrict y, int64_t width) {
+  for (int64_t i = 0; i < width; ++i) y[i] += a * x[i];
+}
+
+// y = a * x
+TFXC_INLINE void ScaleInto(float a, const float* __restrict x, float* __restrict y, int64_t width) {
+  for (int64_t i = 0; i < width; ++i) y[i] = a * x[i];
+}
+
+}  // namespace tfxc
+
+#endif  // TFXC_COMMON_SIMD_H_

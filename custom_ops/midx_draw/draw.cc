@@ -1,0 +1,270 @@
+#include "midx_draw/draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "common/philox.h"
+#include "common/vectorize.h"
+
+namespace tfxc {
+namespace {
+
+// Below this a total may have lost cells to underflow, and is summed again the slow way.
+constexpr double kSmallestTotal = 1e-280;
+
+// The largest double below a positive one.
+TFXC_INLINE double Below(double x) {
+  uint64_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  --bits;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// NaN gives the limit.
+TFXC_INLINE double AtMost(double x, double limit) { return x < limit ? x : limit; }
+
+// The distribution over the cells of one query as two levels of cumulative sums, and the draws.
+class CellSampler {
+ public:
+  CellSampler(const Cells& cells, int64_t num_samples);
+  void SetQuery(const float* row_logits, const float* column_logits);
+  void Draw(uint64_t key, uint64_t sequence, uint32_t query, int32_t* class_ids, float* log_prob);
+
+ private:
+  void AddUpSeparably();
+  void AddUpCellByCell();
+  void ChooseCells();
+  void ChoosePositions();
+
+  const Cells& cells_;
+  const int64_t codewords_;  // C
+  const int64_t padded_;     // C rounded up to a power of two, so that bisection needs no bounds
+  const int64_t samples_;    // S
+  // u[a] and v[b] relative to a shift, and the factors that multiply the masses: the weight of
+  // a cell is row_weight_[a] * mass[a, b] * column_weight_[b].
+  std::vector<double> row_logit_, column_logit_, row_weight_, column_weight_;
+  std::vector<double> row_sums_;     // [padded, C]: sums over a' <= a of the weights without column_weight_
+  std::vector<double> column_sums_;  // [1 + padded]: 0, then sums over b' <= b of the weights
+  double total_ = 0.0;
+  std::vector<uint64_t> cell_bits_, class_bits_;          // [S]
+  std::vector<double> remainder_;                         // [S]
+  std::vector<int32_t> row_, column_, position_, range_;  // [S]
+};
+
+int64_t RoundUpToPowerOfTwo(int64_t x) {
+  int64_t power = 1;
+  while (power < x) power *= 2;
+  return power;
+}
+
+CellSampler::CellSampler(const Cells& cells, int64_t num_samples)
+    : cells_(cells),
+      codewords_(cells.num_codewords),
+      padded_(RoundUpToPowerOfTwo(cells.num_codewords)),
+      samples_(num_samples),
+      row_logit_(codewords_),
+      column_logit_(codewords_),
+      row_weight_(codewords_),
+      column_weight_(codewords_),
+      row_sums_(padded_ * codewords_, std::numeric_limits<double>::infinity()),
+      column_sums_(1 + padded_, std::numeric_limits<double>::infinity()),
+      cell_bits_(samples_),
+      class_bits_(samples_),
+      remainder_(samples_),
+      row_(samples_),
+      column_(samples_),
+      position_(samples_),
+      range_(samples_) {
+  column_sums_[0] = 0.0;
+}
+
+// Logits relative to the largest one in use; codewords not in use get weight 0.
+void Exponentiate(const float* logits, const std::vector<char>& in_use, std::vector<double>* relative,
+                  std::vector<double>* weight) {
+  double shift = -std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < in_use.size(); ++i) {
+    if (in_use[i]) shift = std::max<double>(shift, logits[i]);
+  }
+  for (size_t i = 0; i < in_use.size(); ++i) {
+    (*relative)[i] = logits[i] - shift;
+    (*weight)[i] = in_use[i] ? std::exp((*relative)[i]) : 0.0;
+  }
+}
+
+// sums[a, b] = sum over a' <= a of row_weight[a'] * mass[a', b]
+TFXC_VECTORIZE void AddUpRows(const float* __restrict mass, const double* __restrict row_weight,
+                              int64_t codewords, double* __restrict sums) {
+  for (int64_t b = 0; b < codewords; ++b) sums[b] = row_weight[0] * mass[b];
+  for (int64_t a = 1; a < codewords; ++a) {
+    const double* __restrict above = sums + (a - 1) * codewords;
+    double* __restrict here = sums + a * codewords;
+    const float* __restrict masses = mass + a * codewords;
+    for (int64_t b = 0; b < codewords; ++b) here[b] = above[b] + row_weight[a] * masses[b];
+  }
+}
+
+// For each draw, the first index whose sum exceeds its value. The sums of draw s are
+// sums[index * stride + lane[s]]; all draws step together, so that their reads overlap.
+TFXC_VECTORIZE void Bisect(const double* __restrict sums, int64_t padded, int64_t stride,
+                           const int32_t* __restrict lane, const double* __restrict value, int64_t count,
+                           int32_t* __restrict index) {
+  std::fill(index, index + count, 0);
+  for (int64_t step = padded / 2; step > 0; step /= 2) {
+    for (int64_t s = 0; s < count; ++s) {
+      const double sum = sums[(index[s] + step - 1) * stride + lane[s]];
+      index[s] += sum <= value[s] ? static_cast<int32_t>(step) : 0;
+    }
+  }
+}
+
+// Moves each position to the last of its range whose sum does not exceed the draw's value.
+TFXC_VECTORIZE void NarrowDown(const double* __restrict sums, const double* __restrict value, int64_t count,
+                               int32_t* __restrict range, int32_t* __restrict position) {
+  for (int32_t widest = 2; widest > 1;) {
+    widest = 0;
+    for (int64_t s = 0; s < count; ++s) {
+      const int32_t half = range[s] / 2;
+      position[s] += sums[position[s] + half] <= value[s] ? half : 0;
+      range[s] -= half;
+      widest = std::max(widest, range[s]);
+    }
+  }
+}
+
+TFXC_VECTORIZE void FillBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count,
+                             uint64_t* cell_bits, uint64_t* class_bits) {
+  Philox(key, sequence, query, count, cell_bits, class_bits);
+}
+
+void CellSampler::SetQuery(const float* row_logits, const float* column_logits) {
+  Exponentiate(row_logits, cells_.row_in_use, &row_logit_, &row_weight_);
+  Exponentiate(column_logits, cells_.column_in_use, &column_logit_, &column_weight_);
+  AddUpSeparably();
+  if (!(total_ > kSmallestTotal)) AddUpCellByCell();
+}
+
+void CellSampler::AddUpSeparably() {
+  AddUpRows(cells_.mass, row_weight_.data(), codewords_, row_sums_.data());
+  const double* last_row = &row_sums_[(codewords_ - 1) * codewords_];
+  total_ = 0.0;
+  for (int64_t b = 0; b < codewords_; ++b) {
+    total_ += column_weight_[b] * last_row[b];
+    column_sums_[1 + b] = total_;
+  }
+}
+
+// When the best row and the best column meet in an empty cell, every real cell may underflow:
+// measure the logits from the best cell with mass instead, at one exponential a cell.
+void CellSampler::AddUpCellByCell() {
+  double best = -std::numeric_limits<double>::infinity();
+  double row_shift = 0.0, column_shift = 0.0;
+  for (int64_t cell = 0; cell < codewords_ * codewords_; ++cell) {
+    const double row_logit = row_logit_[cell / codewords_], column_logit = column_logit_[cell % codewords_];
+    if (cells_.mass[cell] > 0.0f && row_logit + column_logit > best) {
+      best = row_logit + column_logit;
+      row_shift = row_logit;
+      column_shift = column_logit;
+    }
+  }
+  for (double& logit : row_logit_) logit -= row_shift;
+  for (double& logit : column_logit_) logit -= column_shift;
+  std::fill(column_weight_.begin(), column_weight_.end(), 1.0);
+  total_ = 0.0;
+  for (int64_t b = 0; b < codewords_; ++b) {
+    double sum = 0.0;
+    for (int64_t a = 0; a < codewords_; ++a) {
+      const double mass = cells_.mass[a * codewords_ + b];
+      if (mass > 0.0) sum += mass * std::exp(row_logit_[a] + column_logit_[b]);
+      row_sums_[a * codewords_ + b] = sum;
+    }
+    total_ += sum;
+    column_sums_[1 + b] = total_;
+  }
+}
+
+// A number below the total falls into a column, and what it exceeds the columns before by,
+// into a row. A cell without weight adds nothing to a sum, so it is never the first above.
+void CellSampler::ChooseCells() {
+  for (int64_t s = 0; s < samples_; ++s) {
+    remainder_[s] = AtMost(ToUnit(cell_bits_[s]) * total_, Below(total_));
+  }
+  std::fill(row_.begin(), row_.end(), 0);
+  Bisect(&column_sums_[1], padded_, 1, row_.data(), remainder_.data(), samples_, column_.data());
+  const double* last_row = &row_sums_[(codewords_ - 1) * codewords_];
+  for (int64_t s = 0; s < samples_; ++s) {
+    const int32_t b = column_[s];
+    remainder_[s] = AtMost((remainder_[s] - column_sums_[b]) / column_weight_[b], Below(last_row[b]));
+  }
+  Bisect(row_sums_.data(), padded_, codewords_, column_.data(), remainder_.data(), samples_, row_.data());
+}
+
+// A position within the chosen cell: uniform, or with probability proportional to the weight.
+void CellSampler::ChoosePositions() {
+  for (int64_t s = 0; s < samples_; ++s) {
+    const int64_t cell = row_[s] * codewords_ + column_[s];
+    const int32_t start = cells_.offsets[cell], end = cells_.offsets[cell + 1];
+    position_[s] = start;
+    if (cells_.cumulative_weight == nullptr) {
+      position_[s] += static_cast<int32_t>(ToRange(class_bits_[s], end - start));
+    } else {
+      const double low = cells_.cumulative_weight[start], high = cells_.cumulative_weight[end];
+      remainder_[s] = AtMost(low + ToUnit(class_bits_[s]) * (high - low), Below(high));
+      range_[s] = end - start;
+    }
+  }
+  if (cells_.cumulative_weight != nullptr) {
+    NarrowDown(cells_.cumulative_weight, remainder_.data(), samples_, range_.data(), position_.data());
+  }
+  for (int64_t s = 0; s < samples_; ++s) __builtin_prefetch(cells_.classes + position_[s]);
+}
+
+void CellSampler::Draw(uint64_t key, uint64_t sequence, uint32_t query, int32_t* class_ids, float* log_prob) {
+  FillBits(key, sequence, query, samples_, cell_bits_.data(), class_bits_.data());
+  ChooseCells();
+  ChoosePositions();
+  const double log_total = std::log(total_);
+  for (int64_t s = 0; s < samples_; ++s) {
+    double log_q = row_logit_[row_[s]] + column_logit_[column_[s]] - log_total;
+    if (cells_.cumulative_weight != nullptr) {
+      const double* sum = cells_.cumulative_weight + position_[s];
+      const double weight = sum[1] - sum[0];
+      log_q += weight > 0.0 ? std::log(weight) : std::numeric_limits<double>::quiet_NaN();
+    }
+    class_ids[s] = cells_.classes[position_[s]];
+    log_prob[s] = static_cast<float>(log_q);
+  }
+}
+
+}  // namespace
+
+Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
+             const int32_t* classes, const double* cumulative_weight)
+    : num_codewords(num_codewords),
+      num_classes(num_classes),
+      mass(mass),
+      offsets(offsets),
+      classes(classes),
+      cumulative_weight(cumulative_weight),
+      row_in_use(num_codewords, false),
+      column_in_use(num_codewords, false) {
+  for (int64_t cell = 0; cell < num_codewords * num_codewords; ++cell) {
+    row_in_use[cell / num_codewords] |= mass[cell] > 0.0f;
+    column_in_use[cell % num_codewords] |= mass[cell] > 0.0f;
+  }
+}
+
+void DrawClasses(const Cells& cells, const Queries& queries, int64_t first, int64_t last, int32_t* class_ids,
+                 float* log_prob) {
+  CellSampler sampler(cells, queries.num_samples);
+  for (int64_t n = first; n < last; ++n) {
+    sampler.SetQuery(queries.row_logits + n * cells.num_codewords,
+                     queries.column_logits + n * cells.num_codewords);
+    sampler.Draw(queries.key, queries.sequence, static_cast<uint32_t>(n), class_ids + n * queries.num_samples,
+                 log_prob + n * queries.num_samples);
+  }
+}
+
+}  // namespace tfxc

@@ -1,0 +1,41 @@
+// The drawing itself, free of TensorFlow. A cell (a, b) holds the classes quantised to row
+// codeword a and column codeword b; a query with row logits u and column logits v draws the
+// cell with probability mass[a, b] exp(u[a] + v[b]) / Z, then a class of the cell.
+#ifndef TFXC_MIDX_DRAW_DRAW_H_
+#define TFXC_MIDX_DRAW_DRAW_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace tfxc {
+
+struct Cells {
+  Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
+        const int32_t* classes, const double* cumulative_weight);
+
+  int64_t num_codewords;                        // C
+  int64_t num_classes;                          // L
+  const float* mass;                            // [C, C]
+  const int32_t* offsets;                       // [C * C + 1]: where the classes of a cell start
+  const int32_t* classes;                       // [L], sorted by cell
+  const double* cumulative_weight;              // [L + 1], or null: uniform within the cell
+  std::vector<char> row_in_use, column_in_use;  // whether a codeword has any mass
+};
+
+struct Queries {
+  const float* row_logits;     // u [N, C]
+  const float* column_logits;  // v [N, C]
+  uint64_t key, sequence;      // the seed
+  int64_t num_samples;         // S
+};
+
+// Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]. What comes out
+// is a pure function of the seed, the query's number and the draw's number. Precondition: some
+// mass is positive, every cell with mass has a class, and the logits are finite. A class of
+// non-positive weight, which a decreasing cumulative_weight can yield, gets log_prob NaN.
+void DrawClasses(const Cells& cells, const Queries& queries, int64_t first, int64_t last, int32_t* class_ids,
+                 float* log_prob);
+
+}  // namespace tfxc
+
+#endif  // TFXC_MIDX_DRAW_DRAW_H_

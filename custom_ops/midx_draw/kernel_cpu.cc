@@ -1,0 +1,160 @@
+// The MIDX draw as a TensorFlow kernel: checks everything, then draws the queries in parallel.
+#include <cmath>
+
+#include "midx_draw/draw.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+
+absl::Status CheckShapes(OpKernelContext* context) {
+  const TensorShape& logits = context->input(0).shape();
+  const TensorShape& columns = context->input(1).shape();
+  const TensorShape& mass = context->input(2).shape();
+  const int64_t codewords = logits.dims() == 2 ? logits.dim_size(1) : 0;
+  if (codewords == 0 || columns != logits || mass != TensorShape({codewords, codewords})) {
+    return InvalidArgument(
+        "midx_draw needs row_logits [N, C], column_logits [N, C] and cell_mass [C, C], C >= 1, ", "but got ",
+        logits.DebugString(), ", ", columns.DebugString(), " and ", mass.DebugString(), ".");
+  }
+  const TensorShape& offsets = context->input(3).shape();
+  const TensorShape& classes = context->input(4).shape();
+  const TensorShape& weight = context->input(5).shape();
+  const int64_t num_classes = context->input(4).NumElements();
+  if (offsets != TensorShape({codewords * codewords + 1}) || classes.dims() != 1 || weight.dims() != 1 ||
+      (weight.dim_size(0) != 0 && weight.dim_size(0) != num_classes + 1)) {
+    return InvalidArgument(
+        "midx_draw needs cell_offsets [C * C + 1], cell_classes [L] and cumulative_weight ",
+        "[L + 1] or [0], but for C = ", codewords, " got ", offsets.DebugString(), ", ",
+        classes.DebugString(), " and ", weight.DebugString(), ".");
+  }
+  if (context->input(6).shape() != TensorShape({2})) {
+    return InvalidArgument("seed must have shape [2], but has ", context->input(6).shape().DebugString(),
+                           ".");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(const char* name, const Tensor& logits) {
+  const float* values = logits.flat<float>().data();
+  const int64_t width = logits.dim_size(1);
+  const int64_t size = logits.NumElements();
+  bool all_finite = true;
+  for (int64_t i = 0; i < size; ++i) all_finite &= values[i] - values[i] == 0.0f;  // NaN otherwise
+  if (all_finite) return absl::OkStatus();
+  int64_t i = 0;
+  while (std::isfinite(values[i])) ++i;
+  return InvalidArgument(name, " must be finite, but row ", i / width, " (a query) holds ", values[i],
+                         " at codeword ", i % width,
+                         ". Check the query and the codebooks for NaN and overflow.");
+}
+
+absl::Status CheckOffsets(const Cells& cells) {
+  const int64_t num_cells = cells.num_codewords * cells.num_codewords;
+  bool monotone = cells.offsets[0] == 0;
+  for (int64_t cell = 0; cell < num_cells; ++cell) monotone &= cells.offsets[cell] <= cells.offsets[cell + 1];
+  if (!monotone || cells.offsets[num_cells] != cells.num_classes) {
+    return InvalidArgument("cell_offsets must start at 0, never decrease and end at L = ", cells.num_classes,
+                           ", but they start at ", cells.offsets[0], ", end at ", cells.offsets[num_cells],
+                           monotone ? "." : " and are not monotone.", " Rebuild the index.");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMass(const Cells& cells) {
+  const int64_t num_cells = cells.num_codewords * cells.num_codewords;
+  const double* weight = cells.cumulative_weight;
+  const double rounding = weight == nullptr ? 0.0 : 1e-12 * weight[cells.num_classes];
+  bool any_mass = false;
+  for (int64_t cell = 0; cell < num_cells; ++cell) {
+    const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
+    const double mass = cells.mass[cell];
+    const double expected = weight == nullptr ? end - start : weight[end] - weight[start];
+    const bool agrees = std::abs(mass - expected) <= 1e-5 * mass + rounding;
+    if (!(mass >= 0.0 && std::isfinite(mass) && agrees) || (mass > 0.0 && end == start)) {
+      return InvalidArgument("cell_mass[", cell / cells.num_codewords, ", ", cell % cells.num_codewords,
+                             "] is ", mass, ", but its cell holds ", end - start,
+                             " classes of summed weight ", expected, ". Rebuild the index.");
+    }
+    any_mass |= mass > 0.0;
+  }
+  if (!any_mass) {
+    return InvalidArgument(
+        "All of cell_mass is 0: there is no class to draw. Build the index from at least one ",
+        "class of positive weight.");
+  }
+  return absl::OkStatus();
+}
+
+// Checked after the draw, so that the cost does not depend on the number of classes.
+absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t num_classes) {
+  const int32_t* ids = class_ids.flat<int32_t>().data();
+  const float* log_q = log_prob.flat<float>().data();
+  for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
+    if (ids[i] < 0 || ids[i] >= num_classes) {
+      return InvalidArgument("cell_classes holds class ", ids[i], ", but ids are 0 to ", num_classes - 1,
+                             ". Rebuild the index.");
+    }
+    if (!std::isfinite(log_q[i])) {
+      return InvalidArgument("cumulative_weight gives class ", ids[i],
+                             " a weight that is not positive. It must ",
+                             "never decrease; a class of weight 0 is never drawn.");
+    }
+  }
+  return absl::OkStatus();
+}
+
+class MidxDrawOp : public tensorflow::OpKernel {
+ public:
+  explicit MidxDrawOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, CheckShapes(context));
+    const Tensor& row_logits = context->input(0);
+    const Tensor& column_logits = context->input(1);
+    OP_REQUIRES_OK(context, CheckFinite("row_logits", row_logits));
+    OP_REQUIRES_OK(context, CheckFinite("column_logits", column_logits));
+    const Tensor& classes = context->input(4);
+    const Tensor& weight = context->input(5);
+    const int64_t num_codewords = row_logits.dim_size(1);
+    const Cells cells(num_codewords, classes.NumElements(), context->input(2).flat<float>().data(),
+                      context->input(3).flat<int32_t>().data(), classes.flat<int32_t>().data(),
+                      weight.NumElements() == 0 ? nullptr : weight.flat<double>().data());
+    OP_REQUIRES_OK(context, CheckOffsets(cells));
+    OP_REQUIRES_OK(context, CheckMass(cells));
+
+    const int64_t num_queries = row_logits.dim_size(0);
+    Tensor *class_ids, *log_prob;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
+    const auto seed = context->input(6).flat<int64_t>();
+    const Queries queries{row_logits.flat<float>().data(), column_logits.flat<float>().data(),
+                          static_cast<uint64_t>(seed(0)), static_cast<uint64_t>(seed(1)), num_samples_};
+    int32_t* ids = class_ids->flat<int32_t>().data();
+    float* log_q = log_prob->flat<float>().data();
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t cost = num_codewords * num_codewords + 100 * num_samples_;
+    tensorflow::Shard(
+        workers.num_threads, workers.workers, num_queries, cost,
+        [&](int64_t first, int64_t last) { DrawClasses(cells, queries, first, last, ids, log_q); });
+    OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_prob, cells.num_classes));
+  }
+
+ private:
+  int32_t num_samples_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>MidxDraw").Device(tensorflow::DEVICE_CPU), MidxDrawOp);
+
+}  // namespace
+}  // namespace tfxc

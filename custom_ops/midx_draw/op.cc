@@ -1,0 +1,40 @@
+// Registration of the MIDX draw: its interface and its shapes.
+#include "tensorflow/core/framework/op.h"
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxc {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+REGISTER_OP("Tfxc>MidxDraw")
+    .Input("row_logits: float")
+    .Input("column_logits: float")
+    .Input("cell_mass: float")
+    .Input("cell_offsets: int32")
+    .Input("cell_classes: int32")
+    .Input("cumulative_weight: double")
+    .Input("seed: int64")
+    .Output("class_ids: int32")
+    .Output("log_prob: float")
+    .Attr("num_samples: int >= 1")
+    .SetShapeFn([](InferenceContext* c) -> absl::Status {
+      ShapeHandle logits, mass, unused;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &logits));
+      TF_RETURN_IF_ERROR(c->Merge(logits, c->input(1), &logits));
+      DimensionHandle codewords = c->Dim(logits, 1);
+      TF_RETURN_IF_ERROR(c->Merge(c->input(2), c->Matrix(codewords, codewords), &mass));
+      for (int i = 3; i <= 5; ++i) TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &unused));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(6), c->Vector(2), &unused));
+      int32_t num_samples;
+      TF_RETURN_IF_ERROR(c->GetAttr("num_samples", &num_samples));
+      c->set_output(0, c->Matrix(c->Dim(logits, 0), num_samples));
+      c->set_output(1, c->Matrix(c->Dim(logits, 0), num_samples));
+      return absl::OkStatus();
+    })
+    .Doc("Draws classes from the softmax over quantised class vectors, with their log-probabilities.");
+
+}  // namespace tfxc

@@ -1,0 +1,48 @@
+"""Where the sequences of the recommendation example come from, how they are split, and their batches."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tfxc import data
+
+BUNDLED = Path(__file__).parent / "data" / "novels.txt.xz"
+FORMATS = ("interactions", "sequences", "sessions", "text")
+NUM_VALIDATION_SESSIONS = 5000
+
+
+def load_split(args):
+    """The ``data.Split`` that the command line asks for.
+
+    Books are split at the end of each. With a file of test sessions, some training sessions are held out
+    for validation. Everything else leaves each user's last item out.
+    """
+    if args.format == "text":
+        return data.tail_split(data.read_text(args.data, min_count=args.min_count), 0.01, 0.03)
+    sequences = getattr(data, f"read_{args.format}")(args.data)
+    if args.test_data is None:
+        return data.leave_last_out(sequences)
+    test = getattr(data, f"read_{args.format}")(args.test_data, vocabulary=sequences.vocabulary)
+    usable = np.flatnonzero(sequences.lengths >= 2)
+    held_out = np.random.default_rng(0).permutation(usable)[: min(NUM_VALIDATION_SESSIONS, len(usable) // 10)]
+    in_train = np.ones(len(sequences), bool)
+    in_train[held_out] = False
+    return data.Split(
+        sequences.select(in_train), sequences.select(np.sort(held_out)), test.select(test.lengths >= 2)
+    )
+
+
+def batches(split, args):
+    """Training, validation and test batches."""
+    train = data.training_dataset(
+        split.train, args.max_length, args.batch_size, windows="all", seed=args.seed
+    )
+    if args.format == "text":  # every word of the held-out pages is a target
+        return train, *(
+            data.training_dataset(part, args.max_length, args.batch_size, windows="all", seed=None)
+            for part in (split.validation, split.test)
+        )
+    return train, *(
+        data.evaluation_dataset(part, args.max_length, 256, exclude_seen=args.exclude_seen)
+        for part in (split.validation, split.test)
+    )

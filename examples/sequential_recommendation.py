@@ -1,0 +1,151 @@
+"""Next-item recommendation: trains one model a sampler, compares them, exports the last one.
+
+Without arguments it is the demo: the next word in a few whole novels stands for the next item, trained with
+all classes, uniform and MIDX negatives, in a few minutes on two cores. On data of your own:
+
+    python examples/sequential_recommendation.py --data ml-1m.txt --format interactions \\
+        --max-length 200 --batch-size 32 --epochs 40 --samplers full midx-rq --output runs/ml-1m
+
+A run that was interrupted goes on where it stopped when the same command is given again.
+"""
+
+import argparse
+import json
+import os
+import time
+
+import numpy as np
+import tensorflow as tf
+from encoders import gru4rec, sasrec
+from recommendation_data import BUNDLED, FORMATS, batches, load_split
+from training_log import TrainingLog, plot, table
+
+import tfxc
+from tfxc._keras import keras
+
+SAMPLERS = ("full", "uniform", "log-uniform", "unigram", "in-batch", "midx-pq", "midx-rq")
+EXPORTED = "served"
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
+    add("--format", choices=FORMATS, default="text", help="of the file")
+    add("--test-data", help="separate test sessions; default: a split of --data")
+    add("--min-count", type=int, default=2, help="text: rarer words share one class")
+    add("--exclude-seen", action="store_true", help="do not rank items of the history")
+    add("--model", choices=("sasrec", "gru4rec"), default="sasrec")
+    add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
+    add("--num-negatives", type=int, default=100, help="sampled classes a position")
+    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
+    add("--dim", type=int, default=64, help="width of queries and class vectors")
+    add("--num-blocks", type=int, default=2)
+    add("--dropout", type=float, default=0.2)
+    add("--max-length", type=int, default=32, help="items a model reads")
+    add("--batch-size", type=int, default=32, help="sequences a step")
+    add("--epochs", type=int, default=1)
+    add("--patience", type=int, default=5, help="epochs without progress before a run stops")
+    add("--learning-rate", type=float, default=1e-3)
+    add("--seed", type=int, default=0)
+    add("--output", default="demo", help="folder for checkpoints, table, plot and export")
+    return parser.parse_args(argv)
+
+
+def make_sampler(name, args, counts):
+    """The sampler of that name; None for all classes."""
+    samplers, num = tfxc.samplers, args.num_negatives
+    if name.startswith("midx"):
+        return samplers.MIDX(num, args.num_codewords, quantizer=name[-2:])
+    return {
+        "full": lambda: None,
+        "uniform": lambda: samplers.Uniform(num),
+        "log-uniform": lambda: samplers.LogUniform(num),
+        "unigram": lambda: samplers.Unigram(num, counts),
+        "in-batch": lambda: samplers.InBatch(num, counts),
+    }[name]()
+
+
+def make_model(name, split, args):
+    """A compiled classifier whose head shares the table of the encoder's item embedding."""
+    keras.utils.set_random_seed(args.seed)
+    num_classes = split.train.num_classes
+    encode = {"sasrec": sasrec, "gru4rec": gru4rec}[args.model]
+    encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
+    model = tfxc.ExtremeClassifier(
+        encoder,
+        head=tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1),
+        sampler=make_sampler(name, args, split.train.counts() + 1),
+        k=10,
+        class_names=split.train.vocabulary.names,
+    )
+    model.compile(
+        tfxc.optimizers.LazyAdam(args.learning_rate),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
+    )
+    return model
+
+
+def train(name, split, args):
+    """Trains one sampler's model to its end or resumes it; returns it, its history and test results."""
+    model = make_model(name, split, args)
+    log = TrainingLog(os.path.join(args.output, name), model, args.patience)
+    done = log.resume()
+    train_set, validation_set, test_set = batches(split, args)
+    callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(), log]
+    if done < args.epochs and not log.done:
+        print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
+        model.fit(
+            train_set,
+            validation_data=validation_set,
+            initial_epoch=done,
+            epochs=args.epochs,
+            callbacks=callbacks,
+            shuffle=False,  # the dataset shuffles itself
+        )
+    log.restore_best()
+    result = model.evaluate(test_set, return_dict=True, verbose=0)
+    return model, log.rows, {"epochs": len(log.rows), "seconds": log.seconds, **result}
+
+
+def show_predictions(model, split, args, num_examples=3):
+    """Prints what the model recommends after the end of a few test histories."""
+    for sequence in [split.test[u] for u in range(min(num_examples, len(split.test)))]:
+        history = sequence[-args.max_length - 1 : -1]
+        items = np.zeros([1, args.max_length], np.int32)
+        items[0, args.max_length - len(history) :] = history + 1
+        best = model.predict(items, verbose=0)["ids"][0, :5]
+        names = split.test.vocabulary.decode
+        print(f"  ... {' '.join(names(history[-8:]))}  ->  {', '.join(names(best))}")
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    start = time.perf_counter()
+    split = load_split(args)
+    print(
+        f"{split.train.num_classes:,} classes, {len(split.train.items):,} items to learn from, "
+        f"{len(split.test):,} test sequences (read in {time.perf_counter() - start:.1f} s)"
+    )
+    histories, results = {}, {}
+    for name in args.samplers:
+        model, histories[name], results[name] = train(name, split, args)
+    text = table(results)
+    print(f"\n{text}\n\nAfter the last words of some histories, {args.samplers[-1]} recommends:")
+    show_predictions(model, split, args)
+    with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
+        json.dump({"arguments": vars(args), "results": results, "histories": histories}, file, indent=1)
+    with open(os.path.join(args.output, "results.md"), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    plot(histories, os.path.join(args.output, "quality_against_time.png"))
+    model.export(os.path.join(args.output, EXPORTED))
+    print(f"\nWrote the table, the plot and a SavedModel ({EXPORTED}/) to {args.output}/.")
+    return results
+
+
+if __name__ == "__main__":
+    tf.get_logger().setLevel("ERROR")
+    main()

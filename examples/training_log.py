@@ -1,0 +1,109 @@
+"""One training run on record: quality against training time, checkpoints, early stopping, resume."""
+
+import json
+import os
+import time
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+
+METRIC = "val_ndcg_at_10"
+
+
+class TrainingLog(keras.callbacks.Callback):
+    """After each epoch: a line of history, a checkpoint of the last and of the best state; stops early.
+
+    The clock stands still during validation, so times of different samplers compare. A run that was cut off
+    goes on from its last whole epoch.
+
+    Args:
+        folder: where ``history.json`` and the checkpoints go.
+        model: the compiled model.
+        patience: epochs without a better ``val_ndcg_at_10`` after which training stops.
+    """
+
+    def __init__(self, folder, model, patience):
+        super().__init__()
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, "history.json")
+        self.patience = patience
+        state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        self.last = tf.train.CheckpointManager(state, os.path.join(folder, "last"), max_to_keep=1)
+        self.best = tf.train.CheckpointManager(state, os.path.join(folder, "best"), max_to_keep=1)
+        self.rows = []
+
+    def resume(self):
+        """Restores the last whole epoch, if there is one; returns how many epochs are done."""
+        if os.path.exists(self.path) and self.last.restore_or_initialize():
+            with open(self.path, encoding="utf-8") as file:
+                self.rows = json.load(file)
+        return len(self.rows)
+
+    def restore_best(self):
+        self.best.restore_or_initialize()
+
+    @property
+    def seconds(self):
+        return self.rows[-1]["seconds"] if self.rows else 0.0
+
+    @property
+    def done(self):
+        """Whether the last ``patience`` epochs brought nothing."""
+        return bool(self.rows) and len(self.rows) - 1 - self._best_epoch() >= self.patience
+
+    def _best_epoch(self):
+        return max(range(len(self.rows)), key=lambda epoch: self.rows[epoch][METRIC])
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start, self._paused = time.perf_counter(), 0.0
+
+    def on_test_begin(self, logs=None):
+        self._test_start = time.perf_counter()
+
+    def on_test_end(self, logs=None):
+        self._paused += time.perf_counter() - self._test_start
+
+    def on_epoch_end(self, epoch, logs=None):
+        spent = time.perf_counter() - self._start - self._paused
+        row = {name: float(value) for name, value in logs.items()}
+        self.rows.append({"epoch": epoch + 1, "seconds": self.seconds + spent, **row})
+        self.last.save()
+        if self._best_epoch() == len(self.rows) - 1:
+            self.best.save()
+        with open(self.path + ".writing", "w", encoding="utf-8") as file:
+            json.dump(self.rows, file, indent=1)
+        os.replace(self.path + ".writing", self.path)
+        self.model.stop_training = self.done
+
+
+def plot(histories, path):
+    """Validation NDCG@10 against training seconds, one curve a run, as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, rows in histories.items():
+        axes.plot([row["seconds"] for row in rows], [row[METRIC] for row in rows], marker=".", label=name)
+    axes.set(xlabel="training time (s)", ylabel="validation NDCG@10")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def table(results):
+    """The results as a Markdown table, quality also as a share of the run called "full"."""
+    lines = [
+        "| sampler | epochs | train s | s/epoch | NDCG@10 | Recall@10 | loss | NDCG of full |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    full = results.get("full", {}).get("ndcg_at_10")
+    for name, row in results.items():
+        share = f"{row['ndcg_at_10'] / full:.1%}" if full else ""
+        lines.append(
+            f"| {name} | {row['epochs']} | {row['seconds']:.1f} | {row['seconds'] / row['epochs']:.1f} "
+            f"| {row['ndcg_at_10']:.4f} | {row['recall_at_10']:.4f} | {row['loss']:.3f} | {share} |"
+        )
+    return "\n".join(lines)

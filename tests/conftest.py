@@ -1,0 +1,17 @@
+"""Quiet, small and repeatable: what every test process starts from."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(threads, "2")
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    """Python, NumPy and TensorFlow start every test from one seed."""
+    from tfxc._keras import keras
+
+    keras.utils.set_random_seed(0)

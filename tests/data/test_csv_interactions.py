@@ -1,0 +1,61 @@
+import gzip
+
+import pytest
+
+from tfxc.data import Vocabulary, read_csv
+
+
+def written(tmp_path, data):
+    path = tmp_path / "log.csv"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def test_named_columns_quotes_and_times(tmp_path):
+    path = written(tmp_path, '\ufeffwhen;who;what\r\n7;ann;"tea; green"\r\n\r\n3;ann;"two\r\nlines"\r\n')
+    sequences = read_csv(path, user="who", item="what", time="when", delimiter=";")
+    assert sequences.user_ids == ["ann"]
+    assert sequences.vocabulary.decode(sequences[0]) == ["two\r\nlines", "tea; green"]
+    assert sequences.times.tolist() == [3, 7]
+
+
+def test_without_time_in_gz(tmp_path):
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(b"user,item\n1,9\n2,8\n1,8\n"))
+    sequences = read_csv(path, "user", "item", vocabulary=Vocabulary([8, 9]))
+    assert [sequence.tolist() for sequence in sequences] == [[1, 0], [0]]
+
+
+def test_missing_column(tmp_path):
+    with pytest.raises(ValueError, match=r"no column 'stamp'; its columns are \['user', 'item'\]"):
+        read_csv(written(tmp_path, "user,item\n1,2\n"), "user", "item", time="stamp")
+
+
+@pytest.mark.parametrize(("data", "message"), [("", "no column"), ("user,item\n", "no interactions")])
+def test_empty_file(tmp_path, data, message):
+    with pytest.raises(ValueError, match=message):
+        read_csv(written(tmp_path, data), "user", "item")
+
+
+BAD = b'user,item,time\nu,i,1\nu,i\nu,i,1,2\nu,"j"x,1\nu,\xff,1\nu,j,noon\n,j,1\nv,k,2\nu,"open,5\n'
+
+
+def test_bad_records_raise_together(tmp_path):
+    with pytest.raises(ValueError, match="7 bad of 10 lines") as error:
+        read_csv(written(tmp_path, BAD), "user", "item", "time")
+    for message in (
+        "line 3: found 2 fields, expected 3",
+        "line 4: found 4 fields, expected 3",
+        "line 5: ",
+        "line 6: not UTF-8",
+        "line 7: the time 'noon'",
+        "line 8: the user id is empty",
+        "line 10: ",
+    ):
+        assert message in str(error.value)
+
+
+def test_bad_records_are_skipped_with_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="7 bad of 10 lines"):
+        sequences = read_csv(written(tmp_path, BAD), "user", "item", "time", on_error="skip")
+    assert sequences.user_ids == ["u", "v"] and sequences.vocabulary.names == ["i", "k"]

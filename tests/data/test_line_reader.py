@@ -1,0 +1,65 @@
+import gzip
+import lzma
+import warnings
+
+import pytest
+
+from tfxc.data.line_reader import LineReader
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".txt", open), (".gz", gzip.open), (".xz", lzma.open)])
+def test_compressions_and_line_ends(tmp_path, suffix, opener):
+    path = tmp_path / f"lines{suffix}"
+    with opener(path, "wb") as file:
+        file.write("\ufeffone\r\ntwo\u2028é\n\nlast".encode())
+    lines = LineReader(path)
+    assert list(lines) == ["one\r\n", "two\u2028é\n", "\n", "last"]
+    assert lines.number == 4
+    lines.report()
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_truncated_or_mislabelled_archive(tmp_path, suffix, opener):
+    path = tmp_path / f"lines{suffix}"
+    with opener(path, "wb") as file:
+        file.write(b"line\n" * 1000)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(ValueError, match="cannot be decompressed"):
+        list(LineReader(path))
+    path.write_bytes(b"plain text\n")
+    with pytest.raises(ValueError, match="not what its suffix says"):
+        list(LineReader(path))
+
+
+def test_report_lists_the_first_ten(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"good\n" + b"\xff\n" * 12)
+    lines = LineReader(path)
+    assert list(lines) == ["good\n"]
+    with pytest.raises(ValueError, match="12 bad of 13 lines") as error:
+        lines.report()
+    assert "line 2: not UTF-8" in str(error.value)
+    assert "line 11:" in str(error.value) and "line 12:" not in str(error.value)
+
+
+def test_skip_warns_once(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\n")
+    lines = LineReader(path, on_error="skip")
+    for line in lines:
+        if line.startswith("b"):
+            lines.reject("no b please")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lines.report()
+    assert len(caught) == 1 and "line 2: no b please" in str(caught[0].message)
+
+
+def test_unknown_on_error(tmp_path):
+    with pytest.raises(ValueError, match="'raise' or 'skip', not 'ignore'"):
+        LineReader(tmp_path / "lines.txt", on_error="ignore")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        list(LineReader(tmp_path / "nothing.txt"))

@@ -1,0 +1,53 @@
+import pytest
+
+from tfxc.data import Vocabulary, read_sequences, read_sessions
+
+
+def written(tmp_path, data):
+    path = tmp_path / "sequences.txt"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def test_read_sequences(tmp_path):
+    sequences = read_sequences(written(tmp_path, "10 5 6 5 \n\n7 6\r\n"))
+    assert sequences.user_ids == ["10", "7"] and sequences.vocabulary.names == ["5", "6"]
+    assert [sequence.tolist() for sequence in sequences] == [[0, 1, 0], [1]]
+
+
+def test_read_sessions(tmp_path):
+    sessions = read_sessions(written(tmp_path, "a,b c\nb c,b c\na\n"), delimiter=",")
+    assert sessions.user_ids is None and sessions.vocabulary.names == ["a", "b c"]
+    assert [session.tolist() for session in sessions] == [[0, 1], [1, 1], [0]]
+
+
+def test_given_vocabulary(tmp_path):
+    path = written(tmp_path, "a b\nc a\nb\n")
+    with pytest.raises(ValueError, match="line 2: the item 'c' is not in the vocabulary"):
+        read_sessions(path, vocabulary=Vocabulary("ba"))
+    with pytest.warns(UserWarning, match="1 bad of 3"):
+        sessions = read_sessions(path, vocabulary=Vocabulary("ba"), on_error="skip")
+    assert [session.tolist() for session in sessions] == [[1, 0], [0]]
+
+
+def test_bad_user_lines(tmp_path):
+    data = b"u i j\nv\nu k\nw \xff\nx k\n"
+    with pytest.raises(ValueError, match="3 bad of 5 lines") as error:
+        read_sequences(written(tmp_path, data))
+    assert "line 2: the user 'v' has no items" in str(error.value)
+    assert "line 3: the user 'u' already has line 1" in str(error.value)
+    assert "line 4: not UTF-8" in str(error.value)
+    with pytest.warns(UserWarning, match="left out"):
+        sequences = read_sequences(written(tmp_path, data), on_error="skip")
+    assert sequences.user_ids == ["u", "x"] and sequences.vocabulary.names == ["i", "j", "k"]
+
+
+def test_empty_field(tmp_path):
+    with pytest.raises(ValueError, match="line 1: field 2 is empty"):
+        read_sessions(written(tmp_path, "a,,b\n"), delimiter=",")
+
+
+@pytest.mark.parametrize("read", [read_sequences, read_sessions])
+def test_empty_file(tmp_path, read):
+    with pytest.raises(ValueError, match="holds no sequences"):
+        read(written(tmp_path, "\n"))

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from tfxc.data import Sequences, Vocabulary
+
+LETTERS = Vocabulary("abcd")
+
+
+def test_parts():
+    sequences = Sequences([0, 1, 1, 3], [0, 3, 3, 4], LETTERS, ["u", "v", "w"])
+    assert [sequence.tolist() for sequence in sequences] == [[0, 1, 1], [], [3]]
+    assert sequences[-1].tolist() == [3]
+    assert sequences.lengths.tolist() == [3, 0, 1]
+    assert sequences.counts().tolist() == [1, 2, 0, 1] and sequences.num_classes == 4
+    assert sequences.items.dtype == np.int32 and sequences.offsets.dtype == np.int64
+    with pytest.raises(IndexError):
+        sequences[3]
+
+
+@pytest.mark.parametrize(
+    ("items", "offsets", "extra", "message"),
+    [
+        ([0, 4], [0, 2], {}, r"in \[0, 4\); they range from 0 to 4"),
+        ([-1], [0, 1], {}, "range from -1"),
+        ([0, 1], [0, 1], {}, "run from 0 to the 2 items"),
+        ([0, 1], [1, 2], {}, "run from 0"),
+        ([0], [], {}, "run from 0"),
+        ([0, 1], [0, 2, 1, 2], {}, "never fall"),
+        ([0], [0, 1], {"user_ids": ["u", "v"]}, "1 sequences but 2 user_ids"),
+        ([0, 1], [0, 2], {"times": [1.0]}, "2 items but times"),
+        ([0, 1], [0, 2], {"times": [1.0, np.nan]}, "finite"),
+        ([0, 1], [0, 2], {"times": [2.0, 1.0]}, "from_interactions"),
+    ],
+)
+def test_parts_that_do_not_fit(items, offsets, extra, message):
+    with pytest.raises(ValueError, match=message):
+        Sequences(items, offsets, LETTERS, **extra)
+
+
+def test_times_may_jump_back_between_sequences():
+    Sequences([0, 1, 2], [0, 0, 2, 3, 3], LETTERS, times=[5, 6, 1])
+
+
+def test_from_lists():
+    sequences = Sequences.from_lists([[7, "x"], [], ["x"]])
+    assert sequences.vocabulary.names == ["7", "x"]
+    assert [sequence.tolist() for sequence in sequences] == [[0, 1], [], [1]]
+    assert Sequences.from_lists(["da"], LETTERS)[0].tolist() == [3, 0]
+    assert len(Sequences.from_lists([])) == 0
+    with pytest.raises(ValueError, match="'z' is not in the vocabulary"):
+        Sequences.from_lists(["az"], LETTERS)
+
+
+def test_from_interactions_sorts_stably():
+    users, items, times = [1, 0, 1, 1, 0], [0, 1, 2, 3, 0], [9, 5, 3, 9, 5]
+    sequences = Sequences.from_interactions(users, items, LETTERS, ["u", "v", "w"], times)
+    assert [sequence.tolist() for sequence in sequences] == [[1, 0], [2, 0, 3], []]
+    assert sequences.times.tolist() == [5, 5, 3, 9, 9]
+    untimed = Sequences.from_interactions(users, items, LETTERS, ["u", "v", "w"])
+    assert [sequence.tolist() for sequence in untimed] == [[1, 0], [0, 2, 3], []]
+
+
+def test_slices_match_python_slices():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 6, 20)
+    items, offsets = rng.integers(0, 4, lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+    sequences = Sequences(items, offsets, LETTERS, [str(u) for u in range(20)], np.zeros(len(items)))
+    index = rng.integers(0, 20, 30)
+    starts = rng.integers(0, lengths[index] + 1)
+    stops = rng.integers(starts, lengths[index] + 1)
+    cut = sequences.slices(index, starts, stops)
+    for row, (u, start, stop) in enumerate(zip(index, starts, stops, strict=True)):
+        assert cut[row].tolist() == sequences[u][start:stop].tolist()
+    assert cut.user_ids == [str(u) for u in index]
+    with pytest.raises(ValueError, match="0 <= start <= stop <= length"):
+        sequences.slices([0], 0, [lengths[0] + 1])
+
+
+def test_select_by_mask_and_position():
+    sequences = Sequences.from_lists(["ab", "c", "d"], LETTERS)
+    assert [s.tolist() for s in sequences.select([2, 0])] == [[3], [0, 1]]
+    assert [s.tolist() for s in sequences.select(sequences.lengths > 1)] == [[0, 1]]
+    assert len(sequences.select([])) == 0

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from tfxc.data import Sequences, Vocabulary, leave_last_out, ratio_split, tail_split, time_split
+
+
+def as_lists(sequences):
+    return [sequence.tolist() for sequence in sequences]
+
+
+def test_leave_last_out():
+    sequences = Sequences.from_lists(["abcd", "ab", "a", "bca", ""], user_ids=[*"vwxyz"])
+    split = leave_last_out(sequences)
+    assert as_lists(split.train) == [[0, 1], [0, 1], [0], [1], []]
+    assert as_lists(split.validation) == [[0, 1, 2], [1, 2]]
+    assert as_lists(split.test) == [[0, 1, 2, 3], [1, 2, 0]]
+    assert split.test.user_ids == ["v", "y"] and split.num_not_evaluated == 3
+    assert split.test.vocabulary is sequences.vocabulary
+
+
+def test_leave_last_out_needs_three_items():
+    with pytest.raises(ValueError, match="3 items"):
+        leave_last_out(Sequences.from_lists(["ab", "a"]))
+
+
+def test_ratio_split_deals_every_user_once():
+    lists = [[f"i{u}", "x"] for u in range(97)] + [["lonely"], ["lonely"], []]
+    sequences = Sequences.from_lists(lists, user_ids=[str(u) for u in range(100)])
+    split = ratio_split(sequences, (0.7, 0.2, 0.1), seed=4)
+    parts = [split.train.user_ids, split.validation.user_ids, split.test.user_ids]
+    assert [len(part) for part in parts] == [68 + 3, 19, 10] and split.num_not_evaluated == 3
+    assert sorted(sum(parts, []), key=int) == sequences.user_ids
+    for part in (split.train, split.validation, split.test):
+        for u, user in enumerate(part.user_ids):
+            assert part[u].tolist() == sequences[int(user)].tolist()
+    assert ratio_split(sequences, (0.7, 0.2, 0.1), seed=4).test.user_ids == parts[2]
+    assert ratio_split(sequences, (0.7, 0.2, 0.1), seed=5).test.user_ids != parts[2]
+
+
+@pytest.mark.parametrize("fractions", [(0.8, 0.2), (0.9, 0.1, 0.0), (0.5, 0.3, 0.3), (1.2, -0.1, -0.1)])
+def test_ratio_split_bad_fractions(fractions):
+    with pytest.raises(ValueError, match="three positive numbers"):
+        ratio_split(Sequences.from_lists(["ab"] * 50), fractions)
+
+
+def test_ratio_split_too_few():
+    with pytest.raises(ValueError, match="3 sequences .* too few"):
+        ratio_split(Sequences.from_lists(["ab"] * 3))
+
+
+def test_time_split_by_hand():
+    vocabulary = Vocabulary("abcdef")
+    sequences = Sequences(
+        [0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0],
+        [0, 5, 7, 9, 10, 11],
+        vocabulary,
+        ["all", "old", "late", "new", "validation only"],
+        [1, 4, 5, 8, 9, 1, 2, 6, 9, 10, 3],
+    )
+    split = time_split(sequences, validation_start=5, test_start=8)
+    assert as_lists(split.train) == [[0, 1], [0, 1], [0]]
+    assert split.validation.user_ids == ["all"] and as_lists(split.validation) == [[0, 1, 2]]
+    assert split.test.user_ids == ["all", "late"] and as_lists(split.test) == [[0, 1, 2, 3], [2, 3]]
+    assert split.num_not_evaluated == 3
+    assert split.train.times.max() < 5 and (split.validation.times < 8).all()
+
+
+def test_time_split_bad_input():
+    timed = Sequences([0, 0, 0], [0, 3], Vocabulary("a"), times=[1, 2, 3])
+    with pytest.raises(ValueError, match="with times"):
+        time_split(Sequences.from_lists(["aaa"]), 1, 2)
+    with pytest.raises(ValueError, match="must be before"):
+        time_split(timed, 2, 2)
+    with pytest.raises(ValueError, match="training part would be empty: times run from 1.0 to 3.0"):
+        time_split(timed, 1, 2)
+    with pytest.raises(ValueError, match="test part would be empty"):
+        time_split(timed, 2, 4)
+
+
+def test_tail_split_keeps_every_item_once():
+    sequences = Sequences.from_lists([range(101), range(7), "x"], user_ids=[*"abc"])
+    split = tail_split(sequences, 0.1, 0.05)
+    for u in range(3):
+        joined = np.concatenate([split.train[u], split.validation[u], split.test[u]])
+        assert joined.tolist() == sequences[u].tolist()
+    assert split.validation.lengths.tolist() == [10, 0, 0] and split.test.lengths.tolist() == [5, 0, 0]
+    assert split.num_not_evaluated == 2
+
+
+@pytest.mark.parametrize("fractions", [(0, 0.1), (0.5, 0.5), (0.1, -0.1)])
+def test_tail_split_bad_fractions(fractions):
+    with pytest.raises(ValueError, match="sum to less than 1"):
+        tail_split(Sequences.from_lists(["ab"]), *fractions)

@@ -1,0 +1,78 @@
+import os
+
+import numpy as np
+import pytest
+
+from tfxc.data import Vocabulary
+
+ODD_NAMES = ["", "plain", "two\nlines", "back\\slash", "\\n", "\\\\n", "cr\r", "tab\t", "é\u2028界", "\\"]
+
+
+def test_encode_and_decode():
+    vocabulary = Vocabulary(["b", "a", 17])
+    ids = vocabulary.encode([17, "b", "17"])
+    assert ids.dtype == np.int32 and ids.tolist() == [2, 0, 2]
+    assert vocabulary.decode([[1, 2], [0, 0]]) == [["a", "17"], ["b", "b"]]
+    assert vocabulary.decode(np.int64(1)) == "a"
+    assert vocabulary.decode([]) == [] and vocabulary.encode([]).shape == (0,)
+    assert len(vocabulary) == 3 and "a" in vocabulary and "z" not in vocabulary
+
+
+def test_unknown_names():
+    vocabulary = Vocabulary(["a"])
+    with pytest.raises(ValueError, match="'zebra'.*unknown=-1"):
+        vocabulary.encode(["a", "zebra"])
+    assert vocabulary.encode(["a", "zebra"], unknown=-1).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("ids", [[-1], [1], [[0, 7]]])
+def test_ids_out_of_range(ids):
+    with pytest.raises(ValueError, match=r"outside \[0, 1\)"):
+        Vocabulary(["a"]).decode(ids)
+
+
+def test_ids_that_are_not_integers():
+    with pytest.raises(ValueError, match="integers, not float64"):
+        Vocabulary(["a"]).decode([0.0])
+
+
+def test_repeated_name():
+    with pytest.raises(ValueError, match="'a' occurs twice"):
+        Vocabulary(["a", "b", "a"])
+
+
+@pytest.mark.parametrize("names", [ODD_NAMES, ["one"], []])
+def test_save_and_load(tmp_path, names):
+    path = tmp_path / "vocabulary.txt"
+    path.write_text("an older file")
+    Vocabulary(names).save(path)
+    assert Vocabulary.load(path) == Vocabulary(names)
+    assert len(path.read_bytes().split(b"\n")) == len(names) + 2
+    assert os.listdir(tmp_path) == ["vocabulary.txt"]
+
+
+def test_failed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    Vocabulary(["old"]).save(path)
+    with pytest.raises(UnicodeEncodeError):
+        Vocabulary(["\ud800"]).save(path)
+    assert Vocabulary.load(path).names == ["old"] and os.listdir(tmp_path) == ["vocabulary.txt"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:-4], lambda data: data + b"x\n"]
+)
+def test_truncated_or_edited_file(tmp_path, damage):
+    path = tmp_path / "vocabulary.txt"
+    Vocabulary(["one", "two", "three"]).save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="should hold 3"):
+        Vocabulary.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "a\nb\n", "tfxc-vocabulary 1 x\n"])
+def test_not_a_vocabulary(tmp_path, text):
+    path = tmp_path / "names.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="no vocabulary"):
+        Vocabulary.load(path)

@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.metrics import NDCGAtK, PrecisionAtK, RankingMetric, RecallAtK
+from tfxc.metrics.ranking_metric import hits, num_positives, ranked_ids, unique_positives
+
+
+def test_unique_positives():
+    labels = unique_positives([[3, 1, 3, -1], [-1, -1, -1, -1], [2, 2, 2, 2], [0, 7, 5, 7]])
+    assert labels.dtype == tf.int64
+    kept = [[int(i) for i in row if i >= 0] for row in labels.numpy()]
+    assert kept == [[1, 3], [], [2], [0, 5, 7]]
+    assert (np.diff(labels.numpy(), axis=1) >= 0).all()
+    assert num_positives(labels).numpy().tolist() == [2, 1, 1, 3]
+    assert unique_positives(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [[-1], [-1]]
+
+
+def test_hits_by_hand():
+    labels = unique_positives([[3, 1, 3], [-1, -1, -1], [2, 0, -1]])
+    ids = tf.constant([[1, 4, 3, 1], [-1, 0, 1, 2], [-1, 0, -1, 0]], tf.int64)
+    assert hits(labels, ids).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+
+
+def test_ids_beyond_float_precision():
+    close = 2**24 + 1  # float32 rounds it to 2**24
+    metric = PrecisionAtK(1)
+    metric.update_state(np.array([close, close], np.int32), np.array([[close - 1], [close]], np.int32))
+    assert float(metric.result()) == 0.5
+
+
+def test_scores_are_ranked():
+    scores = tf.constant([[0.1, 3.0, -1.0], [2.0, 1.0, 5.0]])
+    assert ranked_ids(scores, 2).numpy().tolist() == [[1, 0], [2, 0]]
+    assert ranked_ids(scores, 9).numpy().tolist() == [[1, 0, 2], [2, 0, 1]]
+    assert ranked_ids(tf.constant([[5.0]]), 1).numpy().tolist() == [[0]]
+
+
+def test_scores_that_rank_nothing():
+    nan, inf = float("nan"), float("inf")
+    scores = tf.constant([[nan, nan, nan], [-inf, 1.0, nan], [inf, nan, 0.0]])
+    assert ranked_ids(scores, 3).numpy().tolist() == [[-1, -1, -1], [1, -1, -1], [0, 2, -1]]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
+def test_integer_types(dtype):
+    metric = RecallAtK(2)
+    metric.update_state(np.array([[3, 1]], dtype), np.array([[1, 2]], dtype))
+    assert float(metric.result()) == 0.5
+
+
+def test_half_precision_scores():
+    metric = RecallAtK(1)
+    metric.update_state([1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16))
+    assert float(metric.result()) == 0.5
+
+
+def test_examples_without_positives_are_skipped():
+    metric = RecallAtK(1)
+    metric.update_state([[1], [-1]], [[1], [0]], sample_weight=[2.0, 100.0])
+    assert float(metric.result()) == 1.0
+    metric.reset_state()
+    metric.update_state([[-1], [-1]], [[1], [0]])
+    assert float(metric.result()) == 0.0
+    metric.update_state(np.zeros([0, 1], np.int32), np.zeros([0, 5], np.int32))
+    metric.update_state(np.zeros([2, 0], np.int32), np.zeros([2, 5], np.int32))
+    assert float(metric.result()) == 0.0
+
+
+@pytest.mark.parametrize("shape", [[3], [3, 1]])
+def test_weights(shape):
+    metric = PrecisionAtK(1)
+    weights = np.reshape([1.0, 3.0, 0.0], shape)
+    metric.update_state([[1], [2], [3]], [[1], [0], [3]], sample_weight=weights)
+    assert float(metric.result()) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "message"),
+    [
+        ([1.0], [[1]], "y_true is float32"),
+        ([[[1]]], [[1]], r"y_true is int32 of shape \(1, 1, 1\)"),
+        ([1], [1], r"y_pred is int32 of shape \(1,\)"),
+        ([1], [[True]], "y_pred is bool"),
+        ([1, 2], [[1]], "2 labels for 1 predictions"),
+        ([1], [[1, 2]], "needs at least 3 ranked ids.*k=3 or more"),
+    ],
+)
+def test_bad_input(y_true, y_pred, message):
+    with pytest.raises(ValueError, match=message):
+        PrecisionAtK(3).update_state(y_true, y_pred)
+
+
+def test_weights_of_another_length():
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        PrecisionAtK(1).update_state([1, 2], [[1], [2]], sample_weight=[1.0, 1.0, 1.0])
+
+
+def test_too_few_ids_are_found_in_a_graph():
+    metric = PrecisionAtK(3)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)])
+    def update(labels, ids):
+        metric.update_state(labels, ids)
+
+    update([1], [[1, 2, 3]])
+    assert float(metric.result()) == pytest.approx(1 / 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="k=3 or more"):
+        update([1], [[1, 2]])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5])
+def test_bad_k(k):
+    with pytest.raises(ValueError, match="k must be a whole number"):
+        PrecisionAtK(k)
+
+
+def test_base_needs_per_example():
+    with pytest.raises(NotImplementedError, match="RankingMetric must define per_example"):
+        RankingMetric(1).per_example(None, None)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_inside_compile_and_evaluate(weighted):
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=[23, 4]).astype("float32"), rng.integers(0, 9, 23)
+    weights = rng.random(23)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(9)])
+    metric = {"weighted_metrics" if weighted else "metrics": [NDCGAtK(3)]}
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), **metric)
+    got = model.evaluate(x, labels, 5, sample_weight=weights, return_dict=True, verbose=0)["ndcg_at_3"]
+    alone = NDCGAtK(3)
+    alone.update_state(labels, model.predict(x, verbose=0), weights if weighted else None)
+    assert got == pytest.approx(float(alone.result()), abs=1e-6)

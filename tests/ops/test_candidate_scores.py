@@ -1,0 +1,235 @@
+"""Both paths of candidate_scores against float64 NumPy, and what the compiled one promises."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc._keras import add_weight, keras, tf_variable
+from tfxc.ops import library
+from tfxc.ops.candidate_scores import candidate_scores, candidate_scores_reference
+
+BOTH = pytest.mark.parametrize("score", [candidate_scores, candidate_scores_reference])
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+
+
+def _problem(rows, width, queries, samples, row_offset=0):
+    random = np.random.default_rng(rows * width + samples)
+    table = random.normal(size=(rows, width)).astype(np.float32)
+    query = random.normal(size=(queries, width)).astype(np.float32)
+    ids = random.integers(-1, rows - row_offset, size=(queries, samples)).astype(np.int32)
+    return table, query, ids
+
+
+def _expected(table, query, ids, upstream, normalize, row_offset):
+    """Scores, query gradient and dense table gradient, one slot at a time, in float64."""
+    table, query = table.astype(np.float64), query.astype(np.float64)
+    scores, query_gradient, table_gradient = np.zeros(ids.shape), np.zeros_like(query), np.zeros_like(table)
+    for (n, s), i in np.ndenumerate(ids):
+        if i == -1:
+            continue
+        row = table[i + row_offset]
+        norm = np.linalg.norm(row) if normalize else 1.0
+        unit = row / norm
+        scores[n, s] = query[n] @ unit
+        query_gradient[n] += upstream[n, s] * unit
+        across = query[n] - scores[n, s] * unit if normalize else query[n]
+        table_gradient[i + row_offset] += upstream[n, s] * across / norm
+    return scores, query_gradient, table_gradient
+
+
+def _gradients(score, table, query, ids, upstream, **options):
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        scores = score(table, query, ids, **options)
+        loss = tf.reduce_sum(scores * upstream)
+    return scores, *tape.gradient(loss, [query, table])
+
+
+@BOTH
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "normalize", "row_offset"),
+    [
+        ((1, 1, 1, 1), False, 0),
+        ((7, 3, 5, 1), True, 0),
+        ((9, 16, 1, 6), False, 2),
+        ((11, 17, 4, 5), True, 3),
+        ((30, 100, 33, 40), True, 1),
+        ((30, 64, 33, 40), False, 0),
+    ],
+)
+def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
+    values, query, ids = _problem(*shape, row_offset)
+    upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
+    table = tf.Variable(values)
+    compute = tf.function(_gradients) if in_graph else _gradients
+    found = compute(
+        score, table, tf.constant(query), ids, upstream, normalize=normalize, row_offset=row_offset
+    )
+    scores, query_gradient, table_gradient = found
+    expected = _expected(values, query, ids, upstream, normalize, row_offset)
+    assert isinstance(table_gradient, tf.IndexedSlices)
+    assert table_gradient.values.shape == [ids.size, values.shape[1]]
+    assert tuple(table_gradient.dense_shape) == values.shape
+    dense = tf.convert_to_tensor(table_gradient)
+    for ours, theirs in zip((scores, query_gradient, dense), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@BOTH
+def test_hand_worked_case(score):
+    table = tf.Variable([[9.0, 9.0], [3.0, 4.0], [0.0, 2.0]])
+    query = tf.constant([[1.0, 2.0], [5.0, 0.0]])
+    ids = [[0, 1], [1, -1]]
+    scores, query_gradient, table_gradient = _gradients(
+        score, table, query, ids, [[1.0, 10.0], [2.0, 7.0]], normalize=True, row_offset=1
+    )
+    np.testing.assert_allclose(scores, [[11 / 5, 2.0], [0.0, 0.0]])
+    np.testing.assert_allclose(query_gradient, [[0.6, 10.8], [0.0, 2.0]], rtol=1e-6)
+    # Row 1: (z - 2.2 unit) / 5; row 2: 10 (1, 0) / 2 from the first query, 2 (5, 0) / 2 from the second.
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(table_gradient), [[0, 0], [-0.064, 0.048], [10.0, 0.0]], rtol=1e-5, atol=1e-6
+    )
+
+
+@BOTH
+def test_zero_row_is_finite_and_gets_no_gradient_when_normalized(score):
+    table = tf.Variable([[0.0, 0.0], [1e-13, 0.0]])
+    found = _gradients(score, table, tf.constant([[2.0, 1.0]]), [[0, 1]], [[1.0, 1.0]], normalize=True)
+    scores, query_gradient, table_gradient = found
+    np.testing.assert_allclose(scores, [[0.0, 0.2]], rtol=1e-5)
+    np.testing.assert_allclose(query_gradient, [[0.1, 0.0]], rtol=1e-5)
+    np.testing.assert_array_equal(table_gradient.values, np.zeros((2, 2)))
+
+
+@BOTH
+@pytest.mark.parametrize("queries, samples", [(0, 3), (3, 0), (0, 0)])
+def test_empty_batches(score, queries, samples):
+    table = tf.Variable(tf.ones([4, 2]))
+    ids = np.zeros((queries, samples), np.int32)
+    scores, query_gradient, table_gradient = _gradients(score, table, tf.ones([queries, 2]), ids, ids * 1.0)
+    assert scores.shape == (queries, samples)
+    np.testing.assert_array_equal(query_gradient, np.zeros((queries, 2)))
+    assert table_gradient.values.shape == (0, 2)
+
+
+@BOTH
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("bad, row_offset", [(5, 0), (-2, 0), (4, 1), (-2, 1), (2**31 - 1, 1)])
+def test_an_id_out_of_range_names_itself(score, in_graph, bad, row_offset):
+    table = tf.Variable(tf.ones([5, 2]))
+    compute = tf.function(score) if in_graph else score
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"class_ids(.|\n)*{bad}(.|\n)*{5 - row_offset}"
+    ):
+        compute(table, tf.ones([2, 2]), [[0, 1], [0, bad]], row_offset=row_offset)
+
+
+@BOTH
+def test_nan_stays_visible(score):
+    table = tf.Variable([[np.nan], [1.0]])
+    np.testing.assert_array_equal(score(table, [[1.0]], [[0, 1]]), [[np.nan, 1.0]])
+
+
+@BOTH
+def test_bad_arguments_are_refused(score):
+    table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([3, 2]), tf.zeros([3, 4], tf.int32)
+    with pytest.raises(ValueError, match=r"tf\.Variable.*weight\.value"):
+        score(table.read_value(), query, ids)
+    with pytest.raises(ValueError, match=r"\[L, D\].*\(5,\)"):
+        score(tf.Variable(tf.ones([5])), query, ids)
+    with pytest.raises(ValueError, match="int64.*Cast"):
+        score(table, query, tf.cast(ids, tf.int64))
+    with pytest.raises(ValueError, match=r"\(3, 3\)"):
+        score(table, tf.ones([3, 3]), ids)
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
+        score(table, tf.ones([2, 2]), ids)
+    with pytest.raises(ValueError, match=r"\[N, S\]"):
+        score(table, query, tf.zeros([3], tf.int32))
+    with pytest.raises(ValueError, match="-1"):
+        score(table, query, ids, row_offset=-1)
+
+
+@BOTH
+def test_the_query_is_cast_to_the_tables_dtype(score):
+    table = tf.Variable(tf.ones([2, 3]))
+    assert score(table, tf.ones([1, 3], tf.float16), [[1]]).dtype == tf.float32
+    wide = tf.Variable(tf.ones([2, 3], tf.float64))
+    assert score(wide, tf.ones([1, 3]), [[1]]).dtype == tf.float64
+
+
+def test_works_inside_xla():
+    table, query = tf.Variable([[1.0, 2.0], [3.0, 4.0]]), tf.constant([[1.0, 1.0]])
+    compute = tf.function(lambda: candidate_scores(table, query, tf.constant([[1, -1, 0]])), jit_compile=True)
+    np.testing.assert_allclose(compute(), [[7.0, 0.0, 3.0]])
+
+
+@BOTH
+def test_reads_follow_program_order_in_a_graph(score):
+    table = tf.Variable([[1.0]])
+
+    @tf.function
+    def step():
+        before = score(table, [[1.0]], [[0]])
+        table.assign([[2.0]])
+        return before, score(table, [[1.0]], [[0]])
+
+    before, after = step()
+    assert (before.numpy().item(), after.numpy().item()) == (1.0, 2.0)
+
+
+@BOTH
+def test_a_keras_optimizer_moves_the_scored_rows_only(score):
+    layer = keras.layers.Layer()
+    weight = add_weight(layer, "table", (6, 2), initializer="ones")
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build([weight])
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(score(tf_variable(weight), [[1.0, 2.0]], [[4, 4, -1]]))
+        gradient = tape.gradient(loss, tf_variable(weight))
+        assert isinstance(gradient, tf.IndexedSlices)
+        optimizer.apply_gradients([(gradient, weight)])
+
+    step()
+    expected = np.ones((6, 2))
+    expected[4] -= [2.0, 4.0]
+    np.testing.assert_allclose(tf_variable(weight), expected)
+
+
+@compiled_only
+def test_reading_rows_leaves_dense_reads_free_of_copies():
+    table = tf.Variable(tf.ones([5, 4]))
+    _gradients(candidate_scores, table, tf.ones([1, 4]), [[0, 3]], [[1.0, 1.0]])
+    first, second = (np.from_dlpack(table.read_value()).ctypes.data for _ in range(2))
+    assert first == second
+
+
+@compiled_only
+def test_a_second_derivative_is_refused():
+    table, query = tf.Variable(tf.ones([5, 4])), tf.Variable(tf.ones([1, 4]))
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            loss = tf.reduce_sum(candidate_scores(table, query, [[1]], normalize=True) ** 2)
+        gradient = inner.gradient(loss, query)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        outer.gradient(gradient, query)
+
+
+@compiled_only
+def test_the_op_checks_what_the_wrapper_cannot_see():
+    op = library.load().tfxc_candidate_scores
+    table = tf.Variable(tf.ones([5, 4]))
+    options = {"normalize": False, "row_offset": 0}
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=r"\[1,3\]"):
+        op(table=table.handle, query=tf.ones([1, 3]), class_ids=[[0]], **options)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row_offset is 6"):
+        op(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], normalize=False, row_offset=6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 table"):
+        doubles = tf.Variable(tf.ones([5, 4], tf.float64))
+        op(table=doubles.handle, query=tf.ones([1, 4]), class_ids=[[0]], **options)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="shape of class_ids"):
+        grad = library.load().tfxc_candidate_scores_grad
+        grad(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], gradient=[[1.0, 2.0]], **options)

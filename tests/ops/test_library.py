@@ -1,0 +1,155 @@
+"""The compiled library: how it is built, found, refused and done without."""
+
+import importlib.util
+import json
+import stat
+import warnings
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfxc.ops import library
+
+BUILD_SCRIPT = Path(__file__).parents[2] / "custom_ops" / "build.py"
+
+
+@pytest.fixture
+def moved_library(monkeypatch, tmp_path):
+    """Points the loader to an empty folder, and back afterwards."""
+    monkeypatch.delenv("TFXC_DISABLE_OPS", raising=False)
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "_tfxc_ops.so")
+    library._load.cache_clear()
+    yield library.LIBRARY
+    library._load.cache_clear()
+
+
+@pytest.fixture
+def build_module():
+    if not BUILD_SCRIPT.exists():
+        pytest.skip("installed without the op sources")
+    spec = importlib.util.spec_from_file_location("build_ops", BUILD_SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _fake_compiler(tmp_path, monkeypatch, body):
+    """A compiler that notes its target (the last argument) in calls.txt and then does ``body``."""
+    script = tmp_path / "fake-g++"
+    script.write_text(f'#!/bin/sh\nfor target; do :; done\necho "$target" >> {tmp_path}/calls.txt\n{body}\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(script))
+    return tmp_path / "calls.txt"
+
+
+def test_missing_library_warns_once_and_names_the_remedy(moved_library):
+    with pytest.warns(RuntimeWarning, match=r"were not built.*slower.*custom_ops/build\.py") as caught:
+        assert library.load() is None
+        assert not library.available()
+        assert not library.use_compiled()
+    assert len(caught) == 1
+
+
+def test_library_of_another_tensorflow_is_refused_before_it_is_loaded(moved_library):
+    moved_library.write_bytes(b"would crash")
+    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.3.1"}))
+    with pytest.warns(
+        RuntimeWarning, match=rf"built for TensorFlow 2\.3\.1, but {tf.__version__} is running"
+    ):
+        assert library.load() is None
+
+
+@pytest.mark.parametrize("record", [None, "", "{}", "not json"])
+def test_library_without_a_sound_record_is_refused(moved_library, record):
+    moved_library.write_bytes(b"would crash")
+    if record is not None:
+        moved_library.with_suffix(".json").write_text(record)
+    with pytest.warns(RuntimeWarning, match="an unknown version"):
+        assert library.load() is None
+
+
+def test_broken_library_falls_back(moved_library):
+    moved_library.write_bytes(b"not a shared library")
+    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": tf.__version__}))
+    with pytest.warns(RuntimeWarning, match="cannot be loaded"):
+        assert library.load() is None
+
+
+def test_another_patch_release_is_accepted(moved_library):
+    moved_library.write_bytes(b"")
+    minor = ".".join(tf.__version__.split(".")[:2])
+    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": f"{minor}.99"}))
+    assert library._find_problem() is None
+
+
+def test_environment_disables_silently_at_any_time(moved_library, monkeypatch):
+    monkeypatch.setenv("TFXC_DISABLE_OPS", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert library.load() is None
+        assert not library.use_compiled()
+    monkeypatch.delenv("TFXC_DISABLE_OPS")
+    with pytest.warns(RuntimeWarning):
+        library.load()
+
+
+def test_compiled_ops_are_for_float32_on_cpu_outside_xla(monkeypatch):
+    monkeypatch.setattr(library, "available", lambda: True)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert library.use_compiled()
+    assert library.use_compiled(tf.zeros([1]), tf.Variable([1.0]))
+    assert not library.use_compiled(tf.zeros([1]), tf.zeros([1], tf.float64))
+    answers = []
+
+    def trace():
+        answers.append(library.use_compiled())
+        return tf.constant(0)
+
+    tf.function(trace)()
+    tf.function(trace, jit_compile=True)()
+    assert answers == [True, False]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    assert not library.use_compiled()
+
+
+def test_build_compiles_each_source_once_and_again_only_what_changed(build_module, tmp_path, monkeypatch):
+    sources = tmp_path / "custom_ops"
+    for name in ("first", "second"):
+        (sources / name).mkdir(parents=True)
+        (sources / name / "op.cc").write_text("")
+    monkeypatch.setattr(build_module, "SOURCES", sources)
+    calls = _fake_compiler(tmp_path, monkeypatch, 'echo made > "$target"')
+    target = tmp_path / "out" / "ops.so"
+
+    def build():
+        calls.write_text("")
+        assert build_module.build(target, tmp_path / "objects") == target
+        return sorted(Path(line).name.split(".so")[0].split(".o.")[0] for line in calls.read_text().split())
+
+    assert build() == ["first.op", "ops", "second.op"]
+    assert target.read_text() == "made\n"
+    assert json.loads(target.with_suffix(".json").read_text()) == {"tensorflow": tf.__version__}
+    assert sorted(path.name for path in target.parent.iterdir()) == ["ops.json", "ops.so"]
+    assert build() == []
+    (sources / "first" / "op.cc").write_text("// changed")
+    assert build() == ["first.op", "ops"]
+    (sources / "second" / "shared.h").write_text("// a header may be included anywhere")
+    assert build() == ["first.op", "ops", "second.op"]
+
+
+def test_build_reports_the_compilers_own_words(build_module, tmp_path, monkeypatch):
+    _fake_compiler(tmp_path, monkeypatch, "echo 'op.cc:1: a telling error' >&2; exit 3")
+    with pytest.raises(build_module.CompileError, match="status 3(.|\n)*a telling error"):
+        build_module.build(tmp_path / "ops.so", tmp_path / "objects")
+    assert not (tmp_path / "ops.so").exists()
+
+
+def test_build_without_a_compiler_names_what_to_install(build_module, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(build_module.CompilerNotFoundError, match="looked for no-such-compiler -O1.*apt-get"):
+        build_module.build(tmp_path / "ops.so", tmp_path / "objects")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build_module.CompilerNotFoundError, match=r"g\+\+, c\+\+, clang\+\+"):
+        build_module.find_compiler()

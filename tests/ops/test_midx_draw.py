@@ -1,0 +1,256 @@
+"""Both paths of midx_draw: the distribution, the log-probabilities, the edges, bad input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from tfxc.ops import library
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
+
+BOTH = pytest.mark.parametrize("draw", [midx_draw, midx_draw_reference])
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+
+
+def _index(cells, num_codewords, weights=None):
+    """The index of classes that lie in ``cells`` (cell number of each class)."""
+    cells = np.asarray(cells)
+    order = np.argsort(cells, kind="stable").astype(np.int32)
+    counts = np.bincount(cells, minlength=num_codewords**2)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    cumulative, mass = np.zeros(0), counts
+    if weights is not None:
+        cumulative = np.concatenate([[0.0], np.cumsum(np.asarray(weights, np.float64)[order])])
+        mass = cumulative[offsets[1:]] - cumulative[offsets[:-1]]
+    mass = mass.reshape(num_codewords, num_codewords).astype(np.float32)
+    return CellIndex(*map(tf.constant, (mass, offsets, order, cumulative)))
+
+
+def _log_prob(u, v, cells, weights=None):
+    """``[N, L]`` log Q of every class, in float64, stable; -inf for a class of weight 0."""
+    cells, num_codewords = np.asarray(cells), u.shape[1]
+    u, v = (x - x.max(axis=1, keepdims=True) for x in (u.astype(np.float64), v.astype(np.float64)))
+    logits = u[:, cells // num_codewords] + v[:, cells % num_codewords]
+    if weights is not None:
+        with np.errstate(divide="ignore"):
+            logits += np.log(np.asarray(weights, np.float64))
+    top = logits.max(axis=1, keepdims=True)
+    return logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
+
+
+def _p_value(ids, log_q):
+    """Chi-square over the classes, the rare ones (expected below 5) together."""
+    counts, expected = np.bincount(ids, minlength=len(log_q)).astype(float), np.exp(log_q) * len(ids)
+    rare = expected < 5
+    observed, expected = [*counts[~rare]], [*expected[~rare]]
+    if (np.exp(log_q)[rare] > 0).any():
+        observed.append(counts[rare].sum())
+        expected.append(len(ids) * np.exp(log_q)[rare].sum())
+    return stats.chisquare(observed, expected).pvalue
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "num_codewords, num_classes", [(1, 1), (1, 7), (3, 40), (5, 12), (8, 100), (17, 300)]
+)
+def test_frequencies_and_log_prob_follow_the_distribution(draw, num_codewords, num_classes, weighted):
+    random = np.random.default_rng(num_classes)
+    cells = random.integers(num_codewords**2, size=num_classes)
+    weights = random.exponential(size=num_classes) if weighted else None
+    u, v = random.normal(size=(2, 3, num_codewords)).astype(np.float32)
+    ids, log_prob = draw(u, v, _index(cells, num_codewords, weights), 20_000, seed=[7, num_classes])
+    assert (
+        ids.dtype == tf.int32 and log_prob.dtype == tf.float32 and ids.shape == log_prob.shape == (3, 20_000)
+    )
+    exact = _log_prob(u, v, cells, weights)
+    np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
+    if num_classes > 1:
+        assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
+
+
+@BOTH
+def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw):
+    index = _index(np.arange(4), 2)
+    ids, _ = draw(np.zeros((200, 2)), np.zeros((200, 2)), index, 100, seed=[3, 4])
+    ids = ids.numpy()
+    for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
+        assert stats.chisquare(np.bincount((4 * first + second).ravel(), minlength=16)).pvalue > 1e-3
+
+
+@BOTH
+def test_hand_worked_case(draw):
+    # Cell (0, 0) holds classes 1 and 2, cell (1, 0) holds class 0; e^u = (1, 3), e^v = (2, 5).
+    index = _index([2, 0, 0], 2)
+    ids, log_prob = draw(np.log([[1.0, 3.0]]), np.log([[2.0, 5.0]]), index, 500, seed=[0, 0])
+    expected = np.array([6.0, 2.0, 2.0]) / 10
+    np.testing.assert_allclose(np.exp(log_prob), expected[ids.numpy()], rtol=1e-5)
+    assert set(ids.numpy().ravel()) == {0, 1, 2}
+    partition = midx_log_partition(np.log([[1.0, 3.0]]), np.log([[2.0, 5.0]]), index.cell_mass)
+    np.testing.assert_allclose(partition, [np.log(10)], rtol=1e-6)
+
+
+@BOTH
+def test_a_class_of_weight_zero_is_never_drawn(draw):
+    weights = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0]
+    cells = [0, 0, 0, 3, 3, 1]
+    ids, log_prob = draw(np.zeros((1, 2)), np.zeros((1, 2)), _index(cells, 2, weights), 3000, seed=[1, 1])
+    assert set(ids.numpy().ravel()) == {1, 4}
+    np.testing.assert_allclose(np.exp(log_prob), np.where(ids == 1, 1 / 3, 2 / 3), rtol=1e-5)
+
+
+@BOTH
+def test_logits_far_apart_neither_overflow_nor_vanish(draw):
+    cells = [1, 1, 2]  # the best row 0 and the best column 0 meet in the empty cell (0, 0)
+    u = np.float32([[900.0, -900.0], [1e30, 1e30], [0.0, 0.0]])
+    v = np.float32([[900.0, -900.0], [0.0, 1.0], [0.0, 0.0]])
+    exact = _log_prob(u, v, cells)
+    ids, log_prob = draw(u, v, _index(cells, 2), 2000, seed=[5, 5])
+    np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=1e-5)
+    assert np.isfinite(log_prob).all()
+    assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
+    partition = midx_log_partition(u[[0, 2]], v[[0, 2]], _index(cells, 2).cell_mass)
+    np.testing.assert_allclose(partition, [np.log(3)] * 2, rtol=1e-6)
+
+
+@BOTH
+def test_every_class_of_a_large_cell_can_be_drawn(draw):
+    num_classes = 20_000_000  # more than a float32 uniform has values
+    index = CellIndex([[float(num_classes)]], [0, num_classes], tf.range(num_classes), [])
+    ids, log_prob = draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 200_000, seed=[2, 9])
+    ids = ids.numpy().ravel()
+    np.testing.assert_allclose(log_prob, -np.log(num_classes), rtol=1e-6)
+    for modulus in (2, 3, 16):
+        assert stats.chisquare(np.bincount(ids % modulus)).pvalue > 1e-3
+    assert stats.kstest(ids / num_classes, "uniform").pvalue > 1e-3
+
+
+@BOTH
+def test_same_seed_same_draws_in_eager_and_graph(draw):
+    random = np.random.default_rng(0)
+    u, v = random.normal(size=(2, 9, 4)).astype(np.float32)
+    index = _index(random.integers(16, size=50), 4)
+    first = draw(u, v, index, 33, seed=[11, 12])
+    again = tf.function(lambda seed: draw(u, v, index, 33, seed))(tf.constant([11, 12], tf.int64))
+    for ours, theirs in zip(first, again, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
+        assert (draw(u, v, index, 33, seed=other)[0] != first[0]).numpy().mean() > 0.5
+
+
+@compiled_only
+def test_compiled_draws_are_those_of_philox_whatever_the_batch_and_the_threads():
+    index = _index(np.zeros(1000, int), 1)
+    ids, _ = midx_draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 1, seed=[0, 0])
+    # Published known answer for counter 0, key 0: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+    assert ids.numpy().item() == 0x9B00DBD8BC57AC4C * 1000 >> 64
+    few, _ = midx_draw(np.zeros((3, 1)), np.zeros((3, 1)), index, 5, seed=[8, 9])
+    many, _ = midx_draw(np.zeros((400, 1)), np.zeros((400, 1)), index, 50, seed=[8, 9])
+    # 400 queries are drawn in several shards, 3 in one.
+    np.testing.assert_array_equal(few, many[:3, :5])
+
+
+@BOTH
+def test_an_empty_batch_draws_nothing(draw):
+    ids, log_prob = draw(np.zeros((0, 2)), np.zeros((0, 2)), _index([0, 1], 2), 3, seed=[0, 0])
+    assert ids.shape == log_prob.shape == (0, 3)
+
+
+@BOTH
+def test_no_gradient_flows(draw):
+    u = tf.Variable(tf.zeros([2, 2]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(draw(u, u, _index([0, 3, 3], 2), 4, seed=[0, 0])[1])
+    assert tape.gradient(loss, u) is None
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["row_logits", "column_logits"])
+def test_logits_that_are_not_finite_name_the_query(draw, bad, name):
+    logits = {"row_logits": np.zeros((9, 3), np.float32), "column_logits": np.zeros((9, 3), np.float32)}
+    logits[name][7, 1] = bad
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{name} must be finite(.|\n)*7"):
+        draw(**logits, index=_index([0, 4], 3), num_samples=2, seed=[0, 0])
+
+
+def _spoiled_indices():
+    sound, weighted = _index([0, 0, 3], 2), _index([0, 0, 3], 2, [1.0, 2.0, 3.0])
+    spoil = {
+        "decreasing offsets": (sound, {"cell_offsets": [0, 3, 2, 2, 3]}, "cell_offsets"),
+        "first offset": (sound, {"cell_offsets": [1, 2, 2, 2, 3]}, "cell_offsets"),
+        "last offset": (sound, {"cell_offsets": [0, 2, 2, 2, 4]}, "cell_offsets"),
+        "mass of an empty cell": (sound, {"cell_mass": [[2.0, 1.0], [0.0, 1.0]]}, "cell_mass"),
+        "mass unlike the count": (sound, {"cell_mass": [[3.0, 0.0], [0.0, 1.0]]}, "cell_mass"),
+        "negative mass": (sound, {"cell_mass": [[-2.0, 0.0], [0.0, 1.0]]}, "cell_mass"),
+        "NaN mass": (sound, {"cell_mass": [[np.nan, 0.0], [0.0, 1.0]]}, "cell_mass"),
+        "class too large": (sound, {"cell_classes": [3, 3, 3]}, "cell_classes"),
+        "negative class": (sound, {"cell_classes": [-1, -1, -1]}, "cell_classes"),
+        "mass unlike the weight": (weighted, {"cell_mass": [[3.1, 0.0], [0.0, 3.0]]}, "cell_mass"),
+        "NaN weight": (weighted, {"cumulative_weight": [0.0, 1.0, np.nan, 6.0]}, "cell_mass"),
+        "decreasing weight": (weighted, {"cumulative_weight": [0.0, 4.0, 3.0, 6.0]}, None),
+        "no classes": (_index(np.zeros(0, int), 2), {}, "All of cell_mass is 0"),
+        "no weight": (_index([0, 3], 2, [0.0, 0.0]), {}, "All of cell_mass is 0"),
+    }
+    return [pytest.param(*case, id=name) for name, case in spoil.items()]
+
+
+@BOTH
+@pytest.mark.parametrize("index, parts, message", _spoiled_indices())
+def test_a_malformed_index_is_an_error(draw, index, parts, message):
+    index = index._replace(**parts)
+    if message is None:  # Not looked at before the draw: a positive weight or an error comes out of it.
+        ids, _ = draw(np.zeros((1, 2)), np.zeros((1, 2)), index, 50, seed=[0, 0])
+        assert np.isin(ids, [0, 2]).all()
+        return
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        draw(np.zeros((1, 2)), np.zeros((1, 2)), index, 50, seed=[0, 0])
+
+
+@BOTH
+def test_shapes_that_do_not_fit_are_errors(draw):
+    index, zeros = _index([0, 0, 3], 2), np.zeros((2, 2))
+    with pytest.raises(ValueError, match="num_samples must be at least 1, but is 0"):
+        draw(zeros, zeros, index, 0, seed=[0, 0])
+    with pytest.raises(ValueError, match="static shape"):
+        signature = [tf.TensorSpec([None], tf.float64)]
+        tf.function(
+            lambda weight: draw(zeros, zeros, index._replace(cumulative_weight=weight), 1, [0, 0]),
+            input_signature=signature,
+        ).get_concrete_function()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(np.zeros((2, 3)), np.zeros((2, 3)), index, 1, seed=[0, 0])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(zeros, np.zeros((3, 2)), index, 1, seed=[0, 0])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(zeros, zeros, index._replace(cell_offsets=[0, 2, 3]), 1, seed=[0, 0])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(zeros, zeros, index._replace(cumulative_weight=[0.0, 1.0]), 1, seed=[0, 0])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(zeros, zeros, index, 1, seed=[0, 0, 0])
+
+
+def test_works_inside_xla():
+    index, zeros = _index([0, 3, 3], 2), tf.zeros([2, 2])
+    ids, log_prob = tf.function(lambda: midx_draw(zeros, zeros, index, 8, [1, 2]), jit_compile=True)()
+    np.testing.assert_allclose(np.exp(log_prob), 1 / 3, rtol=1e-5)
+    assert np.isin(ids, [0, 1, 2]).all()
+
+
+@pytest.mark.parametrize("num_codewords, queries", [(1, 1), (5, 3), (16, 7)])
+def test_log_partition(num_codewords, queries):
+    random = np.random.default_rng(num_codewords)
+    u, v = 5 * random.normal(size=(2, queries, num_codewords)).astype(np.float32)
+    mass = random.poisson(1.0, size=(num_codewords, num_codewords)).astype(np.float32)
+    mass[0, 0] = 3.0
+    expected = np.log(np.einsum("na,ab,nb->n", np.exp(u, dtype=float), mass, np.exp(v, dtype=float)))
+    found = midx_log_partition(u, v, mass)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        tf.function(midx_log_partition)(u + 300, v - 900, mass), expected - 600, rtol=1e-6
+    )
+
+
+def test_log_partition_without_mass_is_minus_infinity():
+    np.testing.assert_array_equal(midx_log_partition([[1.0]], [[1.0]], [[0.0]]), [-np.inf])

@@ -1,0 +1,220 @@
+"""The row updates against float64 NumPy, on the compiled and on the TensorFlow path."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.ops import library
+from tfxc.ops.row_updates import (
+    AdamHyper,
+    lazy_adam_update,
+    row_sgd_update,
+    rowwise_adagrad_update,
+    sum_duplicate_rows,
+)
+
+HYPER = AdamHyper(learning_rate=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-7)
+
+
+@pytest.fixture(params=["compiled", "reference"], autouse=True)
+def path(request, monkeypatch):
+    if request.param == "reference":
+        monkeypatch.setenv("TFXC_DISABLE_OPS", "1")
+    elif not library.use_compiled():
+        pytest.skip("the compiled ops are not available")
+    return request.param
+
+
+def adam_step(table, momentum, velocity, gradient):
+    momentum += (1 - HYPER.beta_1) * (gradient - momentum)
+    velocity += (1 - HYPER.beta_2) * (gradient**2 - velocity)
+    table -= HYPER.learning_rate * momentum / (np.sqrt(velocity) + HYPER.epsilon)
+
+
+def sgd_step(table, gradient):
+    table -= 0.5 * gradient
+
+
+def adagrad_step(table, accumulator, gradient):
+    accumulator += np.mean(gradient**2)
+    table -= 0.3 * gradient / (np.sqrt(accumulator) + 1e-8)
+
+
+# name -> (update on variables, step on one float64 row, shapes of the slots)
+RULES = {
+    "adam": (lambda *a: lazy_adam_update(*a, HYPER), adam_step, lambda shape: [shape, shape]),
+    "sgd": (lambda *a: row_sgd_update(*a, 0.5), sgd_step, lambda shape: []),
+    "adagrad": (lambda *a: rowwise_adagrad_update(*a, 0.3, 1e-8), adagrad_step, lambda shape: [shape[:1]]),
+}
+
+
+def make(rule, shape, ids, dtype="float32", id_dtype="int32"):
+    """Random table, non-negative slots and gradient as float64 arrays, and the same as TensorFlow objects."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape)] + [rng.uniform(0.1, 1, size=s) for s in RULES[rule][2](shape)]
+    arrays = [array.astype(dtype).astype("float64") for array in arrays]
+    values = rng.normal(size=(len(ids), *shape[1:])).astype(dtype)
+    gradient = tf.IndexedSlices(tf.constant(values), tf.constant(ids, id_dtype))
+    return arrays, values.astype("float64"), [tf.Variable(array, dtype=dtype) for array in arrays], gradient
+
+
+def expect(rule, arrays, values, ids):
+    """The slow reference: one touched row at a time."""
+    for row in np.unique(ids):
+        total = values[np.equal(ids, row)].sum(axis=0)
+        RULES[rule][1](*(array[row : row + 1] for array in arrays), total)
+
+
+def check(rule, shape, ids, tolerance=1e-5, **types):
+    arrays, values, variables, gradient = make(rule, shape, ids, **types)
+    expect(rule, arrays, values, np.array(ids))
+    RULES[rule][0](*variables, gradient)
+    for variable, array in zip(variables, arrays, strict=True):
+        np.testing.assert_allclose(variable.numpy(), array, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("id_dtype", ["int32", "int64"])
+@pytest.mark.parametrize("trailing", [(), (1,), (3,), (64,), (100,), (2, 3)])
+def test_equals_float64_with_duplicates(rule, trailing, id_dtype):
+    check(rule, (7, *trailing), [5, 0, 5, 6, 0, 5, 2], id_dtype=id_dtype)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("rows", "ids"), [(4, []), (4, [2]), (1, [0]), (1, [0, 0, 0])])
+def test_empty_single_and_one_row_table(rule, rows, ids):
+    check(rule, (rows, 5), ids)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_many_duplicates_over_several_threads(rule):
+    ids = np.minimum(np.random.default_rng(1).zipf(1.2, size=30_000) - 1, 2_999)
+    check(rule, (3_000, 3), ids, tolerance=2e-4)  # thousands of float32 terms in the hottest row
+
+
+@pytest.mark.parametrize("rows", [2_048, 2_049, 2**22, 2**22 + 1])  # one, two and three digits of the sort
+def test_row_ids_of_every_size(rows):
+    table = tf.Variable(tf.zeros([rows]))
+    ids = [rows - 1, 1, rows // 2, rows - 1, rows // 2 + 1, 1]
+    row_sgd_update(table, tf.IndexedSlices(tf.constant([1.0, 2, 4, 8, 16, 32]), tf.constant(ids)), 1.0)
+    touched = tf.gather(table, [1, rows // 2, rows // 2 + 1, rows - 1])
+    assert touched.numpy().tolist() == [-34, -4, -16, -9]
+    assert tf.math.count_nonzero(table).numpy() == 4
+
+
+def test_adam_by_hand():
+    table, momentum, velocity = (tf.Variable([[0.0], [1.0]]) for _ in range(3))
+    gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 1]))
+    lazy_adam_update(table, momentum, velocity, gradient, AdamHyper(0.1, 0.5, 0.75, 1.0))
+    # g = 3: m = (1 + 3) / 2, v = (3 * 1 + 9) / 4, x = 1 - 0.1 * 2 / (sqrt(3) + 1)
+    np.testing.assert_allclose(momentum.numpy(), [[0], [2]])
+    np.testing.assert_allclose(velocity.numpy(), [[0], [3]])
+    np.testing.assert_allclose(table.numpy(), [[0], [1 - 0.2 / (np.sqrt(3) + 1)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("ids", "value", "position"), [([0, 1, 9], 9, 2), ([0, -1], -1, 1), ([4, 1], 4, 0)])
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_a_row_id_outside_is_named_and_nothing_changes(rule, ids, value, position, wrap):
+    arrays, _, variables, gradient = make(rule, (4, 2), ids)
+    message = rf"row id\D*{value}\D*at position\D*{position}\D*is outside \[0, 4\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        wrap(lambda: RULES[rule][0](*variables, gradient))()
+    for variable, array in zip(variables, arrays, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), array.astype("float32"))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_tensor_read_before_keeps_its_values(rule):
+    _, _, variables, gradient = make(rule, (4, 2), [1, 1, 3])
+    for _ in range(2):  # the first step finds the buffer shared, the second copy-on-read mode
+        read = [variable.read_value() for variable in variables]
+        before = [tensor.numpy().copy() for tensor in read]
+        RULES[rule][0](*variables, gradient)
+        for tensor, values, variable in zip(read, before, variables, strict=True):
+            np.testing.assert_array_equal(tensor.numpy(), values)
+            assert (variable.numpy()[1] != values[1]).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_same_input_same_bits(rule):
+    ids = np.random.default_rng(2).integers(0, 50, size=20_000)
+    results = []
+    for _ in range(3):
+        _, _, variables, gradient = make(rule, (50, 7), ids)
+        RULES[rule][0](*variables, gradient)
+        results.append(variables[0].numpy())
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nan_stays_in_its_row(rule):
+    _, _, variables, gradient = make(rule, (5, 20), [1, 3])
+    values = gradient.values.numpy()
+    values[0, 17] = np.nan
+    RULES[rule][0](*variables, tf.IndexedSlices(tf.constant(values), gradient.indices))
+    assert np.isnan(variables[0].numpy()[1]).any()
+    assert np.isfinite(np.delete(variables[0].numpy(), 1, axis=0)).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_a_graph_with_unknown_number_of_rows(rule):
+    arrays, values, variables, gradient = make(rule, (6, 3), [4, 4, 0])
+    expect(rule, arrays, values, np.array([4, 4, 0]))
+    signature = [tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32)]
+    step = tf.function(lambda v, i: RULES[rule][0](*variables, tf.IndexedSlices(v, i)), signature)
+    step(gradient.values, gradient.indices)
+    for variable, array in zip(variables, arrays, strict=True):
+        np.testing.assert_allclose(variable.numpy(), array, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_inside_xla(rule, path):
+    if path == "reference":
+        pytest.skip("inside XLA both take the TensorFlow path")
+    arrays, values, variables, gradient = make(rule, (6, 3), [4, 4, 0])
+    expect(rule, arrays, values, np.array([4, 4, 0]))
+    tf.function(lambda: RULES[rule][0](*variables, gradient), jit_compile=True)()
+    for variable, array in zip(variables, arrays, strict=True):
+        np.testing.assert_allclose(variable.numpy(), array, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float16", 5e-3)])
+def test_other_dtypes(rule, dtype, tolerance):
+    check(rule, (5, 4), [3, 0, 3], dtype=dtype, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("values", [(2, 1), (2,), (3, 4), (2, 4, 1)])
+def test_a_gradient_that_does_not_fit_is_refused(values):
+    gradient = tf.IndexedSlices(tf.zeros(values), tf.constant([0, 1]))
+    with pytest.raises(ValueError, match=r"does not fit a table of shape \(5, 4\)"):
+        row_sgd_update(tf.Variable(tf.zeros([5, 4])), gradient, 0.1)
+
+
+def test_a_scalar_variable_is_refused():
+    with pytest.raises(ValueError, match="does not fit a table"):
+        row_sgd_update(tf.Variable(0.0), tf.IndexedSlices(tf.zeros([1]), tf.constant([0])), 0.1)
+
+
+def test_the_op_checks_what_python_cannot_see(path):
+    if path == "reference":
+        pytest.skip("a check of the compiled op")
+    table = tf.Variable(tf.zeros([5, 4]))
+    step = tf.function(
+        lambda values, ids: row_sgd_update(table, tf.IndexedSlices(values, ids), 0.1),
+        [tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)],
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit a table of shape"):
+        step(tf.zeros([2, 1]), tf.constant([0, 1]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="slot 1 has shape"):
+        gradient = tf.IndexedSlices(tf.zeros([1, 4]), tf.constant([0]))
+        rowwise_adagrad_update(table, tf.Variable(tf.zeros([4])), gradient, 0.1, 1e-8)
+
+
+def test_sum_duplicate_rows():
+    gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0], [4.0], [8.0]]), tf.constant([5, 3, 5, 0]))
+    merged = sum_duplicate_rows(gradient)
+    assert merged.indices.numpy().tolist() == [5, 3, 0]
+    assert merged.values.numpy().tolist() == [[5.0], [2.0], [8.0]]

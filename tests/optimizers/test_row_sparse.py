@@ -1,0 +1,208 @@
+"""What every row-sparse optimizer keeps: options, clipping, both Keras, saving, and cheap steps."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc._keras import keras, tf_variable
+from tfxc.optimizers import LazyAdam, RowSparseSGD, RowwiseAdagrad
+
+OPTIMIZERS = [LazyAdam, RowSparseSGD, RowwiseAdagrad]
+every_optimizer = pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
+
+
+def sparse(values, ids, id_dtype="int32"):
+    return tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(ids, id_dtype))
+
+
+def embedding_model(id_dtype="int32"):
+    inputs = keras.Input([3], dtype=id_dtype)
+    embedded = keras.layers.Embedding(11, 4, name="table")(inputs)
+    outputs = keras.layers.Dense(1)(keras.layers.Flatten()(embedded))
+    return keras.Model(inputs, outputs)
+
+
+def training_data():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 10, size=(40, 3))  # row 10 never occurs
+    return ids, ids.sum(axis=1, keepdims=True).astype("float32") / 10
+
+
+@every_optimizer
+@pytest.mark.parametrize(
+    "option",
+    ["weight_decay", "use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"],
+)
+def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class, option):
+    with pytest.raises(ValueError, match=f"does not take '{option}': .*[a-z]"):
+        optimizer_class(0.1, **{option: 2})
+
+
+@every_optimizer
+def test_wrong_options_are_refused(optimizer_class):
+    with pytest.raises(ValueError, match="unknown option 'momentum'; it takes clipnorm"):
+        optimizer_class(0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="at most one of"):
+        optimizer_class(0.1, clipnorm=1.0, clipvalue=1.0)
+    with pytest.raises(ValueError, match="above 0"):
+        optimizer_class(0.1, clipnorm=-1.0)
+
+
+@every_optimizer
+def test_a_constraint_on_a_table_is_refused_and_on_a_dense_variable_kept(optimizer_class):
+    table = tf.Variable(tf.ones([3, 2]), constraint=lambda x: tf.clip_by_value(x, 0.0, 0.5), name="table")
+    with pytest.raises(ValueError, match="constraint"):
+        optimizer_class(0.1).apply_gradients([(sparse([[1, 1]], [0]), table)])
+    np.testing.assert_array_equal(table.numpy(), np.ones([3, 2]))
+    optimizer_class(0.1).apply_gradients([(tf.zeros([3, 2]), table)])
+    np.testing.assert_array_equal(table.numpy(), np.full([3, 2], 0.5))
+
+
+# The rows sum to [6, 8] (row 2) and [0, 5] (row 0); the other variable's gradient is [10].
+@pytest.mark.parametrize(
+    ("option", "table", "other"),
+    [
+        ({}, [[0, 5], [0, 0], [6, 8]], [10]),
+        ({"clipvalue": 5.5}, [[0, 5], [0, 0], [5.5, 5.5]], [5.5]),
+        ({"clipnorm": 1.0}, np.array([[0, 5], [0, 0], [6, 8]]) / np.sqrt(125), [1]),
+        ({"global_clipnorm": 3.0}, np.array([[0, 5], [0, 0], [6, 8]]) * 0.2, [2]),
+        ({"global_clipnorm": 30.0}, [[0, 5], [0, 0], [6, 8]], [10]),
+    ],
+)
+def test_clipping_sees_summed_rows(option, table, other):
+    variables = [tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([1]))]
+    gradients = [sparse([[1, 8], [0, 5], [5, 0]], [2, 0, 2]), tf.constant([10.0])]
+    RowSparseSGD(1.0, **option).apply_gradients(zip(gradients, variables, strict=True))
+    np.testing.assert_allclose(variables[0].numpy(), -np.array(table), rtol=1e-6)
+    np.testing.assert_allclose(variables[1].numpy(), -np.array(other), rtol=1e-6)
+
+
+@every_optimizer
+@pytest.mark.parametrize("id_dtype", ["int32", "int64"])
+def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
+    model = embedding_model(id_dtype)
+    table = tf_variable(model.get_layer("table").trainable_variables[0])
+    before = table.numpy()
+    model.compile(optimizer_class(0.05), "mse")
+    ids, targets = training_data()
+    history = model.fit(ids.astype(id_dtype), targets, batch_size=10, epochs=5, verbose=0)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+    np.testing.assert_array_equal(table.numpy()[10], before[10])
+    assert (table.numpy()[:10] != before[:10]).all()
+
+
+@every_optimizer
+def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tmp_path):
+    ids, targets = training_data()
+    model = embedding_model()
+    model.compile(optimizer_class(0.05, clipvalue=1.0), "mse")
+    model.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is optimizer_class
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    for m in (model, loaded):
+        m.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
+    for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@every_optimizer
+def test_checkpoint_restores_slots(optimizer_class, tmp_path):
+    def fresh():
+        table, optimizer = tf.Variable(tf.ones([4, 2])), optimizer_class(0.1)
+        optimizer.build([table])
+        return table, optimizer, tf.train.Checkpoint(table=table, optimizer=optimizer)
+
+    table, optimizer, checkpoint = fresh()
+    steps = [sparse([[1, 2], [3, 4]], [1, 1]), sparse([[1, 1], [-3, 2]], [1, 3])]
+    optimizer.apply_gradients([(steps[0], table)])
+    saved = checkpoint.save(tmp_path / "checkpoint")
+    optimizer.apply_gradients([(steps[1], table)])
+    other_table, other_optimizer, other_checkpoint = fresh()
+    other_checkpoint.restore(saved).assert_existing_objects_matched()
+    other_optimizer.apply_gradients([(steps[1], other_table)])
+    np.testing.assert_array_equal(other_table.numpy(), table.numpy())
+    assert int(other_optimizer.iterations) == 2
+
+
+@every_optimizer
+def test_config_round_trip(optimizer_class):
+    optimizer = optimizer_class(0.25, global_clipnorm=2.0, name="mine")
+    restored = optimizer_class.from_config(optimizer.get_config())
+    assert restored.get_config() == optimizer.get_config()
+    assert restored.name == "mine"
+    assert restored.global_clipnorm == 2.0
+    assert float(restored.learning_rate) == 0.25
+
+
+@every_optimizer
+def test_learning_rate_schedule_and_assignment(optimizer_class):
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
+    table = tf.Variable(tf.zeros([2, 1]))
+    optimizer = optimizer_class(schedule)
+    gradient = sparse([[1]], [0])
+    optimizer.apply_gradients([(gradient, table)])
+    moved = table.numpy()
+    assert moved[0, 0] < -0.1
+    optimizer.apply_gradients([(gradient, table)])  # the rate is 0 from here on
+    np.testing.assert_array_equal(table.numpy(), moved)
+    restored = optimizer_class.from_config(optimizer.get_config())
+    assert restored.get_config() == optimizer.get_config()
+
+    assigned = optimizer_class(0.5)
+    step = tf.function(lambda: assigned.apply_gradients([(gradient, table)]))
+    step()
+    moved = table.numpy()
+    assigned.learning_rate = 0.0
+    step()
+    np.testing.assert_array_equal(table.numpy(), moved)
+
+
+@every_optimizer
+def test_graph_and_eager_agree(optimizer_class):
+    tables = []
+    for wrap in (lambda f: f, tf.function):
+        table, bias = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([5]))
+        optimizer = optimizer_class(0.1)
+        optimizer.build([table, bias])
+        pairs = [(sparse([[1, 2], [3, 4]], [4, 4]), table), (sparse([1, 2], [0, 3], "int64"), bias)]
+        step = wrap(lambda optimizer=optimizer, pairs=pairs: optimizer.apply_gradients(pairs))
+        for _ in range(3):
+            step()
+        tables.append((table.numpy(), bias.numpy()))
+    np.testing.assert_allclose(tables[0][0], tables[1][0], rtol=1e-6)
+    np.testing.assert_allclose(tables[0][1], tables[1][1], rtol=1e-6)
+    assert (tables[0][0][:4] == 1).all()
+    assert (tables[0][1][[1, 2, 4]] == 1).all()
+
+
+@every_optimizer
+def test_a_row_id_outside_is_an_error(optimizer_class):
+    table = tf.Variable(tf.ones([5, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
+        optimizer_class(0.1).apply_gradients([(sparse([[1, 2]], [5]), table)])
+    np.testing.assert_array_equal(table.numpy(), np.ones([5, 2]))
+
+
+def fastest(action, repeats=20):
+    def seconds():
+        start = time.perf_counter()
+        action()
+        return time.perf_counter() - start
+
+    return min(seconds() for _ in range(repeats))
+
+
+@every_optimizer
+def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
+    table = tf.Variable(tf.zeros([200_000, 64]))
+    optimizer = optimizer_class(0.1)
+    optimizer.build([table])
+    gradient = sparse(np.ones([100, 64]), np.random.default_rng(0).integers(0, 200_000, size=100))
+    step = tf.function(lambda: optimizer.apply_gradients([(gradient, table)]))
+    assert fastest(step) < fastest(lambda: table + 1.0, repeats=5) / 5

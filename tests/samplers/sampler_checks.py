@@ -1,0 +1,97 @@
+"""What the tests of all samplers share: the checks of a distribution, and a head to refresh from."""
+
+import numpy as np
+import tensorflow as tf
+from scipy import stats
+
+from tfxc._keras import tf_variable
+from tfxc.layers import DenseHead
+
+
+def queries(num, dim, seed=0):
+    return np.random.default_rng(seed).normal(size=(num, dim)).astype(np.float32)
+
+
+def labels_for(query, label=0):
+    return tf.fill([len(query), 1], label)
+
+
+def head_of(vectors, **options):
+    """A dense head with these class vectors [L, D]."""
+    head = DenseHead(len(vectors), **options)
+    head.build((None, vectors.shape[1]))
+    tf_variable(head.table).assign(vectors)
+    return head
+
+
+def clustered(num_classes, dim, num_clusters=6, scale=1.5, seed=0):
+    """Class vectors float32 [L, D] around a few centres."""
+    random = np.random.default_rng(seed)
+    centres = scale * random.normal(size=(num_clusters, dim))
+    noise = 0.2 * random.normal(size=(num_classes, dim))
+    return (centres[random.integers(num_clusters, size=num_classes)] + noise).astype(np.float32)
+
+
+def all_probs(sampler, query):
+    """Q float64 [N, L]; [1, L] where the sampler draws one set for all queries."""
+    ids = tf.range(sampler.num_classes)
+    if not sampler.shared:
+        ids = tf.tile(ids[tf.newaxis], [len(query), 1])
+    log_prob = sampler.log_prob(tf.constant(query), ids).numpy().astype(np.float64)
+    return np.exp(np.atleast_2d(log_prob))
+
+
+def p_value(ids, probs):
+    """Of the chi-square test, the classes expected fewer than 5 times taken together."""
+    probs = np.asarray(probs, np.float64)
+    counts, expected = np.bincount(ids, minlength=len(probs)).astype(float), probs / probs.sum() * len(ids)
+    rare = expected < 5
+    observed = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    keep = expected > 0
+    assert observed[~keep].sum() == 0
+    return stats.chisquare(observed[keep], expected[keep]).pvalue if keep.sum() > 1 else 1.0
+
+
+def check_distribution(sampler, dim, num_draws=200_000, seed=0):
+    """A built sampler's Q sums to 1, is what the draws follow, and gives the expected counts."""
+    size = sampler.num_negatives
+    base = queries(1 if sampler.shared else 2, dim, seed)
+    probs = all_probs(sampler, base)
+    np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
+    query = np.repeat(base, num_draws // 2 // size, axis=0)
+    labels = labels_for(query)
+    ids, log_count = sampler.sample(tf.constant(query), labels)
+    assert ids.dtype == tf.int32 and log_count.dtype == tf.float32 and log_count.shape == ids.shape
+    np.testing.assert_allclose(log_count, sampler.log_expected_count(query, labels, ids), atol=1e-4)
+    log_prob = np.asarray(sampler.log_prob(tf.constant(query), ids))
+    np.testing.assert_allclose(log_count, np.log(size) + log_prob, atol=1e-4)
+    ids = ids.numpy()
+    assert ids.min() >= 0 and ids.max() < sampler.num_classes
+    if sampler.shared:
+        assert ids.shape == (size,)
+        assert p_value(ids, probs[0]) > 1e-3
+        return
+    assert ids.shape == (len(query), size)
+    for part, prob in zip(np.split(ids, 2), probs, strict=True):
+        assert p_value(part.ravel(), prob) > 1e-3
+
+
+def check_reproducible(make, shape, dim):
+    """Same seed, same draws; the next step's and another seed's draws differ."""
+    query = queries(40, dim)
+    labels = labels_for(query)
+
+    def draws(seed):
+        sampler = make(seed)
+        sampler.build(shape)
+        return sampler, [sampler.sample(tf.constant(query), labels)[0].numpy() for _ in range(3)]
+
+    sampler, first = draws(1)
+    _, again = draws(1)
+    _, other = draws(2)
+    np.testing.assert_array_equal(first, again)
+    assert (first[0] != first[1]).any() and (first[1] != first[2]).any() and (first[0] != other[0]).any()
+    assert int(tf_variable(sampler.counter)) == 3
+    sampler.log_expected_count(query, labels, labels)
+    assert int(tf_variable(sampler.counter)) == 3

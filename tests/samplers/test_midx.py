@@ -1,0 +1,207 @@
+"""MIDX: the softmax over quantised class vectors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import (
+    all_probs,
+    check_distribution,
+    check_reproducible,
+    clustered,
+    head_of,
+    labels_for,
+    queries,
+)
+
+from tfxc._keras import tf_variable
+from tfxc.samplers import MIDX
+
+VARIANTS = {
+    "rq": {},
+    "pq": {"quantizer": "pq"},
+    "frequency": {"cells": "frequency"},
+    "weighted k-means": {"counts": True},
+    "pq frequency": {"quantizer": "pq", "cells": "frequency"},
+}
+
+
+def counts_of(num_classes):
+    return np.random.default_rng(1).poisson(3, size=num_classes)
+
+
+def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
+    options = {**VARIANTS[variant], **options}
+    if options.pop("counts", "cells" in options):
+        options["counts"] = counts_of(num_classes)
+    return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **options)
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def quantised_softmax(sampler, query, weights=1.0):
+    """Q by hand: the softmax of the queries' products with the quantised class vectors."""
+    first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in sampler.codebooks)
+    row, column = np.divmod(tf_variable(sampler.cell).numpy(), sampler.num_codewords)
+    parts = first[row], second[column]
+    vectors = sum(parts) if sampler.quantizer == "rq" else np.concatenate(parts, axis=1)
+    return softmax(query @ vectors.T + np.log(weights))
+
+
+def divergence(p, q):
+    """KL(p ‖ q), the mean over the rows."""
+    return np.mean(np.sum(p * (np.log(p) - np.log(q)), axis=1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
+def test_distribution_before_and_after_refresh(variant, num_classes):
+    sampler, head = make(10, num_classes, variant), head_of(clustered(num_classes, 7))
+    sampler.build((num_classes, 7))
+    weights = counts_of(num_classes) + 1 if sampler.cells == "frequency" else np.ones(num_classes)
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 7)), [weights / weights.sum()], rtol=1e-5)
+    check_distribution(sampler, 7)
+    sampler.refresh(head)
+    query = queries(3, 7)
+    np.testing.assert_allclose(
+        all_probs(sampler, query), quantised_softmax(sampler, query, weights), rtol=1e-4
+    )
+    check_distribution(sampler, 7)
+    sampler.refresh(head)  # warm start
+    np.testing.assert_allclose(
+        all_probs(sampler, query), quantised_softmax(sampler, query, weights), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("variant", ["rq", "pq"])
+def test_distribution_over_many_classes(variant):
+    sampler = make(50, 20_000, variant, num_codewords=16)
+    sampler.build((20_000, 16))
+    sampler.refresh(head_of(clustered(20_000, 16, num_clusters=40, scale=0.7)))
+    check_distribution(sampler, 16, num_draws=1_000_000)
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+@pytest.mark.parametrize("variant", ["rq", "pq", "frequency"])
+def test_shared_draws_come_from_the_mean_query(variant, refreshed):
+    sampler = make(50_000, 60, variant, shared=True)
+    sampler.build((60, 6))
+    if refreshed:
+        sampler.refresh(head_of(clustered(60, 6)))
+    check_distribution(sampler, 6, num_draws=400_000)
+    query = queries(4, 6)
+    weights = counts_of(60) + 1 if variant == "frequency" else 1.0
+    want = quantised_softmax(sampler, query.mean(0, keepdims=True), weights)
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-4)
+
+
+def test_bias_and_normalised_head_are_sampled_by_their_logits():
+    """As many codewords as classes: the quantisation is exact, so Q must be the head's softmax."""
+    head = head_of(clustered(20, 5), normalize=True, temperature=0.3, use_bias=True)
+    tf_variable(head.bias).assign(queries(1, 20)[0])
+    sampler = MIDX(5, num_codewords=20, seed=0)
+    sampler.build((20, head.effective_dim))
+    sampler.refresh(head)
+    query = queries(3, 5)
+    want = softmax(head(query).numpy().astype(np.float64))
+    np.testing.assert_allclose(all_probs(sampler, head.effective_query(query).numpy()), want, rtol=1e-3)
+
+
+def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
+    vectors, query = clustered(600, 8), queries(64, 8)
+    target = softmax(query.astype(np.float64) @ vectors.T)
+    divergences = {"uniform": np.mean(np.sum(target * np.log(target * 600), axis=1))}
+    for quantizer in ("rq", "pq"):
+        sampler = MIDX(5, num_codewords=16, quantizer=quantizer, seed=0)
+        sampler.build((600, 8))
+        sampler.refresh(head_of(vectors))
+        divergences[quantizer] = divergence(target, all_probs(sampler, query))
+    assert divergences["rq"] < divergences["pq"] < 0.3 * divergences["uniform"]
+    assert divergences["rq"] < 0.1 * divergences["uniform"]
+
+
+def test_refresh_follows_the_head_and_is_deterministic():
+    def refreshed():
+        sampler, head = make(5, 100), head_of(clustered(100, 6))
+        sampler.build((100, 6))
+        sampler.refresh(head)
+        first = all_probs(sampler, queries(2, 6))
+        tf_variable(head.table).assign(clustered(100, 6, seed=9))
+        sampler.refresh(head)
+        return first, all_probs(sampler, queries(2, 6))
+
+    (first, second), (again, second_again) = refreshed(), refreshed()
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(second, second_again)
+    assert np.abs(first - second).max() > 0.01
+
+
+def test_refresh_takes_effect_in_a_traced_function():
+    sampler = make(200, 60)
+    sampler.build((60, 6))
+    query = tf.constant(np.repeat(queries(1, 6, seed=3) * 3, 50, axis=0))
+    draw = tf.function(lambda: sampler.sample(query, labels_for(query))[0])
+    before = np.bincount(draw().numpy().ravel(), minlength=60)
+    sampler.refresh(head_of(clustered(60, 6)))
+    after = np.bincount(draw().numpy().ravel(), minlength=60)
+    assert before.max() < 300 < after.max()
+
+
+@pytest.mark.parametrize("variant", ["rq", "frequency"])
+def test_reproducible(variant):
+    def seeded(seed):
+        options = {"counts": counts_of(300), "cells": "frequency"} if variant == "frequency" else {}
+        return MIDX(5, num_codewords=4, seed=seed, **options)
+
+    check_reproducible(seeded, (300, 6), 6)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_without_queries(shared):
+    sampler = make(3, 20, shared=shared)
+    sampler.build((20, 4))
+    labels = tf.zeros([0, 1], tf.int32)
+    ids, log_count = sampler.sample(tf.zeros([0, 4]), labels)
+    assert ids.shape == log_count.shape == ((3,) if shared else (0, 3))
+    assert sampler.log_expected_count(tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+
+
+def test_queries_that_are_not_finite_are_an_error():
+    sampler = make(3, 20)
+    sampler.build((20, 4))
+    query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
+        sampler.sample(query, labels_for(query))
+
+
+def test_class_vectors_that_are_not_finite_are_an_error():
+    sampler, vectors = make(3, 20), clustered(20, 4)
+    sampler.build((20, 4))
+    vectors[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"class 3.*not finite"):
+        sampler.refresh(head_of(vectors))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_codewords": 0}, r"num_codewords must be in \[1, 1024\]"),
+        ({"num_codewords": 2000}, "cost grows with C²"),
+        ({"quantizer": "opq"}, "quantizer must be"),
+        ({"cells": "exact"}, "cells must be"),
+        ({"cells": "frequency"}, r"pass counts=\[L\]"),
+        ({"counts": [-2.0, 1.0]}, "positive count"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        MIDX(4, **options)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match='quantizer="pq" halves the query, but its width is 1'):
+        MIDX(4, quantizer="pq").build((10, 1))
+    with pytest.raises(ValueError, match="counts of 3 classes, but the head has 10"):
+        MIDX(4, counts=[1, 2, 3]).build((10, 4))

@@ -1,0 +1,86 @@
+"""Uniform and log-uniform draws."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import all_probs, check_distribution, check_reproducible, labels_for, queries
+
+from tfxc.samplers import LogUniform, Uniform
+
+
+@pytest.mark.parametrize("kind", [Uniform, LogUniform])
+@pytest.mark.parametrize("num_classes", [1, 2, 50, 1000, 20_000])
+def test_distribution(kind, num_classes):
+    sampler = kind(10, seed=3)
+    sampler.build((num_classes, 4))
+    check_distribution(sampler, 4, num_draws=1_000_000)
+
+
+@pytest.mark.parametrize("kind", [Uniform, LogUniform])
+def test_shared_draws(kind):
+    sampler = kind(50_000, shared=True, seed=3)
+    sampler.build((50, 4))
+    check_distribution(sampler, 4, num_draws=400_000)
+
+
+def test_probabilities_by_hand():
+    uniform, zipf = Uniform(2, seed=0), LogUniform(2, seed=0)
+    for sampler in (uniform, zipf):
+        sampler.build((3, 1))
+    np.testing.assert_allclose(all_probs(uniform, queries(1, 1)), [[1 / 3] * 3], rtol=1e-6)
+    np.testing.assert_allclose(
+        all_probs(zipf, queries(1, 1)), [np.log([2, 1.5, 4 / 3]) / np.log(4)], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", [Uniform, LogUniform])
+def test_reproducible(kind):
+    check_reproducible(lambda seed: kind(5, seed=seed), (1000, 4), 4)
+
+
+def test_every_class_above_the_float_range_can_come():
+    sampler = Uniform(100_000, shared=True, seed=5)
+    sampler.build((40_000_000, 1))
+    ids = sampler.sample(tf.zeros([1, 1]), tf.zeros([1, 1], tf.int32))[0].numpy()
+    # A float32 uniform has 2^23 values: it would give multiples of about 5 only.
+    assert abs((ids % 2).mean() - 0.5) < 0.01 and ids.max() > 39_900_000
+
+
+def test_zipf_log_prob_of_a_rare_class_keeps_its_precision():
+    sampler = LogUniform(1, seed=0)
+    sampler.build((10_000_000, 1))
+    rare = sampler.log_prob(None, tf.constant([[9_999_999]])).numpy()[0, 0]
+    np.testing.assert_allclose(rare, np.log(np.log1p(1e-7) / np.log(10_000_001)), rtol=1e-6)
+
+
+def test_without_queries_there_is_nothing_to_draw():
+    sampler = Uniform(3, seed=0)
+    sampler.build((9, 2))
+    ids, log_count = sampler.sample(tf.zeros([0, 2]), tf.zeros([0, 1], tf.int32))
+    assert ids.shape == (0, 3) and log_count.shape == (0, 3)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, None])
+def test_number_of_negatives_is_checked(bad):
+    with pytest.raises(ValueError, match="num_negatives must be a positive integer"):
+        Uniform(bad)
+
+
+def test_default_seed_follows_the_global_one():
+    from tfxc._keras import keras
+
+    keras.utils.set_random_seed(4)
+    first, second = Uniform(2), Uniform(2)
+    keras.utils.set_random_seed(4)
+    assert Uniform(2).seed == first.seed != second.seed
+
+
+def test_no_gradient_flows_through_the_count():
+    sampler = Uniform(3, seed=0)
+    sampler.build((9, 2))
+    query = tf.constant(queries(2, 2))
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        _, log_count = sampler.sample(query, labels_for(query))
+        total = tf.reduce_sum(log_count)
+    assert tape.gradient(total, query) is None

@@ -1,0 +1,97 @@
+"""Draws by class frequency, and the alias table they come from."""
+
+import numpy as np
+import pytest
+from sampler_checks import all_probs, check_distribution, check_reproducible, queries
+
+from tfxc.samplers import Unigram
+from tfxc.samplers.alias import alias_table
+from tfxc.samplers.class_counts import check_counts
+
+
+def zipf_counts(num_classes, seed=0):
+    return np.random.default_rng(seed).permutation(1e6 / np.arange(1, num_classes + 1))
+
+
+def table_probs(threshold, alias):
+    """The distribution that an alias table stands for, summed up slot by slot."""
+    probs = threshold.copy()
+    np.add.at(probs, alias, 1 - threshold)
+    return probs / len(probs)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1.0],
+        [1.0, 3.0],
+        [2.0] * 7,
+        [5.0, 1.0, 1.0, 1.0],
+        [1.0, 1.0, 1.0, 5.0],
+        [1e-12, 1.0, 1e12],
+        zipf_counts(20_000),
+        zipf_counts(1000) ** -1,
+        np.random.default_rng(3).exponential(size=997),
+    ],
+)
+def test_alias_table_holds_the_distribution(weights):
+    threshold, alias = alias_table(weights)
+    weights = np.asarray(weights, np.float64)
+    assert ((threshold >= 0) & (threshold <= 1)).all() and ((alias >= 0) & (alias < len(weights))).all()
+    np.testing.assert_allclose(table_probs(threshold, alias), weights / weights.sum(), rtol=1e-6, atol=1e-15)
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 50, 1000, 20_000])
+@pytest.mark.parametrize("power", [1.0, 0.75])
+def test_distribution(num_classes, power):
+    counts = zipf_counts(num_classes)
+    sampler = Unigram(10, counts, power=power, seed=3)
+    sampler.build((num_classes, 4))
+    check_distribution(sampler, 4, num_draws=1_000_000)
+    want = counts**power / (counts**power).sum()
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 4))[0], want, rtol=1e-5)
+
+
+def test_shared_draws_and_power_zero():
+    sampler = Unigram(50_000, zipf_counts(50), power=0.0, shared=True, seed=3)
+    sampler.build((50, 4))
+    check_distribution(sampler, 4, num_draws=400_000)
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 4)), 1 / 50, rtol=1e-5)
+
+
+def test_extreme_counts_do_not_overflow():
+    sampler = Unigram(4, [1e-300, 1e300], power=1.0, seed=0)
+    sampler.build((2, 1))
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 1)), [[0, 1]], atol=1e-30)
+
+
+def test_reproducible():
+    counts = zipf_counts(1000)
+    check_reproducible(lambda seed: Unigram(5, counts, seed=seed), (1000, 4), 4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([1.0, 0.0, 2.0, 0.0], r"2 of 4 are not, the first being class 1 with 0\.0.*counts \+ 1"),
+        ([1.0, -3.0], "class 1 with -3.0"),
+        ([np.nan, 1.0], "class 0 with nan"),
+        ([np.inf, 1.0], "class 0 with inf"),
+        ([], r"shape \[L\].*\(0,\)"),
+        ([[1.0, 2.0]], r"shape \[L\].*\(1, 2\)"),
+    ],
+)
+def test_counts_are_checked(counts, message):
+    with pytest.raises(ValueError, match=message):
+        Unigram(2, counts)
+    with pytest.raises(ValueError, match="Unigram needs"):
+        check_counts(counts, "Unigram")
+
+
+def test_counts_of_another_number_of_classes_are_refused():
+    with pytest.raises(ValueError, match="counts of 3 classes, but the head has 4"):
+        Unigram(2, [1.0, 1.0, 1.0]).build((4, 2))
+
+
+def test_counts_stay_out_of_the_config():
+    assert Unigram(2, np.ones(1000)).get_config()["counts"] == "saved"

@@ -1,0 +1,77 @@
+"""What an installation does with the compiled ops: with no compiler, a broken one, and in an sdist."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_setup(arguments, **environment):
+    """Runs setup.py away from any terminal, so that its warning arrives on stderr."""
+    return subprocess.run(
+        [sys.executable, "setup.py", "--quiet", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "TFXC_SKIP_OPS": "0", **environment},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def broken_compiler(tmp_path):
+    path = tmp_path / "broken-g++"
+    path.write_text("#!/bin/sh\necho 'op.cc:1: error: expected unqualified-id' >&2\nexit 1\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def stale_library(tmp_path):
+    path = tmp_path / "tfxc" / "ops" / "_tfxc_ops.so"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"of an earlier build")
+    return path
+
+
+def test_without_a_compiler_the_package_installs_with_one_warning(tmp_path, stale_library):
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX="/nowhere/g++")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("WARNING") == 1
+    assert "/nowhere/g++" in done.stderr and "Install g++" in done.stderr
+    assert not stale_library.exists()
+
+
+def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler):
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler))
+    assert done.returncode != 0
+    assert "expected unqualified-id" in done.stderr and "TFXC_SKIP_OPS=1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_the_ops_can_be_skipped(tmp_path, broken_compiler, stale_library):
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler), TFXC_SKIP_OPS="1")
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert not stale_library.exists()
+
+
+def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):
+    done = run_setup(["egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir", tmp_path])
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob("tfxc-*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    sources = {
+        str(path.relative_to(ROOT)) for path in ROOT.glob("custom_ops/**/*") if path.suffix in (".cc", ".h")
+    }
+    assert sources | {"custom_ops/build.py", "setup.py", "LICENSE"} <= names
+    assert not [name for name in names if name.endswith((".so", ".o", "_tfxc_ops.json"))]

@@ -1,0 +1,274 @@
+"""The model: an encoder, a head, and which classes a step scores."""
+
+import json
+import os
+
+import tensorflow as tf
+
+from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
+from tfxc.labels import check_ids, drop_duplicates, flatten_examples, is_positive, pad_labels
+from tfxc.layers.block_top_k import BlockTopK
+from tfxc.losses import MASKED_LOGIT, ClassificationLoss, Scored
+from tfxc.serving import export_classifier
+
+_NAMES_FILE = "class_names.json"
+
+
+@register
+class ExtremeClassifier(keras.Model):
+    """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
+
+    A training step scores the positives and the sampler's candidates (or, without a sampler, all classes
+    in blocks); ``evaluate`` gives the exact loss over all classes and the ranking metrics, streamed in
+    blocks of classes; ``predict`` gives the best ``k`` classes. None of them holds a ``[B, L]`` tensor.
+
+    Inputs: whatever the encoder takes. A dict input may carry the reserved key ``"exclude"``: class ids
+    [B, X], padded with -1, that ``evaluate`` and ``predict`` do not rank (items already seen).
+
+    Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
+    [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
+    Sample weights: [B], or [B, T] for sequences.
+
+    Args:
+        encoder: a Keras model, inputs -> queries [B, D] or [B, T, D].
+        head: a ``tfxc.layers`` head.
+        sampler: None for all classes, or a ``tfxc.samplers`` sampler.
+        k: how many classes ``predict`` returns, in [1, L].
+        class_names: None or the L raw names of the classes, in id order; kept with the saved model.
+
+    Returns:
+        From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first. For sequence
+        queries that of the last unmasked position. Where fewer than k classes are left, id -1.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+        >>> model = ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000), k=5,
+        ...                           sampler=tfxc.samplers.Uniform(20))
+        >>> model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy(),
+        ...               metrics=[tfxc.metrics.RecallAtK(5)])
+        >>> history = model.fit(tf.random.normal([32, 8]), tf.range(32), verbose=0)
+        >>> model.predict(tf.random.normal([2, 8]), verbose=0)["ids"].shape
+        (2, 5)
+
+    Reference:
+        Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015.
+    """
+
+    def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 1 <= k <= head.num_classes:
+            raise ValueError(f"k must be in [1, {head.num_classes}], the number of classes, but got {k}.")
+        if class_names is not None and len(class_names) != head.num_classes:
+            raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
+        self.encoder = encoder
+        self.head = head
+        self.sampler = sampler
+        self.k = k
+        # In a box, so that Keras does not walk through ten million strings.
+        self._names = lambda: class_names
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.supports_jit = False
+        query_dim = _output_dim(encoder)
+        if query_dim is not None:
+            self._build_parts(query_dim)
+            self.built = True
+
+    @property
+    def class_names(self):
+        """The raw names of the classes in id order, or None."""
+        return self._names()
+
+    def get_config(self):
+        parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
+        parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
+        return {"name": self.name, "k": self.k, **parts}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        for name in ("encoder", "head", "sampler"):
+            config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+        return cls(**config)
+
+    def save_assets(self, folder):
+        """Keras calls this when it saves a model: writes the class names."""
+        if self.class_names is not None:
+            with open(os.path.join(folder, _NAMES_FILE), "w", encoding="utf-8") as file:
+                json.dump([str(name) for name in self.class_names], file, ensure_ascii=False)
+
+    def load_assets(self, folder):
+        """Keras calls this when it loads a model: reads the class names."""
+        path = os.path.join(folder, _NAMES_FILE)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                names = json.load(file)
+            self._names = lambda: names
+
+    def _build_parts(self, query_dim):
+        if hasattr(self.head, "tie"):
+            self.head.tie(self.encoder)
+        if not self.head.built:
+            self.head.build((None, query_dim))
+        if self.sampler is not None and not self.sampler.built:
+            self.sampler.build((self.head.num_classes, self.head.effective_dim))
+
+    def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
+        """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
+        if not isinstance(loss, ClassificationLoss):
+            raise ValueError(
+                f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
+                "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
+            )
+        ranking = list(metrics or []) + list(weighted_metrics or [])
+        unfit = [metric for metric in ranking if not hasattr(metric, "k")]
+        if unfit:
+            raise ValueError(f"metrics must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
+        super().compile(
+            optimizer=optimizer, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
+        )
+        adopt_own_loss_and_metrics(self)
+        self.classification_loss = loss
+        self._num_ranked = max([self.k] + [metric.k for metric in ranking])
+        if self._num_ranked > self.head.num_classes:
+            raise ValueError(
+                f"A metric ranks {self._num_ranked} classes, but there are {self.head.num_classes}."
+            )
+
+    def compile_from_config(self, config):
+        """Keras calls this when it loads a compiled model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def fit(self, *args, class_weight=None, **kwargs):
+        """As Keras's ``fit``; ``class_weight`` is refused."""
+        if class_weight is not None:
+            raise ValueError(
+                "class_weight is not supported with class-id labels of this many classes: pass "
+                "sample_weight=weights[labels] instead."
+            )
+        return super().fit(*args, **kwargs)
+
+    def call(self, inputs, training=None):
+        inputs, exclude = self._split_exclude(inputs)
+        return self.rank(inputs, self.k, exclude, training)
+
+    def rank(self, inputs, k, exclude=None, training=False):
+        """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs."""
+        query = self.encoder(inputs, training=training)
+        self._build_parts(query.shape[-1])
+        scores, ids = self.head.top_k(_last_position(query), k, exclude)
+        return {"ids": ids, "scores": scores}
+
+    def _split_exclude(self, inputs):
+        """Encoder inputs, and the class ids under the reserved key "exclude" or None."""
+        if not isinstance(inputs, dict) or "exclude" not in inputs:
+            return inputs, None
+        rest = {name: value for name, value in inputs.items() if name != "exclude"}
+        if len(rest) == 1 and not isinstance(getattr(self.encoder, "input", None), dict):
+            rest = next(iter(rest.values()))
+        return rest, pad_labels(inputs["exclude"])
+
+    def _examples(self, x, y, sample_weight, training):
+        """Queries [N, D], labels [N, P], weights [N] or None and excluded ids [N, X] or None."""
+        if y is None:
+            raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
+        inputs, exclude = self._split_exclude(x)
+        query = self.encoder(inputs, training=training)
+        self._build_parts(query.shape[-1])
+        labels = check_ids(pad_labels(y), self.head.num_classes)
+        mask = getattr(query, "_keras_mask", None)
+        query, labels, sample_weight, row = flatten_examples(query, labels, sample_weight, mask)
+        if exclude is not None and row is not None:
+            exclude = tf.gather(exclude, row)
+        return query, drop_duplicates(labels), sample_weight, exclude
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
+        query, labels, sample_weight, _ = self._examples(x, y, sample_weight, training)
+        losses = self._all_classes(query, labels) if self.sampler is None else self._sampled(query, labels)
+        return self.classification_loss.reduce(losses, sample_weight)
+
+    def _all_classes(self, query, labels):
+        reduced, positives = self.head.reduce_classes(query, labels, self.classification_loss)
+        return self.classification_loss.combine(reduced, positives, labels >= 0)
+
+    def _sampled(self, query, labels):
+        effective = self.head.effective_query(query)
+        ids, log_count = self.sampler.sample(effective, labels)
+        if ids.shape.rank == 2:
+            # One call, so that the table gets one gradient.
+            scores = self.head.score(query, tf.concat([labels, ids], 1))
+            positives, negatives = scores[:, : tf.shape(labels)[1]], scores[:, tf.shape(labels)[1] :]
+        else:
+            positives, negatives = self.head.score(query, labels), self.head.score(query, ids)
+        negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
+        own_count = self.sampler.log_expected_count(effective, labels, labels)
+        return self.classification_loss.sampled(
+            Scored(positives, own_count), Scored(negatives, log_count), labels >= 0
+        )
+
+    def train_step(self, data):
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
+            total = tf.add_n([loss, *(tf.cast(extra, loss.dtype) for extra in self.losses)])
+            total /= tf.distribute.get_strategy().num_replicas_in_sync
+        self.loss_tracker.update_state(loss, _batch_size(x))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
+        return {"loss": self.loss_tracker.result()}
+
+    def test_step(self, data):
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        query, labels, sample_weight, exclude = self._examples(x, y, sample_weight, training=False)
+        loss, num_queries = self.classification_loss, tf.shape(query)[0]
+        ranking = BlockTopK(self._num_ranked, exclude)
+
+        def fold(carry, logits, start):
+            return loss.update(carry[0], logits), ranking.fold(carry[1], logits, start)
+
+        state, (_, ids) = self.head.scan(
+            query, fold, (loss.initial(num_queries), ranking.initial(num_queries))
+        )
+        losses = loss.combine(loss.finish(state), self.head.score(query, labels), labels >= 0)
+        self.loss_tracker.update_state(loss.reduce(losses, sample_weight), num_queries)
+        return self.compute_metrics(x, labels, ids, sample_weight)
+
+    def predict_step(self, data):
+        x, _, _ = unpack_x_y_sample_weight(data)
+        return self(x, training=False)
+
+    def export(self, path):
+        """Writes a SavedModel of stock TensorFlow ops with ``k`` and ``exclude`` as optional inputs.
+
+        See ``tfxc.serving.export_classifier``.
+        """
+        export_classifier(self, path)
+
+
+def _output_dim(encoder):
+    """The width of the encoder's queries, or None while it is not known."""
+    try:
+        return encoder.output_shape[-1]
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _last_position(query):
+    """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked."""
+    if query.shape.rank != 3:
+        return query
+    mask = getattr(query, "_keras_mask", None)
+    if mask is None:
+        return query[:, -1]
+    steps = tf.range(tf.shape(mask)[1])
+    last = tf.reduce_max(tf.where(tf.cast(mask, tf.bool), steps, 0), axis=1)
+    return tf.gather(query, last, batch_dims=1)
+
+
+def _batch_size(x):
+    return tf.shape(tf.nest.flatten(x)[0])[0]

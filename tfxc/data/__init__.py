@@ -1,0 +1,30 @@
+"""Reading sequence data, splitting it and feeding it to a model."""
+
+from tfxc.data.csv_interactions import read_csv
+from tfxc.data.filtering import CoreReport, k_core
+from tfxc.data.interactions import read_interactions
+from tfxc.data.pipeline import evaluation_dataset, training_dataset
+from tfxc.data.sequence_lines import read_sequences, read_sessions
+from tfxc.data.sequences import Sequences
+from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
+from tfxc.data.text import read_text
+from tfxc.data.vocabulary import Vocabulary
+
+__all__ = [
+    "CoreReport",
+    "Sequences",
+    "Split",
+    "Vocabulary",
+    "evaluation_dataset",
+    "k_core",
+    "leave_last_out",
+    "ratio_split",
+    "read_csv",
+    "read_interactions",
+    "read_sequences",
+    "read_sessions",
+    "read_text",
+    "tail_split",
+    "time_split",
+    "training_dataset",
+]

@@ -1,0 +1,77 @@
+"""Interaction logs as CSV files with a header of column names."""
+
+import csv
+from collections.abc import Iterator
+
+from tfxc.data.interactions import InteractionLog
+from tfxc.data.line_reader import LineReader
+from tfxc.data.sequences import Sequences
+from tfxc.data.vocabulary import Vocabulary
+
+
+def read_csv(
+    path,
+    user: str,
+    item: str,
+    time: str | None = None,
+    delimiter: str = ",",
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
+) -> Sequences:
+    """Reads a CSV file with one interaction a record into one sequence a user, oldest first.
+
+    Like `read_interactions`, but columns are found by the names in the first record and fields may be quoted.
+
+    Args:
+        path: the file, plain, `.gz` or `.xz`.
+        user: name of the column of users (or sessions).
+        item: name of the column of items.
+        time: name of the column of times, numbers or ISO 8601 dates; None keeps the order of the file.
+        delimiter: one character between the fields.
+        vocabulary: class ids to use; a record with an item outside it is a bad one.
+        on_error: `"raise"`, or `"skip"` to leave bad records out with one warning.
+
+    Raises:
+        ValueError: for a missing column, for bad records (as `read_interactions`, and broken quotes; the line
+            number is that of the record's last line), for a file without any interaction.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+        >>> _ = path.write_text('time,item,user\\n2020-02-02,"tea, green",ann\\n2020-01-01,milk,ann\\n')
+        >>> log = read_csv(path, user="user", item="item", time="time")
+        >>> log.vocabulary.decode(log[0])
+        ['milk', 'tea, green']
+    """
+    lines = LineReader(path, on_error)
+    log = InteractionLog(vocabulary)
+    records = _records(lines, delimiter)
+    header = next(records, [])
+    wanted = [user, item] if time is None else [user, item, time]
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {header}.")
+    positions = [header.index(name) for name in wanted]
+    for record in records:
+        try:
+            if len(record) != len(header):
+                raise ValueError(f"found {len(record)} fields, expected {len(header)}")
+            log.add(*[record[position].strip() for position in positions])
+        except ValueError as error:
+            lines.reject(error)
+    lines.report()
+    return log.sequences(path)
+
+
+def _records(lines: LineReader, delimiter: str) -> Iterator[list[str]]:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            lines.reject(error)
+            continue
+        if record:
+            yield record

@@ -1,0 +1,86 @@
+"""k-core filtering: only users and items with enough interactions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfxc.data.sequences import Sequences
+from tfxc.data.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class CoreReport:
+    """What `k_core` dropped: numbers of users, items and interactions, and the rounds it took.
+
+    Example:
+        >>> k_core(Sequences.from_lists(["aab", "aa"]), min_user=2, min_item=2)[1]
+        CoreReport(num_users_dropped=0, num_items_dropped=1, num_interactions_dropped=1, num_rounds=2)
+    """
+
+    num_users_dropped: int
+    num_items_dropped: int
+    num_interactions_dropped: int
+    num_rounds: int
+
+
+def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[Sequences, CoreReport]:
+    """Drops rare items and short users, again and again until all that is left is frequent enough.
+
+    The result is the largest part in which every sequence has at least `min_user` items and every item
+    occurs at least `min_item` times (repeats count); it does not depend on the order of dropping. Class ids
+    are renumbered without gaps, in their old order.
+
+    Args:
+        sequences: the interactions.
+        min_user: fewest interactions of a user, at least 1.
+        min_item: fewest interactions with an item, at least 1.
+
+    Returns:
+        The filtered sequences with their own vocabulary, and a report of what was dropped.
+
+    Raises:
+        ValueError: if a minimum is below 1, or nothing is left.
+
+    Example:
+        >>> sequences = Sequences.from_lists([["tea", "milk", "rum"], ["milk", "tea"], ["rum"]])
+        >>> core, report = k_core(sequences, min_user=2, min_item=2)
+        >>> core.vocabulary.decode(core[0]), len(core), report.num_interactions_dropped
+        (['tea', 'milk'], 2, 2)
+
+    Reference: S. B. Seidman, "Network structure and minimum degree", 1983.
+    """
+    if min_user < 1 or min_item < 1:
+        raise ValueError(f"min_user and min_item must be at least 1, not {min_user} and {min_item}.")
+    users = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    items = sequences.items
+    kept = np.arange(len(items))  # positions of the interactions still in the core
+    num_rounds = 0
+    while True:
+        num_rounds += 1
+        user_counts = np.bincount(users[kept], minlength=len(sequences))
+        item_counts = np.bincount(items[kept], minlength=sequences.num_classes)
+        enough = (user_counts[users[kept]] >= min_user) & (item_counts[items[kept]] >= min_item)
+        if enough.all():
+            break
+        kept = kept[enough]
+    if not len(kept):
+        raise ValueError(
+            f"No interaction is left with min_user={min_user} and min_item={min_item}: lower one of them."
+        )
+    report = CoreReport(
+        int((user_counts == 0).sum()), int((item_counts == 0).sum()), len(items) - len(kept), num_rounds
+    )
+    return _subset(sequences, kept, user_counts, item_counts), report
+
+
+def _subset(sequences, kept, user_counts, item_counts) -> Sequences:
+    kept_users, kept_items = np.flatnonzero(user_counts), np.flatnonzero(item_counts)
+    new_ids = np.cumsum(item_counts > 0) - 1
+    user_ids, times, names = sequences.user_ids, sequences.times, sequences.vocabulary.names
+    return Sequences(
+        new_ids[sequences.items[kept]],
+        np.concatenate([[0], np.cumsum(user_counts[kept_users])]),
+        Vocabulary(names[i] for i in kept_items.tolist()),
+        None if user_ids is None else [user_ids[u] for u in kept_users.tolist()],
+        None if times is None else times[kept],
+    )

@@ -1,0 +1,95 @@
+"""Reading a text file line by line, with an account of the lines that could not be used."""
+
+import gzip
+import io
+import lzma
+import os
+import warnings
+import zlib
+from collections.abc import Iterator
+
+from tqdm import tqdm
+
+_NUM_REPORTED = 10
+_PROGRESS_BYTES = 32 << 20
+_PROGRESS_LINES = 1 << 14
+
+
+class LineReader:
+    """Iterates over the decoded lines of a plain, `.gz` or `.xz` file and remembers the bad ones.
+
+    `number` is the number of the current line (from 1). A line that is not UTF-8 is rejected here and never
+    comes out; the caller rejects the others with `reject` and closes the account with `report`. Files of more
+    than 32 MiB show a progress bar on a terminal.
+
+    Args:
+        path: the file; the suffix tells the compression.
+        on_error: `"raise"` or `"skip"`, what `report` does about bad lines.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "lines.txt"
+        >>> _ = path.write_bytes(b"good\\nbad\\xff\\n")
+        >>> lines = LineReader(path)
+        >>> list(lines)
+        ['good\\n']
+        >>> lines.num_bad
+        1
+    """
+
+    def __init__(self, path, on_error: str = "raise"):
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
+        self.path = os.fspath(path)
+        self.on_error = on_error
+        self.number = 0
+        self.num_bad = 0
+        self._reasons: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        size = os.path.getsize(self.path)
+        quiet = None if size > _PROGRESS_BYTES else True  # None: shown on a terminal alone
+        with open(self.path, "rb") as raw, tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar:
+            try:
+                yield from self._decoded(_decompressed(self.path, raw), raw, bar)
+            except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(
+                    f"{self.path} cannot be decompressed past line {self.number} ({error}): "
+                    f"it is cut short, damaged, or not what its suffix says. Fetch it again."
+                ) from error
+
+    def _decoded(self, lines, raw, bar) -> Iterator[str]:
+        for number, line in enumerate(lines, 1):
+            self.number = number
+            if number % _PROGRESS_LINES == 0:
+                bar.update(raw.tell() - bar.n)
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                self.reject(f"not UTF-8 at byte {error.start}: {line[:40]!r}")
+            else:
+                yield text
+
+    def reject(self, reason):
+        """Counts the current line as bad."""
+        self.num_bad += 1
+        if len(self._reasons) < _NUM_REPORTED:
+            self._reasons.append(f"  line {self.number}: {reason}")
+
+    def report(self):
+        """Raises a ValueError about the bad lines, or warns once when they are to be skipped."""
+        if not self.num_bad:
+            return
+        shown = self._reasons + (["  ..."] if self.num_bad > _NUM_REPORTED else [])
+        message = "\n".join([f"{self.path}: {self.num_bad} bad of {self.number} lines", *shown])
+        if self.on_error == "raise":
+            raise ValueError(message + '\nMend them, or pass on_error="skip" to leave them out.')
+        warnings.warn(message + "\nThese lines were left out.", stacklevel=3)
+
+
+def _decompressed(path, raw):
+    if path.endswith(".gz"):
+        return gzip.GzipFile(fileobj=raw)
+    if path.endswith(".xz"):
+        return io.BufferedReader(lzma.LZMAFile(raw))
+    return raw

@@ -1,0 +1,169 @@
+"""Sequences as batches for `fit` and `evaluate`.
+
+Input ids are class id + 1, and 0 is padding: an encoder's Embedding has L + 1 rows, and a head tied to it
+takes `row_offset=1`. Padding stands on the left, so the last position always holds the newest item.
+Everything is gathered from the flat arrays a batch at a time inside tf.data; no Python runs per example.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.data.sequences import Sequences
+
+
+def training_dataset(
+    sequences: Sequences,
+    max_length: int,
+    batch_size: int,
+    windows: str = "last",
+    seed: int | None = 0,
+) -> tf.data.Dataset:
+    """Batches for next-item training: `(items, labels)`, both [B, T] int32.
+
+    Position t of a row has read the items up to t and is to predict item t + 1: `items` holds class ids + 1
+    (0 is padding), `labels` the next class ids (-1 where there is none, which masks the position). Longer
+    sequences are cut into consecutive windows counted from their end; an item is the target of one position
+    at most. The last batch may be smaller. The dataset knows its number of batches.
+
+    Args:
+        sequences: training sequences; those with fewer than 2 items hold no target and give no row.
+        max_length: T, at least 1.
+        batch_size: B, at least 1.
+        windows: `"last"` keeps each sequence's newest window, `"all"` every window (text, long sequences).
+        seed: rows are shuffled anew in each epoch; same seed (and same global TensorFlow seed), same
+            orders. None keeps the order of the sequences, for held-out text.
+
+    Raises:
+        ValueError: for other arguments, or if no sequence has 2 items.
+
+    Example:
+        >>> sequences = Sequences.from_lists([[*"abcd"], [*"b"], [*"ba"]])
+        >>> dataset = training_dataset(sequences, max_length=2, batch_size=8, windows="all", seed=None)
+        >>> items, labels = next(iter(dataset))
+        >>> items.numpy().tolist(), labels.numpy().tolist()
+        ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
+    """
+    _check_sizes(max_length, batch_size)
+    if windows not in ("last", "all"):
+        raise ValueError(f"windows must be 'last' or 'all', not {windows!r}.")
+    starts, stops = _windows(sequences, max_length, windows == "all")
+    if not len(starts):
+        raise ValueError("No sequence has 2 items, an input and its target.")
+    batch = _gatherer(sequences, starts, stops, max_length)
+
+    if seed is None:
+        return _batches(len(starts), batch_size, batch)
+
+    def shuffled(draw):
+        def permuted(rows):
+            # A permutation computed index by index: nothing of the dataset's length is held or filled.
+            return batch(tf.random.experimental.index_shuffle(rows, draw, len(starts) - 1))
+
+        return _batches(len(starts), batch_size, permuted)
+
+    draws = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
+    dataset = draws.batch(2, drop_remainder=True).take(1).flat_map(shuffled)
+    return dataset.apply(tf.data.experimental.assert_cardinality(_num_batches(len(starts), batch_size)))
+
+
+def evaluation_dataset(
+    sequences: Sequences, max_length: int, batch_size: int, exclude_seen: bool = False
+) -> tf.data.Dataset:
+    """Batches with one target a sequence, its last item, in the order of the sequences.
+
+    Gives `(items, labels)`, both [B, T] int32: `items` holds the last T items of the history as class ids + 1
+    (0 is padding), `labels` is -1 except at the last position, which holds the target. With `exclude_seen`
+    the inputs are `{"items": [B, T], "exclude": [B, X]}`: the class ids of the **whole** history, padded with
+    -1 to the longest of the batch, never to be ranked. A target that was seen before is not among them.
+
+    Args:
+        sequences: the validation or test part of a split.
+        max_length: T, at least 1.
+        batch_size: B, at least 1.
+        exclude_seen: whether to hand out the history for exclusion.
+
+    Raises:
+        ValueError: for other sizes, or if a sequence has fewer than 2 items (a history and a target).
+
+    Example:
+        >>> sequences = Sequences.from_lists([[*"abcd"], [*"aba"]])
+        >>> inputs, labels = next(iter(evaluation_dataset(sequences, 2, batch_size=8, exclude_seen=True)))
+        >>> inputs["items"].numpy().tolist(), labels.numpy().tolist()
+        ([[2, 3], [1, 2]], [[-1, 3], [-1, 0]])
+        >>> inputs["exclude"].numpy().tolist()
+        [[0, 1, 2], [-1, -1, 1]]
+    """
+    _check_sizes(max_length, batch_size)
+    num_short = int((sequences.lengths < 2).sum())
+    if num_short or not len(sequences):
+        raise ValueError(
+            f"{num_short} of {len(sequences)} sequences have fewer than 2 items, a history and a target: "
+            f"leave them out with sequences.select(sequences.lengths >= 2)."
+        )
+    starts, stops = sequences.offsets[:-1], sequences.offsets[1:]
+    batch = _gatherer(sequences, starts, stops, max_length)
+    history = _gatherer(sequences, starts, stops)
+
+    def example(rows):
+        items, labels = batch(rows)
+        target = labels[:, -1:]
+        labels = tf.concat([tf.fill(tf.shape(labels[:, 1:]), -1), target], axis=1)
+        labels = tf.ensure_shape(labels, [None, max_length])
+        if not exclude_seen:
+            return items, labels
+        seen = history(rows)[0] - 1
+        return {"items": items, "exclude": tf.where(seen == target, -1, seen)}, labels
+
+    return _batches(len(sequences), batch_size, example)
+
+
+def _check_sizes(max_length, batch_size):
+    if max_length < 1 or batch_size < 1:
+        raise ValueError(f"max_length and batch_size must be at least 1, not {max_length} and {batch_size}.")
+
+
+def _windows(sequences: Sequences, max_length: int, every: bool):
+    """Flat positions [start, stop) of the windows: at most T + 1 items, the first of which is input only."""
+    lengths = sequences.lengths
+    num_windows = -(-np.maximum(lengths - 1, 0) // max_length)
+    if not every:
+        num_windows = np.minimum(num_windows, 1)
+    owner = np.repeat(np.arange(len(sequences)), num_windows)
+    before = np.cumsum(num_windows) - num_windows
+    # How many windows of the same sequence come after this one.
+    from_end = (num_windows + before)[owner] - 1 - np.arange(len(owner))
+    stops = sequences.offsets[1:][owner] - from_end * max_length
+    starts = np.maximum(stops - max_length - 1, sequences.offsets[:-1][owner])
+    return starts, stops
+
+
+def _gatherer(sequences: Sequences, starts, stops, max_length: int | None = None):
+    """Function from window numbers [B] to input ids and next class ids, [B, T] each.
+
+    Without `max_length`, T is the longest of the batch.
+    """
+    flat, starts, stops = tf.constant(sequences.items), tf.constant(starts), tf.constant(stops)
+
+    def gather(rows):
+        start, stop = tf.gather(starts, rows)[:, None], tf.gather(stops, rows)[:, None]
+        length = tf.reduce_max(stop - start) - 1 if max_length is None else max_length
+        where = stop - 1 - tf.range(length, 0, -1, dtype=tf.int64)
+        inside = where >= start
+        where = tf.maximum(where, 0)
+        items = tf.where(inside, tf.gather(flat, where) + 1, 0)
+        labels = tf.where(inside, tf.gather(flat, where + 1), -1)
+        return tf.ensure_shape(items, [None, max_length]), tf.ensure_shape(labels, [None, max_length])
+
+    return gather
+
+
+def _batches(num_rows, batch_size, function) -> tf.data.Dataset:
+    def batch(i):
+        return function(tf.range(i * batch_size, tf.minimum((i + 1) * batch_size, num_rows)))
+
+    numbers = tf.data.Dataset.range(_num_batches(num_rows, batch_size))
+    return numbers.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+
+def _num_batches(num_rows, batch_size) -> int:
+    return -(-num_rows // batch_size)

@@ -1,0 +1,107 @@
+"""Files with one whole sequence a line: `user item item ...`, or a session's items alone."""
+
+from array import array
+
+import numpy as np
+
+from tfxc.data.line_reader import LineReader
+from tfxc.data.sequences import Sequences
+from tfxc.data.vocabulary import Vocabulary, name_ids
+
+
+def read_sequences(
+    path, delimiter: str | None = None, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+) -> Sequences:
+    """Reads `user item item ...`, one user a line, items oldest first.
+
+    Ids may be any strings; items are numbered in order of first appearance unless a `vocabulary` is given.
+    Blank lines carry nothing and are passed over.
+
+    Args:
+        path: the file, plain, `.gz` or `.xz`.
+        delimiter: string between the fields; None is any run of white space.
+        vocabulary: class ids to use; a line with an item outside it is a bad line.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Raises:
+        ValueError: for bad lines (a user without items or with a second line, an empty id, an item outside
+            the vocabulary, bytes that are not UTF-8), with the first ten and their number; for a file
+            without any sequence.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "users.txt"
+        >>> _ = path.write_text("ann tea milk tea\\nbob milk\\n")
+        >>> sequences = read_sequences(path)
+        >>> sequences.user_ids, sequences[0].tolist()
+        (['ann', 'bob'], [0, 1, 0])
+    """
+    return _read(path, delimiter, vocabulary, LineReader(path, on_error), with_users=True)
+
+
+def read_sessions(
+    path, delimiter: str | None = None, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+) -> Sequences:
+    """Reads one session a line: its items, oldest first, and nothing else.
+
+    As `read_sequences`, but the lines name no user (`user_ids` is None). Read held-out sessions with the
+    vocabulary of the training sessions.
+
+    Args:
+        path: the file, plain, `.gz` or `.xz`.
+        delimiter: string between the items; None is any run of white space.
+        vocabulary: class ids to use; a line with an item outside it is a bad line.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Raises:
+        ValueError: for bad lines (an empty id, an item outside the vocabulary, bytes that are not UTF-8),
+            with the first ten and their number; for a file without any session.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sessions.txt"
+        >>> _ = path.write_text("7 9 7\\n9 5\\n")
+        >>> sessions = read_sessions(path)
+        >>> sessions[1].tolist(), sessions.vocabulary.names
+        ([1, 2], ['7', '9', '5'])
+    """
+    return _read(path, delimiter, vocabulary, LineReader(path, on_error), with_users=False)
+
+
+def _read(path, delimiter, vocabulary, lines, with_users) -> Sequences:
+    ids = name_ids(vocabulary)
+    items, offsets = array("i"), array("q", [0])
+    users: dict[str, int] = {}
+    for line in lines:
+        fields = line.split() if delimiter is None else [field.strip() for field in line.split(delimiter)]
+        if not any(fields):
+            continue
+        try:
+            _check(fields, users if with_users else None)
+            items.extend([ids[name] for name in fields[with_users:]])
+        except KeyError as error:
+            lines.reject(f"the item {error.args[0]!r} is not in the vocabulary")
+        except ValueError as error:
+            lines.reject(error)
+        else:
+            if with_users:
+                users[fields[0]] = lines.number
+            offsets.append(len(items))
+    lines.report()
+    if not items:
+        raise ValueError(f"{path} holds no sequences.")
+    return Sequences(
+        np.asarray(items),
+        np.asarray(offsets),
+        Vocabulary(ids) if vocabulary is None else vocabulary,
+        list(users) if with_users else None,
+    )
+
+
+def _check(fields, users):
+    if not all(fields):
+        raise ValueError(f"field {fields.index('') + 1} is empty")
+    if users is not None and len(fields) < 2:
+        raise ValueError(f"the user {fields[0]!r} has no items")
+    if users is not None and fields[0] in users:
+        raise ValueError(f"the user {fields[0]!r} already has line {users[fields[0]]}")

@@ -1,0 +1,201 @@
+"""Splits of sequences into training, validation and test parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfxc.data.sequences import Sequences
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training sequences and the examples to evaluate on.
+
+    In `validation` and `test` one sequence is one example: its **last item is the target**, all items
+    before it are the history, that user's whole past up to the target. (After `tail_split`, which cuts long
+    streams, every item of them is a target.) All three share the vocabulary of what was split.
+
+    Args:
+        train: sequences to learn from.
+        validation: examples to choose a model by.
+        test: examples to report.
+        num_not_evaluated: how many of the split sequences give no example to validation or test.
+
+    Example:
+        >>> split = leave_last_out(Sequences.from_lists(["tea", "ate"]))
+        >>> example = split.test[0]
+        >>> history, target = example[:-1], example[-1]
+        >>> split.test.vocabulary.decode(target)
+        'a'
+    """
+
+    train: Sequences
+    validation: Sequences
+    test: Sequences
+    num_not_evaluated: int = 0
+
+
+def leave_last_out(sequences: Sequences) -> Split:
+    """Tests on each user's last item, validates on the one before, trains on the rest.
+
+    The history of a test example includes the validation item. Users with fewer than 3 items stay wholly in
+    training and are counted in `num_not_evaluated`.
+
+    Args:
+        sequences: one a user, oldest first.
+
+    Raises:
+        ValueError: if no user has 3 items.
+
+    Example:
+        >>> split = leave_last_out(Sequences.from_lists([[*"abcd"], [*"ba"]]))
+        >>> [split.train[0].tolist(), split.validation[0].tolist(), split.test[0].tolist()]
+        [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+        >>> len(split.train), len(split.test), split.num_not_evaluated
+        (2, 1, 1)
+    """
+    lengths = sequences.lengths
+    evaluated = np.flatnonzero(lengths >= 3)
+    if not len(evaluated):
+        raise ValueError("No sequence has the 3 items that leave_last_out needs (train, validation, test).")
+    train_stops = np.where(lengths >= 3, lengths - 2, lengths)
+    return Split(
+        sequences.slices(np.arange(len(sequences)), 0, train_stops),
+        sequences.slices(evaluated, 0, lengths[evaluated] - 1),
+        sequences.select(evaluated),
+        len(sequences) - len(evaluated),
+    )
+
+
+def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
+    """Deals whole sequences out at random, so that evaluation meets users that training never saw.
+
+    Sequences with fewer than 2 items have no history and target: they stay in training and are counted in
+    `num_not_evaluated`.
+
+    Args:
+        sequences: one a user or session.
+        fractions: shares of train, validation and test among the sequences with 2 items or more; three
+            numbers in (0, 1) that sum to 1.
+        seed: same seed, same split.
+
+    Raises:
+        ValueError: for fractions that are none, or a part left without any sequence.
+
+    Example:
+        >>> split = ratio_split(Sequences.from_lists([["a", "b"]] * 10), (0.6, 0.2, 0.2))
+        >>> len(split.train), len(split.validation), len(split.test)
+        (6, 2, 2)
+    """
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f"fractions must be three positive numbers that sum to 1, not {tuple(fractions)}.")
+    usable = np.flatnonzero(sequences.lengths >= 2)
+    num_validation, num_test = (round(fraction * len(usable)) for fraction in fractions[1:])
+    if not num_validation or not num_test or num_validation + num_test >= len(usable):
+        raise ValueError(
+            f"{len(usable)} sequences of 2 items or more are too few to split {tuple(fractions)}: "
+            f"a part would be empty."
+        )
+    shuffled = np.random.default_rng(seed).permutation(usable)
+    validation = np.sort(shuffled[:num_validation])
+    test = np.sort(shuffled[num_validation : num_validation + num_test])
+    in_train = np.ones(len(sequences), bool)
+    in_train[validation] = in_train[test] = False
+    return Split(
+        sequences.select(in_train),
+        sequences.select(validation),
+        sequences.select(test),
+        len(sequences) - len(usable),
+    )
+
+
+def time_split(sequences: Sequences, validation_start: float, test_start: float) -> Split:
+    """Trains on what happened before one moment and evaluates on what came next, as in service.
+
+    Training holds every interaction before `validation_start`. A user's validation example is the first item
+    at or after `validation_start` (and before `test_start`), after all items before `validation_start`; the
+    test example is the first item at or after `test_start`, after all items before that. No history reaches
+    into the period it is tested on. Users without an example of either kind are counted in
+    `num_not_evaluated`: those with no later item, and those with no earlier one (new users).
+
+    Args:
+        sequences: with times.
+        validation_start: in the unit of the times.
+        test_start: later than `validation_start`.
+
+    Raises:
+        ValueError: without times, if the moments are in the wrong order, or if a part would be empty.
+
+    Example:
+        >>> from tfxc.data import Vocabulary
+        >>> log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=[1, 5, 6, 9])
+        >>> split = time_split(log, validation_start=5, test_start=8)
+        >>> [split.train[0].tolist(), split.validation[0].tolist(), split.test[0].tolist()]
+        [[0], [0, 1], [0, 1, 2, 0]]
+    """
+    if sequences.times is None:
+        raise ValueError("time_split needs sequences with times; read a log that has a time column.")
+    if not validation_start < test_start:
+        raise ValueError(f"validation_start {validation_start} must be before test_start {test_start}.")
+    num_train = _num_before(sequences.times, sequences.offsets, validation_start)
+    num_known = _num_before(sequences.times, sequences.offsets, test_start)
+    in_train = np.flatnonzero(num_train > 0)
+    in_validation = np.flatnonzero((num_train > 0) & (num_known > num_train))
+    in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
+    for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
+        if not len(index):
+            raise ValueError(
+                f"The {name} part would be empty: times run from {min(sequences.times, default=None)} "
+                f"to {max(sequences.times, default=None)}."
+            )
+    return Split(
+        sequences.slices(in_train, 0, num_train[in_train]),
+        sequences.slices(in_validation, 0, num_train[in_validation] + 1),
+        sequences.slices(in_test, 0, num_known[in_test] + 1),
+        len(sequences) - len(np.union1d(in_validation, in_test)),
+    )
+
+
+def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fraction: float = 0.05) -> Split:
+    """Holds out the end of every sequence: for a few long streams, such as books.
+
+    The last `test_fraction` of each sequence is its test part, the `validation_fraction` before that its
+    validation part (rounded down). Here **every** item of a part is a target: feed validation and test as
+    `training_dataset(part, ..., windows="all", seed=None)`. Sequences too short to give an example of two
+    items to either part are counted in `num_not_evaluated`.
+
+    Args:
+        sequences: long ones.
+        validation_fraction: in (0, 1).
+        test_fraction: in (0, 1); both together below 1.
+
+    Raises:
+        ValueError: for other fractions.
+
+    Example:
+        >>> split = tail_split(Sequences.from_lists([range(100)]), 0.1, 0.05)
+        >>> len(split.train[0]), split.validation[0].tolist()[0], split.test[0].tolist()[0]
+        (85, 85, 95)
+    """
+    if min(validation_fraction, test_fraction) <= 0 or validation_fraction + test_fraction >= 1:
+        raise ValueError(
+            f"validation_fraction and test_fraction must be positive and sum to less than 1, "
+            f"not {validation_fraction} and {test_fraction}."
+        )
+    lengths, every = sequences.lengths, np.arange(len(sequences))
+    test_starts = lengths - (lengths * test_fraction).astype(np.int64)
+    starts = test_starts - (lengths * validation_fraction).astype(np.int64)
+    evaluated = (test_starts - starts >= 2) | (lengths - test_starts >= 2)
+    return Split(
+        sequences.slices(every, 0, starts),
+        sequences.slices(every, starts, test_starts),
+        sequences.slices(every, test_starts, lengths),
+        int((~evaluated).sum()),
+    )
+
+
+def _num_before(times: np.ndarray, offsets: np.ndarray, moment: float) -> np.ndarray:
+    """[U] how many items of each sequence are older than `moment`."""
+    older = np.concatenate([[0], np.cumsum(times < moment)])
+    return np.diff(older[offsets])

@@ -1,0 +1,109 @@
+"""Running text as word sequences: the next word is the next item."""
+
+import logging
+import os
+import re
+from array import array
+from collections import Counter
+
+import numpy as np
+
+from tfxc.data.line_reader import LineReader
+from tfxc.data.sequences import Sequences
+from tfxc.data.vocabulary import Vocabulary
+
+UNKNOWN = "<unk>"
+
+_TITLE = re.compile(r"=== (.+) ===")
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_logger = logging.getLogger(__name__)
+
+
+def read_text(
+    path, min_count: int = 1, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+) -> Sequences:
+    """Reads whole books as sequences of lower-cased words.
+
+    A line `=== Title ===` starts a new sequence named by its title; text before the first one belongs to a
+    sequence named by the file. A word is a run of letters with apostrophes allowed inside
+    (`don't`, but not the quotes of `'tis'`); digits, punctuation and hyphens only separate.
+
+    Class ids go by falling frequency (equal counts by the alphabet), as a log-uniform sampler expects.
+    With `min_count` above 1 all rarer words share class 0, `<unk>`; how many they are is logged.
+
+    Args:
+        path: the file, plain, `.gz` or `.xz`.
+        min_count: how often a word must occur to have a class of its own, at least 1.
+        vocabulary: class ids to use instead, for held-out text; other words become its `<unk>`.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Raises:
+        ValueError: for bad lines (not UTF-8, a title without text), for a word outside a given vocabulary
+            that has no `<unk>`, for a file without words.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "books.txt"
+        >>> _ = path.write_text("=== Carroll ===\\nIt's a poor sort of memory,\\na poor one.\\n")
+        >>> book = read_text(path)
+        >>> book.user_ids, book.vocabulary.decode(book[0])[:3]
+        (['Carroll'], ["it's", 'a', 'poor'])
+        >>> read_text(path, min_count=2).vocabulary.names
+        ['<unk>', 'a', 'poor']
+    """
+    if min_count < 1:
+        raise ValueError(f"min_count must be at least 1, not {min_count}.")
+    titles, words, offsets, types = _read_words(LineReader(path, on_error))
+    if not len(words):
+        raise ValueError(f"{path} holds no words.")
+    counts = np.bincount(words, minlength=len(types))
+    if vocabulary is None:
+        vocabulary = _by_frequency(types, counts, min_count)
+    class_ids = vocabulary.encode(types, unknown=vocabulary.ids.get(UNKNOWN, -1))
+    if (class_ids < 0).any():
+        raise ValueError(
+            f"{path}: the word {types[class_ids.argmin()]!r} is not in the vocabulary, which has no "
+            f"{UNKNOWN} class. Read the training text with min_count=2 or more to get one."
+        )
+    rare = np.array([word not in vocabulary for word in types])
+    _logger.info(
+        "%s: %d words, %d types, of which %d types (%d words) are %s",
+        path, len(words), len(types), rare.sum(), counts[rare].sum(), UNKNOWN,
+    )  # fmt: skip
+    return Sequences(class_ids[words], offsets, vocabulary, titles)
+
+
+def _read_words(lines: LineReader):
+    """Titles, word numbers [M], offsets and the word types in order of first appearance."""
+    types: dict[str, int] = {}
+    titles: list[str] = []
+    starts: list[int] = []
+    words = array("i")
+
+    def start(title):
+        if starts and starts[-1] == len(words):
+            lines.reject(f"no words under the title {titles[-1]!r} before this line")
+            del titles[-1], starts[-1]
+        titles.append(title)
+        starts.append(len(words))
+
+    for line in lines:
+        title = _TITLE.fullmatch(line.strip())
+        if title:
+            start(title[1])
+            continue
+        found = _WORD.findall(line.lower().replace("’", "'"))
+        if found and not starts:
+            start(os.path.basename(lines.path))
+        words.extend(types.setdefault(word, len(types)) for word in found)
+    if starts and starts[-1] == len(words):
+        lines.reject(f"no words under the title {titles.pop()!r}")
+        starts.pop()
+    lines.report()
+    return titles, np.asarray(words), np.array([*starts, len(words)], np.int64), list(types)
+
+
+def _by_frequency(types, counts, min_count) -> Vocabulary:
+    count = Counter(dict(zip(types, counts.tolist(), strict=True)))
+    kept = sorted((word for word in types if count[word] >= min_count), key=lambda word: (-count[word], word))
+    return Vocabulary(kept if min_count == 1 else [UNKNOWN, *kept])

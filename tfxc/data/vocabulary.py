@@ -1,0 +1,144 @@
+"""Raw item names and the class ids that stand for them."""
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+_HEADER = "tfxc-vocabulary 1"
+
+
+class Vocabulary:
+    """Two-way map between raw item names and class ids `0 .. L-1`.
+
+    The name at position i belongs to class i. Names are strings: anything else (an integer item
+    number, say) is converted with `str`, so `encode([17])` finds the item a file calls `17`.
+
+    Args:
+        names: the L distinct item names, in the order of their class ids.
+
+    Raises:
+        ValueError: if a name occurs twice.
+
+    Example:
+        >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])
+        >>> vocabulary.encode(["sugar", "tea"]).tolist()
+        [2, 0]
+        >>> vocabulary.decode([[1, 0]])
+        [['milk', 'tea']]
+    """
+
+    def __init__(self, names: Iterable):
+        self.names = [str(name) for name in names]
+        self.ids = {name: i for i, name in enumerate(self.names)}
+        if len(self.ids) < len(self.names):
+            repeated = next(name for i, name in enumerate(self.names) if self.ids[name] != i)
+            raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name) -> bool:
+        return str(name) in self.ids
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Vocabulary) and self.names == other.names
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} names)"
+
+    def encode(self, names: Iterable, unknown: int | None = None) -> np.ndarray:
+        """Class ids [M] int32 of M names.
+
+        Args:
+            names: raw names.
+            unknown: id given to a name that is not in the vocabulary, usually -1; None refuses it.
+
+        Raises:
+            ValueError: for a name that is not in the vocabulary when `unknown` is None.
+        """
+        if unknown is not None:
+            return np.array([self.ids.get(str(name), unknown) for name in names], np.int32)
+        try:
+            return np.array([self.ids[str(name)] for name in names], np.int32)
+        except KeyError as error:
+            raise ValueError(
+                f"The name {error.args[0]!r} is not among the {len(self)} names of the vocabulary. "
+                f"Pass unknown=-1 to map unknown names to -1."
+            ) from None
+
+    def decode(self, ids) -> list:
+        """Names of class ids of any shape, as equally nested lists.
+
+        Raises:
+            ValueError: for an id outside [0, L).
+        """
+        ids = np.asarray(ids)
+        if ids.size and not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(f"Class ids must be integers, not {ids.dtype}.")
+        outside = (ids < 0) | (ids >= len(self))
+        if outside.any():
+            raise ValueError(f"The class id {ids[outside][0]} is outside [0, {len(self)}).")
+        flat = np.empty(ids.size, object)
+        flat[:] = [self.names[i] for i in ids.reshape(-1).tolist()]
+        return flat.reshape(ids.shape).tolist()
+
+    def save(self, path):
+        """Writes a UTF-8 text file: a header with the number of names, then one name a line.
+
+        Backslash, newline and carriage return inside a name are written `\\\\`, `\\n` and `\\r`. The file
+        appears under its name only when it is complete.
+        """
+        path = os.fspath(path)
+        handle, aside = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path))
+        try:
+            with open(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(f"{_HEADER} {len(self)}\n")
+                file.writelines(_escape(name) + "\n" for name in self.names)
+            os.chmod(aside, 0o644)  # mkstemp makes it readable by its owner alone
+            os.replace(aside, path)
+        except BaseException:
+            os.unlink(aside)
+            raise
+
+    @classmethod
+    def load(cls, path) -> "Vocabulary":
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: if the file is no vocabulary, or holds more or fewer names than its header says.
+        """
+        with open(path, encoding="utf-8", newline="\n") as file:
+            header, _, count = file.readline().rstrip("\n").rpartition(" ")
+            if header != _HEADER or not count.isdecimal():
+                raise ValueError(f"{path} is no vocabulary: its first line is not '{_HEADER} <count>'.")
+            lines = file.read().split("\n")
+        if len(lines) != int(count) + 1 or lines[-1]:
+            raise ValueError(
+                f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it was "
+                f"cut short or edited. Write it again with Vocabulary.save."
+            )
+        return cls(_unescape(line) for line in lines[:-1])
+
+
+def name_ids(vocabulary: Vocabulary | None = None) -> Mapping:
+    """Map from name to id for a reader: a vocabulary's own, or one that numbers new names as they come."""
+    if vocabulary is not None:
+        return vocabulary.ids
+    ids: defaultdict = defaultdict()
+    ids.default_factory = ids.__len__
+    return ids
+
+
+def _escape(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _unescape(line: str) -> str:
+    if "\\" not in line:
+        return line
+    # Splitting at the escaped backslashes first keeps "\\n" (backslash, n) apart from "\n".
+    parts = line.split("\\\\")
+    return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)

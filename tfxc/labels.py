@@ -1,0 +1,120 @@
+"""Class-id labels: every accepted form becomes one padded int32 tensor, checked once at the door.
+
+Heads, samplers and losses only ever see queries ``[N, D]`` and labels ``[N, P]``, padded with -1 and
+without duplicates within a row.
+"""
+
+import tensorflow as tf
+
+PADDING = -1
+
+
+def pad_labels(labels):
+    """Dense int32 class ids from dense, ragged or sparse labels; padding is -1.
+
+    A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
+
+    Raises:
+        ValueError: if the labels are not integers (one-hot and multi-hot rows are not class ids).
+    """
+    if not labels.dtype.is_integer:
+        raise ValueError(
+            f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Turn one-hot or "
+            "multi-hot rows into ids first (tf.argmax, tf.where or tf.ragged), padded with -1."
+        )
+    if isinstance(labels, tf.SparseTensor):
+        labels = tf.sparse.to_dense(labels, default_value=PADDING)
+    elif isinstance(labels, tf.RaggedTensor):
+        labels = labels.to_tensor(default_value=PADDING)
+    return labels
+
+
+def check_ids(ids, num_classes, what="label"):
+    """The ids, as int32, behind a check that each lies in [-1, num_classes).
+
+    Raises:
+        tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
+    """
+    ids = tf.convert_to_tensor(ids)
+    flat = tf.reshape(ids, [-1])
+    outside = (flat < PADDING) | (tf.cast(flat, tf.int64) >= num_classes)
+    position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
+    padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+    check = tf.debugging.Assert(
+        tf.logical_not(tf.reduce_any(outside)),
+        [
+            f"A {what} id is outside [0, {num_classes}) (-1 is padding). The id is",
+            padded[position],
+            "at flat position",
+            position,
+            "of shape",
+            tf.shape(ids),
+            ". Check the id mapping and num_classes.",
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.cast(tf.identity(ids), tf.int32)
+
+
+def drop_duplicates(ids):
+    """Class ids [N, P] with every repeat of an id within its row replaced by -1.
+
+    Example:
+        >>> drop_duplicates(tf.constant([[4, 7, 4], [-1, 2, 2]])).numpy().tolist()
+        [[4, 7, -1], [-1, 2, -1]]
+    """
+    if ids.shape[1] == 1:
+        return ids
+    order = tf.argsort(ids, axis=1, stable=True)
+    ordered = tf.gather(ids, order, batch_dims=1)
+    repeat = tf.concat([tf.zeros_like(ordered[:, :1], tf.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
+    repeat = tf.gather(repeat, tf.argsort(order, axis=1), batch_dims=1)
+    return tf.where(repeat, PADDING, ids)
+
+
+def flatten_examples(query, labels, sample_weight=None, mask=None):
+    """Queries [N, D], labels [N, P], weights [N] and batch rows [N] of what counts.
+
+    Sequence queries [B, T, D] with labels [B, T] or [B, T, P] are reduced to the positions that carry a
+    label and are not masked. Queries [B, D] with labels [B] or [B, P] keep every example, and the batch
+    rows are None.
+
+    Args:
+        query: float [B, D] or [B, T, D].
+        labels: integer ids of rank 1 or 2, respectively 2 or 3.
+        sample_weight: None, [B], [B, 1] or, for sequences, [B, T].
+        mask: None or bool [B, T], True where a position counts.
+
+    Raises:
+        ValueError: if the ranks do not fit together.
+    """
+    sequence = query.shape.rank == 3
+    least = 2 if sequence else 1
+    if labels.shape.rank not in (least, least + 1):
+        wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
+        raise ValueError(
+            f"Queries of shape {query.shape} need labels of shape {wanted} (class ids padded with -1), "
+            f"but got {labels.shape}."
+        )
+    if labels.shape.rank == least:
+        labels = labels[..., tf.newaxis]
+    if not sequence:
+        return query, labels, None if sample_weight is None else tf.reshape(sample_weight, [-1]), None
+    keep = tf.reduce_any(labels >= 0, axis=-1)
+    if mask is not None:
+        keep &= tf.cast(mask, tf.bool)
+    if sample_weight is not None:
+        sample_weight = tf.convert_to_tensor(sample_weight)
+        if sample_weight.shape.rank == 1:
+            sample_weight = sample_weight[:, tf.newaxis]
+        sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
+    where = tf.where(keep)
+    return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where[:, 0]
+
+
+def is_positive(ids, labels):
+    """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
+    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
+    if labels.shape[1] == 1:
+        return ids == labels
+    return tf.reduce_any(ids[:, :, tf.newaxis] == labels[:, tf.newaxis, :], axis=-1)

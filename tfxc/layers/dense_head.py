@@ -1,0 +1,214 @@
+"""The dense head: one vector of D floats a class."""
+
+import tensorflow as tf
+
+from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc.layers.dense_reduction import dense_reduction
+from tfxc.layers.head import Head
+from tfxc.ops.candidate_scores import candidate_scores
+
+_EPSILON = 1e-12
+
+
+@register
+class DenseHead(Head):
+    """A class vector of D floats for each of the L classes: the head to start with.
+
+    ``logit[n, i] = query[n] · table[i] / temperature + bias[i]``; with ``normalize``, query and class
+    vectors have length 1 and the logit is their cosine over the temperature.
+
+    As a plain layer (``call``) it gives all logits. Inside ``ExtremeClassifier`` it is asked for chosen
+    classes (``score``), for the best (``top_k``) and for a loss over all classes in blocks, none of
+    which holds a ``[N, L]`` tensor.
+
+    Args:
+        num_classes: L, the number of classes.
+        use_bias: whether each class has a bias.
+        normalize: whether query and class vectors are scaled to length 1; then choose a temperature of
+            0.05 to 0.1.
+        temperature: positive number that divides the inner product.
+        tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared.
+        row_offset: the table row of class 0; 1 for an embedding that keeps row 0 for padding.
+        embeddings_initializer: initializer of a table of its own.
+
+    Call arguments:
+        query: float [..., D].
+
+    Returns:
+        Logits float32 [..., L].
+
+    Raises:
+        ValueError: for arguments outside their range, or a tied table of another width or too few rows.
+
+    Example:
+        >>> head = DenseHead(5, use_bias=True)
+        >>> head(tf.ones([2, 3])).shape
+        TensorShape([2, 5])
+        >>> scores, ids = head.top_k(tf.ones([2, 3]), k=2)
+        >>> ids.shape
+        TensorShape([2, 2])
+
+    Reference:
+        Press, Wolf, "Using the Output Embedding to Improve Language Models", 2017 (tied tables).
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        use_bias=False,
+        normalize=False,
+        temperature=1.0,
+        tied_to=None,
+        row_offset=0,
+        embeddings_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(num_classes, **kwargs)
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, but got {temperature}.")
+        if row_offset < 0 or (row_offset and tied_to is None):
+            raise ValueError(
+                f"row_offset must be 0 for a table of its own, or at least 0 with tied_to; got {row_offset}."
+            )
+        self.use_bias = use_bias
+        self.normalize = normalize
+        self.temperature = float(temperature)
+        # A layer object would not survive serialisation: keep its name, and find it in the encoder.
+        self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
+        self.row_offset = row_offset
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self._shared = None
+        if isinstance(tied_to, keras.layers.Layer):
+            self._share(tied_to)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "use_bias": self.use_bias,
+            "normalize": self.normalize,
+            "temperature": self.temperature,
+            "tied_to": self.tied_to,
+            "row_offset": self.row_offset,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+    def tie(self, encoder):
+        """Finds the layer named ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
+        if self.tied_to is None or self._shared is not None:
+            return
+        layers = [layer for layer in encoder._flatten_layers() if layer.name == self.tied_to]
+        if not layers:
+            names = sorted(layer.name for layer in encoder._flatten_layers() if hasattr(layer, "embeddings"))
+            raise ValueError(
+                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name. Its "
+                f"embedding layers are {names or 'none (is it built?)'}."
+            )
+        self._share(layers[0])
+
+    def _share(self, embedding):
+        # Behind a function, so that Keras does not count the embedding among this layer's own.
+        self._shared = lambda: embedding
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        if self.tied_to is None:
+            self.table = add_weight(self, "table", (self.num_classes, dim), self.embeddings_initializer)
+        else:
+            self._check_tied(dim)
+        if self.use_bias:
+            self.bias = add_weight(self, "bias", (self.num_classes,))
+        self.effective_dim = dim + int(self.use_bias)
+        super().build(input_shape)
+
+    def _check_tied(self, dim):
+        if self._shared is None:
+            raise ValueError(
+                f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which finds "
+                "the layer in the encoder, or pass the Embedding layer itself."
+            )
+        embedding = self._shared()
+        if not embedding.built:
+            embedding.build(None)
+        rows, width = embedding.embeddings.shape
+        if width != dim or rows < self.num_classes + self.row_offset:
+            raise ValueError(
+                f"The table of {self.tied_to!r} is [{rows}, {width}]; a head of {self.num_classes} classes at "
+                f"row_offset={self.row_offset} for queries of width {dim} needs "
+                f"[>= {self.num_classes + self.row_offset}, {dim}]."
+            )
+
+    @property
+    def table_variable(self):
+        """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
+        return tf_variable(self.table if self.tied_to is None else self._shared().embeddings)
+
+    def call(self, query):
+        query = self._scaled(query)
+        shape = tf.shape(query)
+        logits = self.block_logits(
+            self.with_bias_column(tf.reshape(query, [-1, query.shape[-1]])), 0, self.num_classes
+        )
+        return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def _scaled(self, query):
+        query = tf.cast(query, tf.float32)
+        if self.normalize:
+            query = tf.math.l2_normalize(query, axis=-1, epsilon=_EPSILON**2)
+        return query if self.temperature == 1.0 else query / self.temperature
+
+    def with_bias_column(self, query):
+        """Scaled queries [N, D], and 1 for the bias."""
+        return tf.pad(query, [[0, 0], [0, 1]], constant_values=1.0) if self.use_bias else query
+
+    def effective_query(self, query):
+        """What the class vectors are multiplied with [N, effective_dim]: scaled, and 1 for the bias."""
+        return self.with_bias_column(self._scaled(query))
+
+    def class_vectors(self, start, stop):
+        """Class vectors [stop - start, effective_dim]: normalised, and the bias as last column."""
+        rows = tf.gather(self.table_variable, tf.range(start, stop) + self.row_offset)
+        bias = tf.gather(tf_variable(self.bias), tf.range(start, stop)) if self.use_bias else None
+        return self.vectors(rows, bias)
+
+    def vectors(self, rows, bias):
+        """Class vectors [n, effective_dim] from raw rows [n, D] and biases [n] or None."""
+        rows = tf.cast(rows, tf.float32)
+        if self.normalize:
+            rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
+        return tf.concat([rows, tf.cast(bias, tf.float32)[:, tf.newaxis]], 1) if self.use_bias else rows
+
+    def score(self, query, class_ids):
+        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
+
+        Args:
+            query: float [N, D].
+            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        """
+        query = self._scaled(query)
+        if class_ids.shape.rank == 1:
+            logits = self._score_shared(query, class_ids)
+        else:
+            logits = candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
+        if self.use_bias:
+            bias = tf.gather(tf_variable(self.bias), tf.maximum(class_ids, 0))
+            logits += tf.where(class_ids >= 0, bias, 0.0)
+        return logits
+
+    def _score_shared(self, query, class_ids):
+        rows = tf.gather(self.table_variable, tf.maximum(class_ids, 0) + self.row_offset)
+        if self.normalize:
+            rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
+        return tf.matmul(query, rows, transpose_b=True) * tf.cast(class_ids >= 0, tf.float32)
+
+    def reduce_classes(self, query, labels, loss):
+        """A loss's reduction over all classes [N] and its positives' logits [N, P], in blocks.
+
+        Neither forward nor backward holds a [N, L] tensor: both stream the classes, and the gradient of
+        the table is written block by block into one dense [rows, D] tensor, the positives' share added
+        to it. ``labels`` [N, P] are class ids padded with -1.
+        """
+        variables = [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
+        return dense_reduction(self, loss, self._scaled(query), labels, variables)

@@ -1,0 +1,125 @@
+"""A loss over all classes of a dense head, streamed in blocks of classes in both directions."""
+
+import tensorflow as tf
+
+from tfxc.layers.head import block_size
+
+
+def dense_reduction(head, loss, query, labels, variables):
+    """The loss's reduction over all classes [N] and the positives' logits [N, P], without [N, L] tensors.
+
+    The gradient of the table is written block by block into one dense tensor, to which the positives'
+    share is added: as a separate sparse gradient it would cost a second dense one when the two are summed.
+
+    Args:
+        head: a ``DenseHead``.
+        loss: a ``ClassificationLoss``.
+        query: scaled queries float32 [N, D].
+        labels: int32 [N, P], padded with -1.
+        variables: the table, and the biases if the head has them.
+    """
+    for variable in variables:
+        tf.gather(variable, tf.zeros([0], tf.int32))  # tells gradient tapes that it is used
+
+    @tf.custom_gradient
+    def stream(query, *handles):
+        blocks = _Blocks(head, loss, query, labels, handles)
+        reduced = blocks.reduced()
+
+        def gradient(d_reduced, d_positives):
+            return blocks.gradient(reduced, d_reduced, d_positives)
+
+        return (reduced, blocks.positives()), gradient
+
+    return stream(query, *[variable.handle for variable in variables])
+
+
+class _Blocks:
+    """One pass of blocks forward and one backward, over resource handles."""
+
+    def __init__(self, head, loss, query, labels, handles):
+        self.head, self.loss, self.handles = head, loss, handles
+        self.dim = query.shape[1]
+        self.query = head.with_bias_column(query)
+        self.size = block_size(tf.shape(query)[0])
+        self.is_label = tf.cast(labels >= 0, tf.float32)
+        self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
+        self.row_shifts = (head.row_offset, 0)
+
+    def raw(self, ids):
+        """Table rows and biases (or None) of class ids; gathered, since a whole read may copy the table."""
+        rows = [
+            tf.raw_ops.ResourceGather(resource=handle, indices=ids + shift, dtype=tf.float32)
+            for handle, shift in zip(self.handles, self.row_shifts, strict=False)
+        ]
+        return (*rows, None)[:2]
+
+    def over(self, body, state):
+        """Folds the blocks of class ids: state = body(ids, state)."""
+        total = self.head.num_classes
+
+        def step(start, state):
+            return start + self.size, body(tf.range(start, tf.minimum(start + self.size, total)), state)
+
+        return tf.while_loop(
+            lambda start, state: start < total, step, (tf.constant(0), state), parallel_iterations=1
+        )[1]
+
+    def reduced(self):
+        def update(ids, state):
+            vectors = self.head.vectors(*self.raw(ids))
+            return self.loss.update(state, tf.matmul(self.query, vectors, transpose_b=True))
+
+        return self.loss.finish(self.over(update, self.loss.initial(tf.shape(self.query)[0])))
+
+    def label_vectors(self):
+        vectors = self.head.vectors(*self.raw(self.label_ids))
+        return tf.reshape(vectors, [*tf.unstack(tf.shape(self.is_label)), self.query.shape[1]])
+
+    def positives(self):
+        return tf.einsum("npd,nd->np", self.label_vectors(), self.query) * self.is_label
+
+    def gradient(self, reduced, d_reduced, d_positives):
+        d_positives *= self.is_label
+
+        def backward(ids, state):
+            d_query, grads = state
+            raw = self.raw(ids)
+            vectors = self.head.vectors(*raw)
+            logits = tf.matmul(self.query, vectors, transpose_b=True)
+            d_logits = self.loss.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
+            d_query += tf.matmul(d_logits, vectors)
+            parts = self.through(raw, tf.matmul(d_logits, self.query, transpose_a=True))
+            # In place: blocks in a TensorArray would hold the whole gradient a second time when stacked.
+            grads = [
+                tf.raw_ops.InplaceUpdate(x=grad, i=ids + shift, v=part)
+                for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
+            ]
+            return d_query, grads
+
+        d_query = tf.einsum("np,npd->nd", d_positives, self.label_vectors())
+        zeros = [
+            tf.raw_ops.Empty(shape=tf.raw_ops.VariableShape(input=handle), dtype=tf.float32, init=True)
+            for handle in self.handles
+        ]
+        d_query, grads = self.over(backward, (d_query, zeros))
+        return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
+
+    def add_labels(self, grads, d_positives):
+        d_vectors = d_positives[:, :, tf.newaxis] * self.query[:, tf.newaxis]
+        d_vectors = tf.reshape(d_vectors, [-1, self.query.shape[1]])
+        parts = self.through(self.raw(self.label_ids), d_vectors)
+        return [
+            tf.tensor_scatter_nd_add(grad, (self.label_ids + shift)[:, tf.newaxis], part)
+            for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
+        ]
+
+    def through(self, raw, d_vectors):
+        """Gradients of the raw rows and biases from that of the class vectors made of them."""
+        if not (self.head.normalize or self.head.use_bias):
+            return (d_vectors,)
+        raw = [part for part in raw if part is not None]
+        with tf.GradientTape() as tape:
+            tape.watch(raw)
+            vectors = self.head.vectors(*raw, *[None] * (2 - len(raw)))
+        return tape.gradient(vectors, raw, output_gradients=d_vectors)

@@ -1,0 +1,105 @@
+"""The contract of a head, and all that follows from scoring one block of classes at a time."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.layers.block_top_k import BlockTopK
+from tfxc.labels import check_ids
+
+# Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
+_BLOCK_ELEMENTS = 1 << 22
+_BLOCK_MIN, _BLOCK_MAX = 256, 8192
+
+
+class Head(keras.layers.Layer):
+    """How the L classes are scored. Subclasses give the vectors; the streaming over blocks is here.
+
+    A subclass defines ``score``, ``effective_query``, ``class_vectors``, ``reduce_classes`` and
+    ``effective_dim``, such that ``effective_query(query) · class_vectors(i, i + 1)`` is the logit of
+    class i, with bias, normalisation and temperature already in.
+
+    Args:
+        num_classes: L, a positive integer.
+
+    Raises:
+        ValueError: for another num_classes.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 16))
+        >>> head.score(tf.ones([2, 16]), tf.constant([[3, 7, 9], [0, 1, 2]])).shape
+        TensorShape([2, 3])
+    """
+
+    supports_jit = False  # the compiled ops do not run under XLA
+
+    def __init__(self, num_classes, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(num_classes, int) or num_classes < 1:
+            raise ValueError(f"num_classes must be a positive integer, but got {num_classes!r}.")
+        self.num_classes = num_classes
+        self.supports_jit = False
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.num_classes)
+
+    def block_logits(self, effective_query, start, stop):
+        """Logits [N, stop - start] of one block of classes."""
+        return tf.matmul(effective_query, self.class_vectors(start, stop), transpose_b=True)
+
+    def scan(self, query, fold, carry):
+        """Fold all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
+
+        Args:
+            query: float [N, D].
+            fold: function of (carry, logits [N, b], first class id) to the next carry.
+            carry: the first carry, a nest of tensors whose shapes stay.
+
+        Returns:
+            The last carry. Memory: one block of logits, whatever L.
+        """
+        effective = self.effective_query(query)
+        size = block_size(tf.shape(effective)[0])
+
+        def step(start, carry):
+            stop = tf.minimum(start + size, self.num_classes)
+            new = fold(carry, self.block_logits(effective, start, stop), start)
+            tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
+            return stop, new
+
+        return tf.while_loop(
+            lambda start, carry: start < self.num_classes,
+            step,
+            (tf.constant(0), carry),
+            parallel_iterations=1,
+        )[1]
+
+    def top_k(self, query, k, exclude=None):
+        """The k best classes of each query, exactly, without a [N, L] tensor.
+
+        Args:
+            query: float [N, D].
+            k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
+            exclude: None or class ids [N, X], padded with -1, that are never returned.
+
+        Returns:
+            scores float32 [N, k] and ids int32 [N, k], best first, the lower id first among equals.
+            Where fewer than k classes are left, id -1 and score -inf.
+
+        Raises:
+            ValueError: if k is an int outside [1, L].
+        """
+        if isinstance(k, int) and not 1 <= k <= self.num_classes:
+            raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
+        if exclude is not None:
+            exclude = check_ids(exclude, self.num_classes, "excluded class")
+        ranking = BlockTopK(tf.minimum(k, self.num_classes), exclude)
+        return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
+
+
+def block_size(num_queries):
+    """How many classes a block holds for that many queries (an int32 tensor)."""
+    return tf.clip_by_value(_BLOCK_ELEMENTS // tf.maximum(num_queries, 1), _BLOCK_MIN, _BLOCK_MAX)

@@ -1,0 +1,7 @@
+"""Losses: how scores become a gradient."""
+
+from tfxc.losses.binary import BinaryCrossentropy
+from tfxc.losses.classification_loss import MASKED_LOGIT, ClassificationLoss, Scored
+from tfxc.losses.softmax import SoftmaxCrossentropy
+
+__all__ = ["MASKED_LOGIT", "BinaryCrossentropy", "ClassificationLoss", "Scored", "SoftmaxCrossentropy"]

@@ -1,0 +1,106 @@
+"""What every loss over a huge number of classes has in common.
+
+A loss splits into a reduction over all classes (a log-sum-exp, a sum of softplus), which can be streamed
+in blocks of classes, and a part that needs only the logits of the positives. The four streaming methods
+are pure functions; the head drives them block by block, so no ``[N, L]`` tensor is ever needed.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.labels import check_ids, drop_duplicates, pad_labels
+
+# Added to a logit to take a class out. Finite, so that a row with nothing left has gradient 0, not NaN.
+MASKED_LOGIT = -1e30
+
+
+class Scored(NamedTuple):
+    """Scored classes: their logits, and the log of how often each is expected among the candidates.
+
+    Args:
+        logits: float32 [N, P] of positives, or [N, S] of candidates.
+        log_count: float32 of the same shape, or [S].
+
+    Example:
+        >>> positives = Scored(logits=tf.zeros([1, 1]), log_count=tf.zeros([1, 1]))
+        >>> negatives = Scored(logits=tf.zeros([1, 3]), log_count=tf.zeros([3]))
+        >>> loss = tfxc.losses.SoftmaxCrossentropy().sampled(positives, negatives, tf.constant([[True]]))
+        >>> round(float(loss[0]), 4)
+        1.3863
+    """
+
+    logits: tf.Tensor
+    log_count: tf.Tensor
+
+
+class ClassificationLoss(keras.losses.Loss):
+    """Base of the losses on class ids and logits, over all classes or over sampled candidates.
+
+    A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
+    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label)``.
+
+    Example:
+        >>> loss = tfxc.losses.SoftmaxCrossentropy()
+        >>> state = loss.initial(1)
+        >>> for block in ([[0.0, 0.0]], [[0.0, 0.0]]):  # four classes in two blocks
+        ...     state = loss.update(state, tf.constant(block))
+        >>> round(float(loss.finish(state)[0]), 4)
+        1.3863
+    """
+
+    def call(self, y_true, y_pred):
+        """Per-example loss [N] from ids [N] or [N, P] (padded with -1) and all logits [N, L]."""
+        logits = tf.cast(tf.convert_to_tensor(y_pred), tf.float32)
+        labels = pad_labels(y_true if tf.is_tensor(y_true) else tf.convert_to_tensor(y_true))
+        if labels.shape.rank == 1:
+            labels = labels[:, tf.newaxis]
+        labels = drop_duplicates(check_ids(labels, tf.shape(logits, out_type=tf.int64)[1]))
+        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        state = self.update(self.initial(tf.shape(logits)[0]), logits)
+        return self.combine(self.finish(state), positives, labels >= 0)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras would cast the ids to floats, which cannot hold ids above 2^24.
+        return self.reduce(self.call(y_true, y_pred), sample_weight)
+
+    def reduce(self, losses, sample_weight=None):
+        """The scalar (or, with reduction "none", vector) loss from per-example losses [N].
+
+        As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
+        """
+        if sample_weight is not None:
+            losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
+        if self.reduction in ("none", None):
+            return losses
+        total = tf.reduce_sum(losses)
+        if self.reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, tf.cast(tf.size(losses), total.dtype))
+
+    def initial(self, num_queries):
+        """The state of the reduction before any class."""
+        raise TypeError(f"{type(self).__name__} does not define how it starts a stream of class blocks.")
+
+    def update(self, state, logits):
+        """The state after one more block of logits [N, b]."""
+        raise TypeError(f"{type(self).__name__} does not define how it takes a block of logits.")
+
+    def finish(self, state):
+        """The reduction over all classes [N]."""
+        raise TypeError(f"{type(self).__name__} does not define how its stream of class blocks ends.")
+
+    def logit_gradient(self, reduced, logits):
+        """The gradient [N, b] of the finished reduction [N] to a block of logits."""
+        raise TypeError(f"{type(self).__name__} does not define the gradient of its reduction.")
+
+    def combine(self, reduced, positive_logits, is_label):
+        """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
+        raise TypeError(f"{type(self).__name__} does not define how it uses the positives' logits.")
+
+
+def mean_over_labels(terms, is_label):
+    """Mean of terms [N, P] over the positives of each example; 0 where there is none."""
+    mask = tf.cast(is_label, terms.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(terms * mask, 1), tf.reduce_sum(mask, 1))

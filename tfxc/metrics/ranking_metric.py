@@ -1,0 +1,148 @@
+"""What every ranking metric shares: ranked ids and labels in, a weighted mean over examples out."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+
+
+def unique_positives(labels):
+    """Labels [N] or [N, P] as int64 [N, P + 1], each row sorted, its repeats and padding replaced by -1."""
+    labels = tf.cast(labels, tf.int64)
+    if labels.shape.rank == 1:
+        labels = labels[:, None]
+    labels = tf.sort(tf.maximum(labels, -1), axis=1)
+    # A column of -1 in front: a neighbour for the first label, and a row for examples without any.
+    labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=-1)
+    repeats = tf.pad(labels[:, 1:] == labels[:, :-1], [[0, 0], [1, 0]])
+    return tf.sort(tf.where(repeats, tf.constant(-1, tf.int64), labels), axis=1)
+
+
+def num_positives(labels):
+    """Number of positives [N] of `unique_positives`, at least 1 so that it can divide."""
+    return tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.int32), axis=1), 1)
+
+
+def ranked_ids(scores_or_ids, k: int):
+    """The k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
+
+    Of L < k scores all are ranked. A class with score -inf or NaN is not ranked: its slot holds -1.
+    """
+    if scores_or_ids.dtype.is_integer:
+        return tf.cast(scores_or_ids[:, :k], tf.int64)
+    scores = tf.cast(scores_or_ids, tf.float32)
+    scores = tf.where(tf.math.is_nan(scores), -float("inf"), scores)
+    best, ids = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
+    return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
+
+
+def hits(labels, ids):
+    """Where the ranking is right: [N, k] float32, 1 for an id that is a positive.
+
+    An id ranked twice hits once; -1 is an empty slot and never hits.
+
+    Args:
+        labels: [N, P] from `unique_positives`.
+        ids: [N, k] int64, best first.
+    """
+    last = tf.shape(labels)[1] - 1
+    nearest = tf.minimum(tf.searchsorted(labels, ids), last)
+    hit = (tf.gather(labels, nearest, batch_dims=1) == ids) & (ids >= 0)
+    rank = tf.range(tf.shape(ids)[1])
+    earlier = rank[None, :] < rank[:, None]
+    repeated = tf.reduce_any((ids[:, :, None] == ids[:, None, :]) & earlier, axis=2)
+    return tf.cast(hit & ~repeated, tf.float32)
+
+
+class RankingMetric(keras.metrics.Mean):
+    """Weighted mean of a value per example that depends on its positives and its k best classes.
+
+    A subclass gives `abbreviation`, the start of its default name, and `per_example`.
+
+    Args:
+        k: how many of the ranked ids count, at least 1. A model that ranks for its metrics reads it.
+        name: default the abbreviation and k, as in `ndcg_at_10`.
+        dtype: of the result.
+
+    Raises:
+        ValueError: for a k below 1.
+
+    Example:
+        >>> class FirstHitAtK(RankingMetric):
+        ...     abbreviation = "first_hit"
+        ...
+        ...     def per_example(self, labels, ids):
+        ...         return hits(labels, ids)[:, 0]
+        >>> metric = FirstHitAtK(2)
+        >>> metric.update_state([4, 5], [[4, 5], [4, 5]])
+        >>> metric.name, float(metric.result())
+        ('first_hit_at_2', 0.5)
+    """
+
+    abbreviation = ""
+
+    def __init__(self, k: int = 10, name: str | None = None, dtype=None):
+        if k != int(k) or k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, not {k}.")
+        super().__init__(name=name or f"{self.abbreviation}_at_{int(k)}", dtype=dtype)
+        self.k = int(k)
+
+    def per_example(self, labels, ids):
+        """Values [N] float32.
+
+        Args:
+            labels: [N, P] int64, distinct positives in rising order after the padding with -1.
+            ids: [N, k] int64, best first, -1 for an empty slot (narrower with fewer than k classes).
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define per_example.")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+            y_true: class ids of the positives, integers [N] or [N, P], padded with -1; a positive given twice
+                counts once, an example without positives not at all.
+            y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
+                scores of all classes, floats [N, L].
+            sample_weight: [N], or None.
+
+        Raises:
+            ValueError: for labels that are not integers, other shapes, or too few ranked ids.
+        """
+        y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
+        self._check(y_true, y_pred)
+        labels = unique_positives(y_true)
+        values = self.per_example(labels, ranked_ids(y_pred, self.k))
+        weight = tf.cast(tf.reduce_any(labels >= 0, axis=1), values.dtype)
+        if sample_weight is not None:
+            # Keras may hand [N] on as [N, 1].
+            weight *= tf.cast(tf.reshape(sample_weight, tf.shape(weight)), values.dtype)
+        super().update_state(values, sample_weight=weight)
+
+    def _check(self, y_true, y_pred):
+        if not y_true.dtype.is_integer or y_true.shape.rank not in (1, 2):
+            raise ValueError(
+                f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1; "
+                f"y_true is {y_true.dtype.name} of shape {y_true.shape}."
+            )
+        if y_pred.shape.rank != 2 or not (y_pred.dtype.is_integer or y_pred.dtype.is_floating):
+            raise ValueError(
+                f"{self.name} needs ranked integer ids [N, R] or float scores [N, L]; "
+                f"y_pred is {y_pred.dtype.name} of shape {y_pred.shape}."
+            )
+        if not y_true.shape[:1].is_compatible_with(y_pred.shape[:1]):
+            raise ValueError(f"{self.name} got {y_true.shape[0]} labels for {y_pred.shape[0]} predictions.")
+        if y_pred.dtype.is_integer:
+            self._check_num_ranked(y_pred)
+
+    def _check_num_ranked(self, ids):
+        message = (
+            f"{self.name} needs at least {self.k} ranked ids an example but y_pred is of shape {ids.shape}: "
+            f"let the model rank k={self.k} or more, or give the metric a smaller k."
+        )
+        if ids.shape[1] is None:
+            tf.debugging.assert_greater_equal(tf.shape(ids)[1], self.k, message)
+        elif ids.shape[1] < self.k:
+            raise ValueError(message)
+
+    def get_config(self):
+        return {**super().get_config(), "k": self.k}

@@ -1,0 +1,1 @@
+"""Compiled TensorFlow ops, each with its gradient and its reference path."""

@@ -1,0 +1,138 @@
+"""Scores of a few chosen classes a query, with a row-sparse gradient for the class table."""
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import resource_variable_ops
+
+from tfxc.ops import library
+
+_MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
+
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateScores")
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateScoresGrad")
+
+
+def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
+    """Scores each query against its own candidate classes.
+
+    ``scores[n, s] = query[n] · w``, where ``w = table[class_ids[n, s] + row_offset]``, or
+    ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
+    there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
+    gradient reaches ``table`` as ``tf.IndexedSlices`` of ``N·S`` rows. Without the compiled
+    library, in XLA and for tables other than float32, :func:`candidate_scores_reference` does
+    the same in TensorFlow ops.
+
+    Args:
+        table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than
+            1e-12 gets no gradient under ``normalize`` (its direction is undefined).
+        query: ``[N, D]``, cast to the table's dtype.
+        class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
+        normalize: Whether class vectors are scaled to length one. The query is taken as it is.
+        row_offset: Number of table rows before the row of class 0.
+
+    Returns:
+        ``[N, S]`` scores in the table's dtype.
+
+    Raises:
+        ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
+            is negative.
+        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
+        NotImplementedError: A second derivative is asked of the compiled op.
+
+    >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
+    >>> candidate_scores(table, [[1.0, 1.0]], [[2, 0, -1]]).numpy().tolist()
+    [[7.0, 1.0, 0.0]]
+    """
+    query, class_ids = _check(table, query, class_ids, row_offset)
+    if not library.use_compiled(table):
+        return _scores(table, query, class_ids, normalize, row_offset)
+    # The op takes the handle, so the tape has to be told which variable it reads.
+    resource_variable_ops.variable_accessed(table)
+    return library.load().tfxc_candidate_scores(
+        table=table.handle, query=query, class_ids=class_ids, normalize=normalize, row_offset=row_offset
+    )
+
+
+def candidate_scores_reference(table, query, class_ids, normalize=False, row_offset=0):
+    """:func:`candidate_scores` in stock TensorFlow ops.
+
+    >>> table = tf.Variable([[3.0, 4.0]])
+    >>> candidate_scores_reference(table, [[1.0, 0.0]], [[0]], normalize=True).numpy().tolist()
+    [[0.6000000238418579]]
+    """
+    query, class_ids = _check(table, query, class_ids, row_offset)
+    return _scores(table, query, class_ids, normalize, row_offset)
+
+
+def _check(table, query, class_ids, row_offset):
+    if not isinstance(table, tf.Variable):
+        raise ValueError(
+            f"table must be a tf.Variable, which the op reads in place, but it is a {type(table).__name__}. "
+            "Pass the variable itself (for a Keras 3 weight: weight.value)."
+        )
+    if table.shape.rank != 2:
+        raise ValueError(f"table must have shape [L, D], but has shape {table.shape}.")
+    if row_offset < 0:
+        raise ValueError(f"row_offset must be at least 0, but is {row_offset}.")
+    query = tf.cast(query, table.dtype)
+    class_ids = tf.convert_to_tensor(class_ids, dtype_hint=tf.int32)
+    if class_ids.dtype != tf.int32:
+        raise ValueError(
+            f"class_ids must be int32, but are {class_ids.dtype.name}. Cast them: tf.cast(ids, tf.int32)."
+        )
+    fits = (
+        query.shape.rank in (2, None)
+        and class_ids.shape.rank in (2, None)
+        and query.shape[:1].is_compatible_with(class_ids.shape[:1])
+        and query.shape[1:].is_compatible_with(table.shape[1:])
+    )
+    if not fits:
+        raise ValueError(
+            f"query must be [N, D] and class_ids [N, S] for a table [L, D], but their shapes are "
+            f"{query.shape}, {class_ids.shape} and {table.shape}."
+        )
+    return query, class_ids
+
+
+def _scores(table, query, class_ids, normalize, row_offset):
+    occupied = class_ids >= 0
+    with tf.control_dependencies(_require_ids(table, class_ids, row_offset)):
+        rows = tf.gather(table, tf.where(occupied, class_ids + row_offset, 0))
+    if normalize:
+        squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
+        is_short = squared_norm <= _MIN_SQUARED_NORM
+        # The inner where keeps 0 · inf = NaN out of the gradient of the branch not taken.
+        unit = rows * tf.math.rsqrt(tf.where(is_short, 1.0, squared_norm))
+        rows = tf.where(is_short, tf.stop_gradient(rows * 1e12), unit)
+    return tf.where(occupied, tf.einsum("nd,nsd->ns", query, rows), 0.0)
+
+
+def _require_ids(table, class_ids, row_offset):
+    num_classes = tf.shape(table)[0] - row_offset
+    slot = tf.where((class_ids < -1) | (class_ids >= num_classes))[:1]
+    message = ["class_ids holds", tf.gather_nd(class_ids, slot), "at", slot, "but the number of classes L is"]
+    remedy = [num_classes, "and ids are 0 to L - 1, or -1 for an empty slot."]
+    return [tf.debugging.Assert(tf.equal(tf.size(slot), 0), message + remedy)]
+
+
+@tf.RegisterGradient("Tfxc>CandidateScores")
+def _candidate_scores_gradient(op, gradient):
+    table, query, class_ids = op.inputs
+    query_gradient, row_gradients, rows = library.load().tfxc_candidate_scores_grad(
+        table=table,
+        query=query,
+        class_ids=class_ids,
+        gradient=gradient,
+        normalize=op.get_attr("normalize"),
+        row_offset=op.get_attr("row_offset"),
+    )
+    table_shape = tf.raw_ops.VariableShape(input=table)
+    return tf.IndexedSlices(row_gradients, rows, table_shape), query_gradient, None
+
+
+@tf.RegisterGradient("Tfxc>CandidateScoresGrad")
+def _no_second_derivative(op, *gradients):
+    del op, gradients
+    raise NotImplementedError(
+        "candidate_scores has no second derivative. Use candidate_scores_reference instead."
+    )

@@ -1,0 +1,86 @@
+"""Finds and loads the compiled op library; without it the TensorFlow paths are used."""
+
+import functools
+import json
+import os
+import warnings
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
+_REMEDY = (
+    "Results stay the same, but MIDX draws, candidate scores and sparse row updates run on slower "
+    "TensorFlow ops. To build the library: install g++, then `pip install .` or, in a source checkout, "
+    "`python custom_ops/build.py`."
+)
+
+
+def load():
+    """The compiled ops as a module, or ``None`` where there are none or they are disabled.
+
+    The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. A
+    library that is missing, broken or built for another TensorFlow is reported by one warning.
+
+    >>> load() is not None or not available()
+    True
+    """
+    return None if os.environ.get("TFXC_DISABLE_OPS") == "1" else _load()
+
+
+def available():
+    """Whether the compiled ops are loaded.
+
+    >>> available() == (load() is not None)
+    True
+    """
+    return load() is not None
+
+
+def use_compiled(*tensors):
+    """Whether a wrapper should call the compiled op here and now.
+
+    Args:
+        *tensors: Tensors or variables the kernel computes with: kernels exist for float32 only.
+
+    Returns:
+        False without a library, inside XLA (which cannot call custom ops), where a GPU is
+        visible (the kernels are CPU kernels; data would travel to them and back), and for
+        dtypes other than float32.
+
+    >>> use_compiled(tf.zeros([1], tf.float64))
+    False
+    """
+    return (
+        all(tensor.dtype == tf.float32 for tensor in tensors)
+        and available()
+        and not tf.config.list_physical_devices("GPU")
+        and not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    )
+
+
+@functools.cache
+def _load():
+    problem = _find_problem()
+    if problem is None:
+        try:
+            return tf.load_op_library(str(LIBRARY))
+        except (tf.errors.OpError, OSError, RuntimeError) as error:
+            problem = f"The compiled op library {LIBRARY.name} cannot be loaded: {error}."
+    warnings.warn(f"{problem} {_REMEDY}", RuntimeWarning, stacklevel=4)
+    return None
+
+
+def _find_problem():
+    """What keeps the library from being loaded, or ``None``."""
+    if not LIBRARY.exists():
+        return "tfxc's compiled ops were not built."
+    try:
+        built_for = json.loads(LIBRARY.with_suffix(".json").read_text())["tensorflow"]
+    except (OSError, ValueError, KeyError):
+        built_for = "an unknown version"
+    # TensorFlow's C++ interface changes between minor versions: a wrong library may crash.
+    if built_for.split(".")[:2] != tf.__version__.split(".")[:2]:
+        return f"tfxc's compiled ops were built for TensorFlow {built_for}, but {tf.__version__} is running."
+    return None

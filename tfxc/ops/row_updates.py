@@ -1,0 +1,209 @@
+"""Optimizer rules applied to the touched rows of a table only.
+
+Each function sums the gradients of a row that occurs more than once, then updates
+that row of the table and of its slots, in place. Nothing of the table's size is read,
+written or allocated: the cost is that of the gradient, whatever the number of rows.
+The compiled op does it in one pass; the TensorFlow path beside it gives the same
+numbers to float32 rounding.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxc.ops import library
+
+
+class AdamHyper(NamedTuple):
+    """Scalars of one Adam step.
+
+    Args:
+        learning_rate: The step size with the bias correction already in,
+            ``learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)``.
+        beta_1: Decay of the first moment, in [0, 1).
+        beta_2: Decay of the second moment, in [0, 1).
+        epsilon: Added to the root of the second moment; above 0.
+    """
+
+    learning_rate: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
+
+def sum_duplicate_rows(gradient):
+    """Merges the gradients of rows that occur more than once.
+
+    Args:
+        gradient: ``tf.IndexedSlices`` with values ``[N, ...]`` and indices ``[N]``.
+
+    Returns:
+        ``tf.IndexedSlices`` with the summed values of each distinct index, in order of
+        first occurrence.
+
+    >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([5, 3, 5]))
+    >>> merged = sum_duplicate_rows(gradient)
+    >>> merged.indices.numpy().tolist(), merged.values.numpy().tolist()
+    ([5, 3], [[5.0], [2.0]])
+    """
+    row_ids, group = tf.unique(gradient.indices)
+    sums = tf.math.unsorted_segment_sum(gradient.values, group, tf.size(row_ids))
+    return tf.IndexedSlices(sums, row_ids, gradient.dense_shape)
+
+
+def lazy_adam_update(variable, momentum, velocity, gradient, hyper):
+    r"""One Adam step on the touched rows; all other rows keep table and moments.
+
+    With g the sum of a row's gradients: ``m += (1 - beta_1)(g - m)``,
+    ``v += (1 - beta_2)(g^2 - v)``, ``x -= learning_rate * m / (sqrt(v) + epsilon)``.
+
+    Args:
+        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
+        momentum: ``tf.Variable`` of the same shape, the first moment m.
+        velocity: ``tf.Variable`` of the same shape, the second moment v.
+        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        hyper: :class:`AdamHyper`.
+
+    Raises:
+        ValueError: The gradient's shape does not fit the table's.
+        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
+
+    >>> table, m, v = (tf.Variable(tf.zeros([3, 2])) for _ in range(3))
+    >>> gradient = tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1]))
+    >>> lazy_adam_update(table, m, v, gradient, AdamHyper(0.1, 0.0, 0.0, 1e-7))
+    >>> print(table.numpy().round(4))
+    [[ 0.   0. ]
+     [-0.1 -0.1]
+     [ 0.   0. ]]
+    """
+    _check_shapes(variable, gradient)
+    hyper = AdamHyper(*map(_double, hyper))
+    if library.use_compiled(variable):
+        library.load().tfxc_lazy_adam_update(
+            variable=variable.handle,
+            momentum=momentum.handle,
+            velocity=velocity.handle,
+            values=gradient.values,
+            row_ids=gradient.indices,
+            **hyper._asdict(),
+        )
+        return
+    rows = _distinct_rows(variable, gradient)
+    # 1 - beta in double first: in bfloat16 it would be 0.
+    decay_1, decay_2 = (tf.cast(1 - beta, variable.dtype) for beta in (hyper.beta_1, hyper.beta_2))
+    learning_rate, epsilon = (tf.cast(x, variable.dtype) for x in (hyper.learning_rate, hyper.epsilon))
+    m, v = tf.gather(momentum, rows.indices), tf.gather(velocity, rows.indices)
+    m += decay_1 * (rows.values - m)
+    v += decay_2 * (tf.square(rows.values) - v)
+    _scatter(tf.raw_ops.ResourceScatterUpdate, momentum, rows.indices, m)
+    _scatter(tf.raw_ops.ResourceScatterUpdate, velocity, rows.indices, v)
+    step = learning_rate * m / (tf.sqrt(v) + epsilon)
+    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, step)
+
+
+def row_sgd_update(variable, gradient, learning_rate):
+    """One step of gradient descent on the touched rows: ``x -= learning_rate * g``.
+
+    Args:
+        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
+        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        learning_rate: The step size, a scalar.
+
+    Raises:
+        ValueError: The gradient's shape does not fit the table's.
+        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
+
+    >>> table = tf.Variable(tf.zeros([3, 2]))
+    >>> row_sgd_update(table, tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1])), 0.5)
+    >>> table.numpy().tolist()
+    [[0.0, 0.0], [-1.0, -1.0], [0.0, 0.0]]
+    """
+    _check_shapes(variable, gradient)
+    learning_rate = _double(learning_rate)
+    if library.use_compiled(variable):
+        library.load().tfxc_row_sgd_update(
+            variable=variable.handle,
+            values=gradient.values,
+            row_ids=gradient.indices,
+            learning_rate=learning_rate,
+        )
+        return
+    rows = _distinct_rows(variable, gradient)
+    step = tf.cast(learning_rate, variable.dtype) * rows.values
+    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, step)
+
+
+def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsilon):
+    """One Adagrad step on the touched rows, with one accumulator a row.
+
+    With g the sum of a row's gradients: ``a += mean(g^2)``, ``x -= learning_rate * g / (sqrt(a) + epsilon)``.
+
+    Args:
+        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
+        accumulator: ``tf.Variable`` ``[rows]``, the sums a of mean squared gradients.
+        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        learning_rate: The step size, a scalar.
+        epsilon: Added to the root of the accumulator; above 0.
+
+    Raises:
+        ValueError: The gradient's shape does not fit the table's.
+        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
+
+    >>> table, accumulator = tf.Variable(tf.zeros([2, 2])), tf.Variable(tf.zeros([2]))
+    >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))
+    >>> rowwise_adagrad_update(table, accumulator, gradient, 1.0, 1e-8)
+    >>> print(accumulator.numpy())
+    [ 0.  12.5]
+    >>> print(table.numpy().round(3))
+    [[ 0.     0.   ]
+     [-0.849 -1.131]]
+    """
+    _check_shapes(variable, gradient)
+    learning_rate, epsilon = _double(learning_rate), _double(epsilon)
+    if library.use_compiled(variable):
+        library.load().tfxc_rowwise_adagrad_update(
+            variable=variable.handle,
+            accumulator=accumulator.handle,
+            values=gradient.values,
+            row_ids=gradient.indices,
+            learning_rate=learning_rate,
+            epsilon=epsilon,
+        )
+        return
+    rows = _distinct_rows(variable, gradient)
+    learning_rate, epsilon = (tf.cast(x, variable.dtype) for x in (learning_rate, epsilon))
+    trailing = range(1, variable.shape.rank)
+    a = tf.gather(accumulator, rows.indices) + tf.reduce_mean(tf.square(rows.values), axis=list(trailing))
+    rate = (learning_rate / (tf.sqrt(a) + epsilon))[(..., *(tf.newaxis for _ in trailing))]
+    _scatter(tf.raw_ops.ResourceScatterUpdate, accumulator, rows.indices, a)
+    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, rate * rows.values)
+
+
+def _double(scalar):
+    # tf.cast would first round a Python number to float32.
+    return tf.cast(scalar, tf.float64) if tf.is_tensor(scalar) else tf.constant(scalar, tf.float64)
+
+
+def _check_shapes(variable, gradient):
+    row_ids, values = gradient.indices.shape, gradient.values.shape
+    fits = row_ids.rank in (None, 1) and values.is_compatible_with(row_ids.concatenate(variable.shape[1:]))
+    if not variable.shape.rank or not fits:
+        raise ValueError(
+            f"A sparse gradient with values {values} and indices {row_ids} does not fit a table of shape "
+            f"{variable.shape}: expected indices [N] and values [N] with the table's trailing dimensions."
+        )
+
+
+def _distinct_rows(variable, gradient):
+    """The gradient with duplicate rows summed, its indices checked before anything is written."""
+    row_ids, num_rows = gradient.indices, variable.shape[0]
+    outside = tf.where((row_ids < 0) | (row_ids >= num_rows))[:1, 0]
+    message = ["row id", tf.gather(row_ids, outside), "at position", outside, f"is outside [0, {num_rows})"]
+    check = tf.debugging.Assert(tf.equal(tf.size(outside), 0), message)
+    with tf.control_dependencies([] if tf.executing_eagerly() else [check]):
+        row_ids = tf.identity(row_ids)
+    return sum_duplicate_rows(tf.IndexedSlices(gradient.values, row_ids))
+
+
+def _scatter(op, variable, row_ids, values):
+    op(resource=variable.handle, indices=row_ids, updates=values)

@@ -1,0 +1,98 @@
+"""Adam that updates only the rows a step touched."""
+
+import tensorflow as tf
+
+from tfxc._keras import register, tf_variable
+from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
+from tfxc.optimizers.row_sparse import RowSparseOptimizer
+
+
+@register
+class LazyAdam(RowSparseOptimizer):
+    r"""Adam for large tables: a step costs what its gradient costs, not what the table costs.
+
+    Use it for class heads and embeddings, whose gradients are sparse (``tf.IndexedSlices``).
+    With g_t the gradient of a row, summed over its occurrences in the batch, and t the number
+    of the step:
+
+    ``m = beta_1 m + (1 - beta_1) g_t``, ``v = beta_2 v + (1 - beta_2) g_t^2``,
+    ``x = x - learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)``.
+
+    **Skipped steps.** A row without a gradient is left alone: it does not move and its moments
+    decay only when it is touched again. The bias correction uses the global step count, the
+    same for all rows. Plain Adam would also decay the moments and move the row on by its
+    momentum. A dense gradient takes TensorFlow's fused Adam: the numbers of
+    ``keras.optimizers.Adam``.
+
+    Args:
+        learning_rate: Step size; float, schedule or (Keras 3) callable.
+        beta_1: Decay of the first moment, in [0, 1).
+        beta_2: Decay of the second moment, in [0, 1).
+        epsilon: Above 0, added to the root of the second moment.
+        name: Name of the optimizer.
+        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+            duplicate rows are summed.
+
+    Raises:
+        ValueError: A value outside its range, or an option that would touch every row
+            (``weight_decay``, ``use_ema``, ``amsgrad``, ``loss_scale_factor``,
+            ``gradient_accumulation_steps``, a constraint on a table).
+
+    >>> table = tf.Variable(tf.zeros([4, 2]))
+    >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))
+    >>> _ = LazyAdam(0.1).apply_gradients([(gradient, table)])
+    >>> print(table.numpy().round(4))
+    [[ 0.   0. ]
+     [ 0.   0. ]
+     [-0.1  0.1]
+     [ 0.   0. ]]
+
+    Reference: Diederik P. Kingma, Jimmy Ba, "Adam: A Method for Stochastic Optimization", 2015.
+    """
+
+    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-7, name=None, **options):
+        if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
+            raise ValueError(
+                f"Expected beta_1, beta_2 in [0, 1) and epsilon above 0, got {beta_1}, {beta_2}, {epsilon}."
+            )
+        super().__init__(learning_rate, name, **options)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+
+    def _build_slots(self, var_list):
+        self._momentums = self._add_slots(var_list, "momentum")
+        self._velocities = self._add_slots(var_list, "velocity")
+
+    def _sparse_step(self, gradient, variable, index, learning_rate):
+        step = tf.cast(tf_variable(self.iterations) + 1, tf.float64)
+        beta_1, beta_2 = (tf.constant(beta, tf.float64) for beta in (self.beta_1, self.beta_2))
+        correction = tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+        hyper = AdamHyper(tf.cast(learning_rate, tf.float64) * correction, beta_1, beta_2, self.epsilon)
+        momentum, velocity = self._slots(index)
+        lazy_adam_update(variable, momentum, velocity, gradient, hyper)
+
+    def _dense_step(self, gradient, variable, index, learning_rate):
+        momentum, velocity = self._slots(index)
+        step = tf.cast(tf_variable(self.iterations) + 1, variable.dtype)
+        beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=momentum.handle,
+            v=velocity.handle,
+            beta1_power=beta_1**step,
+            beta2_power=beta_2**step,
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.cast(self.epsilon, variable.dtype),
+            grad=gradient,
+        )
+
+    def _slots(self, index):
+        return tf_variable(self._momentums[index]), tf_variable(self._velocities[index])
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        scalars = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
+        return {**super().get_config(), **scalars}

@@ -1,0 +1,45 @@
+"""Gradient descent on the rows a step touched."""
+
+import tensorflow as tf
+
+from tfxc._keras import register
+from tfxc.ops.row_updates import row_sgd_update
+from tfxc.optimizers.row_sparse import RowSparseOptimizer
+
+
+@register
+class RowSparseSGD(RowSparseOptimizer):
+    """Gradient descent without momentum, and so without slots: the least memory a table can train in.
+
+    ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's
+    occurrences in the batch. As a row without a gradient would not move anyway, this is exactly
+    gradient descent, in one pass and in place. A dense gradient takes TensorFlow's own kernel.
+
+    Args:
+        learning_rate: Step size; float, schedule or (Keras 3) callable.
+        name: Name of the optimizer.
+        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+            duplicate rows are summed.
+
+    Raises:
+        ValueError: An option that would touch every row, or an unknown one.
+
+    >>> table = tf.Variable(tf.zeros([3, 1]))
+    >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([2, 2]))
+    >>> _ = RowSparseSGD(0.5).apply_gradients([(gradient, table)])
+    >>> table.numpy().tolist()
+    [[0.0], [0.0], [-1.5]]
+
+    Reference: Herbert Robbins, Sutton Monro, "A Stochastic Approximation Method", 1951.
+    """
+
+    def __init__(self, learning_rate=0.01, name=None, **options):
+        super().__init__(learning_rate, name, **options)
+
+    def _sparse_step(self, gradient, variable, index, learning_rate):
+        row_sgd_update(variable, gradient, learning_rate)
+
+    def _dense_step(self, gradient, variable, index, learning_rate):
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=tf.cast(learning_rate, variable.dtype), delta=gradient
+        )

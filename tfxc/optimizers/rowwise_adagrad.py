@@ -1,0 +1,76 @@
+"""Adagrad with one accumulator a row."""
+
+import tensorflow as tf
+
+from tfxc._keras import register, tf_variable
+from tfxc.ops.row_updates import rowwise_adagrad_update
+from tfxc.optimizers.row_sparse import RowSparseOptimizer
+
+
+@register
+class RowwiseAdagrad(RowSparseOptimizer):
+    """Adagrad whose slot is one number a row: a D-th of the memory of Adagrad, a 2D-th of Adam's.
+
+    With g the gradient of a row, summed over its occurrences in the batch:
+
+    ``a = a + mean(g^2)`` (over the row's entries), ``x = x - learning_rate * g / (sqrt(a) + epsilon)``.
+
+    A row without a gradient neither moves nor changes its accumulator; that is so in Adagrad
+    anyway, hence nothing is lost by skipping it. Frequent classes get smaller steps as they
+    accumulate, rare ones keep theirs. A dense gradient follows the same rule on all rows; a vector
+    (a bias) has rows of one entry, for which this is plain Adagrad.
+
+    Args:
+        learning_rate: Step size; float, schedule or (Keras 3) callable.
+        initial_accumulator_value: Start of every accumulator, 0 or more. At 0 the first step of a
+            row has a root mean square of ``learning_rate`` whatever the scale of the loss.
+        epsilon: Above 0, added to the root of the accumulator.
+        name: Name of the optimizer.
+        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+            duplicate rows are summed.
+
+    Raises:
+        ValueError: A value outside its range, or an option that would touch every row.
+
+    >>> table = tf.Variable(tf.zeros([2, 2]))
+    >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))
+    >>> _ = RowwiseAdagrad(1.0).apply_gradients([(gradient, table)])
+    >>> print(table.numpy().round(3))
+    [[ 0.     0.   ]
+     [-0.849 -1.131]]
+
+    Reference: John Duchi, Elad Hazan, Yoram Singer, "Adaptive Subgradient Methods for Online
+    Learning and Stochastic Optimization", 2011; Dheevatsa Mudigere et al., "Software-Hardware
+    Co-design for Fast and Scalable Training of Deep Learning Recommendation Models", 2022 (row-wise).
+    """
+
+    def __init__(self, learning_rate=0.01, initial_accumulator_value=0.0, epsilon=1e-8, name=None, **options):
+        if not (initial_accumulator_value >= 0 and epsilon > 0):
+            raise ValueError(
+                f"Expected initial_accumulator_value >= 0 and epsilon > 0, got {initial_accumulator_value} "
+                f"and {epsilon}."
+            )
+        super().__init__(learning_rate, name, **options)
+        self.initial_accumulator_value = initial_accumulator_value
+        self.epsilon = epsilon
+
+    def _build_slots(self, var_list):
+        self._accumulators = self._add_slots(
+            var_list, "accumulator", lambda variable: variable.shape[:1], self.initial_accumulator_value
+        )
+
+    def _sparse_step(self, gradient, variable, index, learning_rate):
+        accumulator = tf_variable(self._accumulators[index])
+        rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, self.epsilon)
+
+    def _dense_step(self, gradient, variable, index, learning_rate):
+        accumulator = tf_variable(self._accumulators[index])
+        trailing = range(1, gradient.shape.rank)
+        accumulator.assign_add(tf.reduce_mean(tf.square(gradient), axis=list(trailing)))
+        root = tf.sqrt(accumulator)[(..., *(tf.newaxis for _ in trailing))]
+        variable.assign_sub(tf.cast(learning_rate, variable.dtype) * gradient / (root + self.epsilon))
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        scalars = {"initial_accumulator_value": self.initial_accumulator_value, "epsilon": self.epsilon}
+        return {**super().get_config(), **scalars}

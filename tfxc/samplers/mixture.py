@@ -1,0 +1,76 @@
+"""Several samplers at once."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras, register
+from tfxc.samplers.sampler import Sampler
+
+
+@register
+class Mixture(Sampler):
+    """The candidates of several samplers together; a class's expected count is the sum of the parts'.
+
+    For example adaptive draws beside a few uniform ones, so that no class is ever out of reach.
+
+    Args:
+        samplers: list of two or more samplers.
+
+    Raises:
+        ValueError: for fewer than two samplers.
+
+    Example:
+        >>> from tfxc.samplers import Uniform, LogUniform
+        >>> sampler = Mixture([Uniform(4, seed=1), LogUniform(4, seed=2)])
+        >>> sampler.build((100, 8))
+        >>> ids, log_count = sampler.sample(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32))
+        >>> ids.shape
+        TensorShape([2, 8])
+
+    Reference:
+        Veach, Guibas, "Optimally Combining Sampling Techniques for Monte Carlo Rendering", 1995 (the
+        balance heuristic).
+    """
+
+    def __init__(self, samplers, **kwargs):
+        if len(samplers) < 2:
+            raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
+        shared = all(sampler.shared for sampler in samplers)
+        super().__init__(1, shared=shared, seed=0, **kwargs)
+        self.samplers = list(samplers)
+
+    def get_config(self):
+        config = super().get_config()
+        for name in ("num_negatives", "shared", "seed"):
+            del config[name]
+        samplers = [keras.saving.serialize_keras_object(sampler) for sampler in self.samplers]
+        return {**config, "samplers": samplers}
+
+    @classmethod
+    def from_config(cls, config):
+        samplers = [keras.saving.deserialize_keras_object(sampler) for sampler in config["samplers"]]
+        return cls(**{**config, "samplers": samplers})
+
+    def build_index(self):
+        for sampler in self.samplers:
+            if not sampler.built:
+                sampler.build((self.num_classes, self.query_dim))
+
+    def refresh(self, head):
+        for sampler in self.samplers:
+            sampler.refresh(head)
+
+    def sample(self, query, labels):
+        drawn = [sampler.sample(query, labels)[0] for sampler in self.samplers]
+        if not self.shared:
+            num_queries = tf.shape(query)[0]
+            drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
+        ids = tf.concat(drawn, axis=-1)
+        return ids, self.log_expected_count(query, labels, ids)
+
+    def log_expected_count(self, query, labels, ids):
+        parts = [sampler.log_expected_count(query, labels, ids) for sampler in self.samplers]
+        return tf.reduce_logsumexp(tf.stack(parts), axis=0)
+
+
+def _repeat(ids, num_queries):
+    return tf.tile(ids[tf.newaxis], [num_queries, 1])

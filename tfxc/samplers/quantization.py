@@ -1,0 +1,115 @@
+"""Two codebooks for the class vectors: k-means by FAISS, in blocks of rows, one thread."""
+
+import contextlib
+
+import faiss
+import numpy as np
+
+_POINTS_PER_CODEWORD = 512
+_ITERATIONS = 10
+_BLOCK_ROWS = 1 << 16
+
+
+@contextlib.contextmanager
+def one_thread():
+    """FAISS on one thread: beside TensorFlow's own, two OpenMP threads are many times slower than one."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def blocks(head, rows=_BLOCK_ROWS):
+    """(start, class vectors float32 [rows, D]) over all classes of a head.
+
+    Raises:
+        ValueError: for a class vector with NaN or infinity in it.
+    """
+    for start in range(0, head.num_classes, rows):
+        vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
+        finite = np.isfinite(vectors).all(1)
+        if not finite.all():
+            raise ValueError(
+                f"The vector of class {start + finite.argmin()} is not finite, so no index can be built: "
+                "training has diverged. Lower the learning rate or clip the gradients."
+            )
+        yield start, vectors
+
+
+def subsample(head, num_rows, seed):
+    """Sorted random class ids and their vectors, at most num_rows of them."""
+    generator = np.random.default_rng(seed)
+    num_rows = min(num_rows, head.num_classes)
+    ids = np.sort(generator.choice(head.num_classes, num_rows, replace=False))
+    parts = []
+    for start, vectors in blocks(head):
+        inside = ids[np.searchsorted(ids, start) : np.searchsorted(ids, start + len(vectors))]
+        parts.append(vectors[inside - start])
+    return ids, np.concatenate(parts)
+
+
+def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
+    """Codewords float32 [C, D]; fewer vectors than codewords leave the last codewords at 0.
+
+    Args:
+        vectors: float32 [n, D].
+        num_codewords: C.
+        start: None or codewords [C, D] to start from.
+        weights: None or positive weights [n].
+        seed: int.
+    """
+    num_clusters = min(num_codewords, len(vectors))
+    clustering = faiss.Kmeans(
+        vectors.shape[1],
+        num_clusters,
+        niter=_ITERATIONS,
+        seed=seed,
+        min_points_per_centroid=1,
+        max_points_per_centroid=len(vectors),
+    )
+    start = None if start is None else start[:num_clusters]
+    clustering.train(np.ascontiguousarray(vectors), weights=weights, init_centroids=start)
+    codewords = np.zeros((num_codewords, vectors.shape[1]), np.float32)
+    codewords[:num_clusters] = clustering.centroids
+    return codewords
+
+
+def assign(vectors, codewords):
+    """The nearest codeword int32 [n] of each vector."""
+    index = faiss.IndexFlatL2(codewords.shape[1])
+    index.add(codewords)
+    return index.search(np.ascontiguousarray(vectors), 1)[1][:, 0].astype(np.int32)
+
+
+def two_codebooks(head, codebooks, residual, num_codewords, seed, weights=None):
+    """Two codebooks fitted to the head's class vectors, and each class's codewords in them.
+
+    Args:
+        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        codebooks: None, or the two codebooks to start from.
+        residual: True quantises the residual of the first codebook with the second; False the first
+            half of the dimensions with the first and the second half with the second.
+        num_codewords: C.
+        seed: int, of the k-means and the rows it sees.
+        weights: None or positive class weights [L].
+
+    Returns:
+        The codebooks (float32 [C, D1], [C, D2]), and codewords int32 [L] in either.
+    """
+    with one_thread():
+        ids, vectors = subsample(head, _POINTS_PER_CODEWORD * num_codewords, seed)
+        weights = None if weights is None else weights[ids].astype(np.float32)
+        half = vectors.shape[1] if residual else vectors.shape[1] // 2
+        start = (None, None) if codebooks is None else codebooks
+        first = kmeans(vectors[:, :half], num_codewords, start[0], weights, seed)
+        rest = vectors - first[assign(vectors, first)] if residual else vectors[:, half:]
+        second = kmeans(rest, num_codewords, start[1], weights, seed + 1)
+        codes = np.empty((2, head.num_classes), np.int32)
+        for begin, vectors in blocks(head):
+            end = begin + len(vectors)
+            codes[0, begin:end] = assign(vectors[:, :half], first)
+            rest = vectors - first[codes[0, begin:end]] if residual else vectors[:, half:]
+            codes[1, begin:end] = assign(rest, second)
+    return (first, second), codes
