@@ -71,7 +71,10 @@ class Positions(_SequenceLayer):
 
 @register
 class RMSNorm(_SequenceLayer):
-    """``x / sqrt(mean(x²)) · scale``. Reference: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019."""
+    """``x / sqrt(mean(x²)) · scale``.
+
+    Reference: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
 
     def build(self, input_shape):
         self.scale = self.add_weight(name="scale", shape=input_shape[-1:], initializer="ones")

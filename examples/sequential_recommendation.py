@@ -15,7 +15,6 @@ import os
 import time
 
 import numpy as np
-import tensorflow as tf
 from encoders import gru4rec, sasrec
 from recommendation_data import BUNDLED, FORMATS, batches, load_split
 from training_log import TrainingLog, plot, table
@@ -41,6 +40,7 @@ def parse_arguments(argv=None):
     add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
     add("--num-negatives", type=int, default=100, help="sampled classes a position")
     add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
+    add("--refresh-steps", type=int, default=200, help="MIDX: steps between rebuilds of the index")
     add("--dim", type=int, default=64, help="width of queries and class vectors")
     add("--num-blocks", type=int, default=2)
     add("--dropout", type=float, default=0.2)
@@ -50,6 +50,7 @@ def parse_arguments(argv=None):
     add("--patience", type=int, default=5, help="epochs without progress before a run stops")
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=0)
+    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     return parser.parse_args(argv)
 
@@ -64,7 +65,7 @@ def make_sampler(name, args, counts):
         "uniform": lambda: samplers.Uniform(num),
         "log-uniform": lambda: samplers.LogUniform(num),
         "unigram": lambda: samplers.Unigram(num, counts),
-        "in-batch": lambda: samplers.InBatch(num, counts),
+        "in-batch": lambda: samplers.InBatch(num, counts=counts),
     }[name]()
 
 
@@ -95,7 +96,7 @@ def train(name, split, args):
     log = TrainingLog(os.path.join(args.output, name), model, args.patience)
     done = log.resume()
     train_set, validation_set, test_set = batches(split, args)
-    callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(), log]
+    callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]
     if done < args.epochs and not log.done:
         print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
         model.fit(
@@ -105,6 +106,7 @@ def train(name, split, args):
             epochs=args.epochs,
             callbacks=callbacks,
             shuffle=False,  # the dataset shuffles itself
+            verbose=args.verbose,
         )
     log.restore_best()
     result = model.evaluate(test_set, return_dict=True, verbose=0)
@@ -122,8 +124,8 @@ def show_predictions(model, split, args, num_examples=3):
         print(f"  ... {' '.join(names(history[-8:]))}  ->  {', '.join(names(best))}")
 
 
-def main(argv=None):
-    args = parse_arguments(argv)
+def run(args):
+    """Trains every sampler's model, writes the comparison and the export; returns the test results."""
     start = time.perf_counter()
     split = load_split(args)
     print(
@@ -147,5 +149,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    tf.get_logger().setLevel("ERROR")
-    main()
+    run(parse_arguments())

@@ -18,9 +18,10 @@ def export_classifier(model, path):
 
     The one signature is ``serving_default(inputs..., k=10, exclude=[[-1]]) -> ids, scores``: the encoder's
     inputs by name; ``k`` int32, how many classes (default the model's k, at most L); ``exclude`` int32
-    [B, X] class ids padded with -1, or [1, X] for all rows. Outputs int32 ``ids`` and float32 ``scores``
-    [B, k], best first. Only stock ops, no sampler, no optimizer, the table once. Class names, if the
-    model has them, lie in ``assets.extra/class_names.json``.
+    [B, X] class ids padded with -1, or [1, X] for all rows. Outputs: int32 ``ids`` and float32 ``scores``
+    [B, k], best first. TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in
+    Python, ``tf.saved_model.load(path).serve(inputs...)`` does. Only stock ops, no sampler, no optimizer, the
+    table once. Class names, if the model has them, lie in ``assets.extra/class_names.json``.
 
     A failed export leaves an earlier one at the path whole.
 
@@ -37,9 +38,8 @@ def export_classifier(model, path):
         >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
         >>> path = tempfile.mkdtemp() + "/1"
         >>> export_classifier(model, path)
-        >>> served = tf.saved_model.load(path).signatures["serving_default"]
-        >>> sorted(served.structured_outputs)
-        ['ids', 'scores']
+        >>> tf.saved_model.load(path).serve(tf.zeros([2, 8]), k=3)["ids"].shape
+        TensorShape([2, 3])
     """
     path = os.fspath(path)
     module = tf.Module()
@@ -49,13 +49,19 @@ def export_classifier(model, path):
     module.tables = _lookup_tables(model.encoder)
     aside = f"{path.rstrip('/')}.writing"
     shutil.rmtree(aside, ignore_errors=True)
-    tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
-    if model.class_names is not None:
-        extra = os.path.join(aside, "assets.extra")
-        os.makedirs(extra, exist_ok=True)
-        with open(os.path.join(extra, "class_names.json"), "w", encoding="utf-8") as file:
-            json.dump([str(name) for name in model.class_names], file, ensure_ascii=False)
-    _replace_folder(aside, path)
+    try:
+        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        if model.class_names is not None:
+            _write_names(model.class_names, os.path.join(aside, "assets.extra"))
+        _replace_folder(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_names(class_names, folder):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "class_names.json"), "w", encoding="utf-8") as file:
+        json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
 
 def _serving_function(model):

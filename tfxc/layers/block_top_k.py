@@ -31,12 +31,16 @@ class BlockTopK:
         """The k best of the carry and one block of logits [N, b] of classes start, start + 1, ..."""
         if self.exclude is not None:
             logits = _mask(logits, self.exclude - start)
-        scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
-        ids = tf.where(tf.math.is_inf(scores) & (scores < 0), -1, columns + start)
-        scores = tf.concat([carry[0], scores], 1)
-        ids = tf.concat([carry[1], ids], 1)
-        scores, order = tf.math.top_k(scores, self.k)
-        return scores, tf.gather(ids, order, batch_dims=1)
+        # The more blocks are behind, the fewer rows have anything better in this one.
+        rows = tf.where(tf.reduce_max(logits, 1) > carry[0][:, -1])
+        best = [tf.gather_nd(part, rows) for part in carry]
+        scores, columns = grouped_top_k(tf.gather_nd(logits, rows), tf.minimum(self.k, tf.shape(logits)[1]))
+        ids = tf.where(scores > float("-inf"), columns + start, -1)
+        scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
+        ids = tf.gather(tf.concat([best[1], ids], 1), order, batch_dims=1)
+        return tuple(
+            tf.tensor_scatter_nd_update(part, rows, new) for part, new in zip(carry, (scores, ids), strict=True)
+        )
 
 
 def grouped_top_k(logits, k):

@@ -1,0 +1,60 @@
+"""The example programs, run as a user runs them, on a book of three sentences."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfxc._keras import IS_KERAS_3
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+PAGE = "The old man looked at the sea. The sea looked at the old man. Who is at sea, and why?\nNobody asks.\n"
+BOOK = "=== A Book ===\n" + 60 * PAGE
+
+pytestmark = pytest.mark.skipif(not IS_KERAS_3, reason="the examples are run once, under Keras 3")
+
+
+def run(script, *arguments):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_trains_resumes_compares_exports_and_answers(tmp_path):
+    (tmp_path / "book.txt").write_text(BOOK)
+    out = tmp_path / "out"
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--num-blocks", 1]
+    options += ["--max-length", 6, "--num-negatives", 4, "--num-codewords", 2, "--refresh-steps", 2]
+    options += ["--samplers", "full", "midx-rq", "--learning-rate", 0.01, "--verbose", 2, "--output", out]
+    run("sequential_recommendation.py", *options, "--epochs", 1)
+    printed = run("sequential_recommendation.py", *options, "--epochs", 3)
+    assert printed.count("resumed after 1") == 2 and "Epoch 2/3" in printed and "Epoch 1/3" not in printed
+    results = json.loads((out / "results.json").read_text())
+    assert set(results["results"]) == {"full", "midx-rq"}
+    assert [row["epoch"] for row in results["histories"]["midx-rq"]] == [1, 2, 3]
+    assert all(0 < row["ndcg_at_10"] <= 1 for row in results["results"].values())
+    assert "| full | 3 |" in (out / "results.md").read_text()
+    assert (out / "quality_against_time.png").read_bytes().startswith(b"\x89PNG")
+    answers = run("query_saved_model.py", out / "served").splitlines()
+    assert len(answers) == 2 and answers[0].startswith("the old man looked at the -> ")
+    assert not {"the", "old", "man"} & set(answers[1].split("->")[1].replace(",", "").split())
+
+
+def test_recommends_from_an_interaction_log_with_every_sampler(tmp_path):
+    lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
+    (tmp_path / "log.txt").write_text("\n".join(lines))
+    options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
+    options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "gru4rec"]
+    options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "--epochs", 1]
+    printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
+    for name in ("log-uniform", "in-batch", "midx-pq"):
+        assert f"| {name} | 1 |" in printed
