@@ -2,9 +2,9 @@
 
     python benchmarks/step_time.py [--classes 1000000]
 
-One dense layer makes the query (D = 64, B = 512), so the output layer is what is measured. The peers: a Keras
-``Dense`` softmax with Adam, and ``tf.nn.sampled_softmax_loss`` (100 shared log-uniform negatives) with Keras's
-Adam. Then the step of tfxc at 100 thousand and 10 million classes, and its peak memory.
+One dense layer makes the query (D = 64, B = 512), so the output layer is what is measured. The peers: a
+Keras ``Dense`` softmax with Adam, and ``tf.nn.sampled_softmax_loss`` (100 shared log-uniform negatives) with
+Keras's Adam. Then the step of tfxc at 100 thousand and 10 million classes, and its peak memory.
 """
 
 import argparse

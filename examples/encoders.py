@@ -15,7 +15,8 @@ register = keras.saving.register_keras_serializable(package="tfxc_examples")
 def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2):
     """Self-attention over the sequence: each position sees itself and what came before.
 
-    Pre-normalised, and by root mean square: on a CPU half the cost of the paper's layer normalisation.
+    Pre-normalised by root mean square and without dropout inside the attention: on a CPU half the cost
+    of the paper's form.
 
     Reference: Kang, McAuley, "Self-Attentive Sequential Recommendation", 2018.
     """
@@ -23,10 +24,11 @@ def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0
     hidden = _embedding(num_classes, dim)(items)
     hidden = layers.Dropout(dropout)(Positions(name="positions")(hidden))
     for _ in range(num_blocks):
-        attended = CausalAttention(num_heads, dropout)(RMSNorm()(hidden))
-        hidden = hidden + layers.Dropout(dropout)(attended)
+        attended = CausalAttention(num_heads)(RMSNorm()(hidden))
+        hidden = layers.Add()([hidden, layers.Dropout(dropout)(attended)])  # unlike +, passes the mask on
         inner = layers.Dense(dim, activation="relu")(RMSNorm()(hidden))
-        hidden = hidden + layers.Dropout(dropout)(layers.Dense(dim)(layers.Dropout(dropout)(inner)))
+        inner = layers.Dropout(dropout)(layers.Dense(dim)(layers.Dropout(dropout)(inner)))
+        hidden = layers.Add()([hidden, inner])
     return keras.Model(items, RMSNorm()(hidden), name="sasrec")
 
 
@@ -89,13 +91,12 @@ class RMSNorm(_SequenceLayer):
 class CausalAttention(_SequenceLayer):
     """Multi-head self-attention to earlier, unmasked positions; one matmul for queries, keys and values."""
 
-    def __init__(self, num_heads, dropout, **kwargs):
+    def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.dropout = num_heads, dropout
-        self.drop = layers.Dropout(dropout)
+        self.num_heads = num_heads
 
     def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "dropout": self.dropout}
+        return {**super().get_config(), "num_heads": self.num_heads}
 
     def build(self, input_shape):
         length, dim = input_shape[1:]
@@ -104,7 +105,7 @@ class CausalAttention(_SequenceLayer):
         self.future = -1e9 * (1 - tf.linalg.band_part(tf.ones([length, length]), -1, 0))
         super().build(input_shape)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs, mask=None):
         length, dim = inputs.shape[1:]
         shape = [-1, length, 3, self.num_heads, dim // self.num_heads]
         parts = tf.reshape(tf.tensordot(inputs, self.project, 1), shape)
@@ -113,6 +114,6 @@ class CausalAttention(_SequenceLayer):
         if mask is not None:
             blocked += -1e9 * tf.cast(tf.logical_not(mask), inputs.dtype)[:, tf.newaxis, tf.newaxis]
         scores = tf.matmul(query * (dim // self.num_heads) ** -0.5, key, transpose_b=True) + blocked
-        mixed = tf.matmul(self.drop(tf.nn.softmax(scores), training=training), value)
+        mixed = tf.matmul(tf.nn.softmax(scores), value)
         mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, length, dim])
         return tf.tensordot(mixed, self.combine, 1)

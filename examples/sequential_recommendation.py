@@ -48,7 +48,7 @@ def parse_arguments(argv=None):
     add("--batch-size", type=int, default=32, help="sequences a step")
     add("--epochs", type=int, default=1)
     add("--patience", type=int, default=5, help="epochs without progress before a run stops")
-    add("--learning-rate", type=float, default=1e-3)
+    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0)
     add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
@@ -69,7 +69,7 @@ def make_sampler(name, args, counts):
     }[name]()
 
 
-def make_model(name, split, args):
+def make_model(name, split, num_steps, args):
     """A compiled classifier whose head shares the table of the encoder's item embedding."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
@@ -83,7 +83,7 @@ def make_model(name, split, args):
         class_names=split.train.vocabulary.names,
     )
     model.compile(
-        tfxc.optimizers.LazyAdam(args.learning_rate),
+        tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
         loss=tfxc.losses.SoftmaxCrossentropy(),
         metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
     )
@@ -92,10 +92,10 @@ def make_model(name, split, args):
 
 def train(name, split, args):
     """Trains one sampler's model to its end or resumes it; returns it, its history and test results."""
-    model = make_model(name, split, args)
+    train_set, validation_set, test_set = batches(split, args)
+    model = make_model(name, split, args.epochs * len(train_set), args)
     log = TrainingLog(os.path.join(args.output, name), model, args.patience)
     done = log.resume()
-    train_set, validation_set, test_set = batches(split, args)
     callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]
     if done < args.epochs and not log.done:
         print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
