@@ -77,6 +77,11 @@ class ExtremeClassifier(keras.Model):
             self.built = True
 
     @property
+    def metrics(self):
+        """All metrics, the loss first: the order in which Keras returns results."""
+        return [self.loss_tracker, *(metric for metric in super().metrics if metric is not self.loss_tracker)]
+
+    @property
     def class_names(self):
         """The raw names of the classes in id order, or None."""
         return self._names()
@@ -129,6 +134,8 @@ class ExtremeClassifier(keras.Model):
         super().compile(
             optimizer=optimizer, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
+        if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
+            raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in ranking])
@@ -182,8 +189,9 @@ class ExtremeClassifier(keras.Model):
         labels = check_ids(pad_labels(y), self.head.num_classes)
         mask = getattr(query, "_keras_mask", None)
         query, labels, sample_weight, row = flatten_examples(query, labels, sample_weight, mask)
-        if exclude is not None and row is not None:
-            exclude = tf.gather(exclude, row)
+        if exclude is not None:
+            exclude = check_ids(exclude, self.head.num_classes, "excluded class")
+            exclude = exclude if row is None else tf.gather(exclude, row)
         return query, drop_duplicates(labels), sample_weight, exclude
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):

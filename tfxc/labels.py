@@ -22,6 +22,8 @@ def pad_labels(labels):
             f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Turn one-hot or "
             "multi-hot rows into ids first (tf.argmax, tf.where or tf.ragged), padded with -1."
         )
+    if labels.dtype.is_unsigned:
+        labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
     if isinstance(labels, tf.SparseTensor):
         labels = tf.sparse.to_dense(labels, default_value=PADDING)
     elif isinstance(labels, tf.RaggedTensor):
@@ -36,8 +38,8 @@ def check_ids(ids, num_classes, what="label"):
         tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
     """
     ids = tf.convert_to_tensor(ids)
-    flat = tf.reshape(ids, [-1])
-    outside = (flat < PADDING) | (tf.cast(flat, tf.int64) >= num_classes)
+    flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
+    outside = (flat < PADDING) | (flat >= num_classes)
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
     check = tf.debugging.Assert(

@@ -38,7 +38,8 @@ def export_classifier(model, path):
         >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
         >>> path = tempfile.mkdtemp() + "/1"
         >>> export_classifier(model, path)
-        >>> tf.saved_model.load(path).serve(tf.zeros([2, 8]), k=3)["ids"].shape
+        >>> loaded = tf.saved_model.load(path)
+        >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
         TensorShape([2, 3])
     """
     path = os.fspath(path)

@@ -82,9 +82,8 @@ def test_bad_input():
 def sampled_by_hand(estimator):
     positives = Scored(tf.constant([[1.0, 2.0]]), tf.math.log([[0.5, 0.25]]))
     negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.5, 0.1]]))
-    return float(
-        SoftmaxCrossentropy(estimator=estimator).sampled(positives, negatives, tf.constant([[True, True]]))
-    )
+    loss, is_label = SoftmaxCrossentropy(estimator=estimator), tf.constant([[True, True]])
+    return float(loss.sampled(positives, negatives, is_label)[0])
 
 
 def test_estimators_by_hand():
@@ -140,7 +139,8 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     biases, errors = [], []
     for num_negatives in (10, 40, 160):
         sampler = Uniform(num_negatives, seed=1) if proposal == "uniform" else midx_of(logits, num_negatives)
-        sampler.build((12, 1))
+        if not sampler.built:
+            sampler.build((12, 1))
         loss = SoftmaxCrossentropy(estimator="partition")
         mean, error = sampled_statistics(
             loss, sampler, np.ones(1, np.float32), logits, labels, copies=2_000_000 // num_negatives
@@ -153,12 +153,15 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     assert biases[1] > 3 * biases[2] - 4 * errors[2]
 
 
-@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+@pytest.mark.parametrize(("estimator", "num_negatives"), [("ranking", 3), ("partition", 200)])
 @pytest.mark.parametrize("proposal", [Uniform, LogUniform])
-def test_training_converges_to_the_frequencies_of_the_data(estimator, proposal):
-    """A table of logits fitted by sampled gradients gives back the distribution that the labels come from."""
+def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negatives, proposal):
+    """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
+
+    Each estimator in its own regime: ranking where a positive is rarely drawn, partition with many samples.
+    """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
-    sampler = proposal(200, seed=0)
+    sampler = proposal(num_negatives, seed=0)
     sampler.build((30, 1))
     loss, table = SoftmaxCrossentropy(estimator=estimator), tf.Variable(tf.zeros([30]))
     optimum = -np.sum(target * np.log(target))
@@ -174,9 +177,9 @@ def test_training_converges_to_the_frequencies_of_the_data(estimator, proposal):
         table.assign_sub(rate * tape.gradient(total, table))
 
     average = np.zeros(30)
-    for i in range(400):
+    for i in range(300):
         step(tf.constant(8.0 / (1 + i / 40), tf.float32))
-        average += table.numpy() / 100 if i >= 300 else 0
+        average += table.numpy() / 100 if i >= 200 else 0
     fitted = softmax(average)
-    assert -np.sum(target * np.log(fitted)) - optimum < 2e-3
-    np.testing.assert_allclose(fitted, target, rtol=0.15)
+    assert -np.sum(target * np.log(fitted)) - optimum < 4e-3
+    np.testing.assert_allclose(fitted, target, rtol=0.08, atol=3e-3)

@@ -20,7 +20,7 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     Example:
         >>> callback = SamplerRefresh()  # model.fit(..., callbacks=[callback])
-        >>> callback = SamplerRefresh(every=50, growth=1.5)  # after 50, 125, 237, ... steps
+        >>> callback = SamplerRefresh(every=50, growth=1.5)  # after 50, 125, 238, ... steps
 
     Reference:
         Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index", 2025 (every epoch); Daghaghi et
@@ -37,7 +37,7 @@ class SamplerRefresh(keras.callbacks.Callback):
         self.every = every
         self.growth = growth
         self._interval = None if per_epoch else float(every)
-        self._step = 0
+        self._step, self._last_batch = 0, -1
         self._next = self._interval
         self._seconds = 0.0
 
@@ -49,13 +49,15 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._seconds = 0.0
+        self._last_batch = -1
         if self.every == "epoch":
             self._refresh()
 
     def on_train_batch_end(self, batch, logs=None):
         if self.every == "epoch":
             return
-        self._step += 1
+        self._step += batch - self._last_batch  # more than 1 with steps_per_execution
+        self._last_batch = batch
         if self._step >= self._next:
             self._refresh()
             self._interval *= self.growth

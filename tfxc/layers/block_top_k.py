@@ -38,8 +38,10 @@ class BlockTopK:
         ids = tf.where(scores > float("-inf"), columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
         ids = tf.gather(tf.concat([best[1], ids], 1), order, batch_dims=1)
-        return tuple(
-            tf.tensor_scatter_nd_update(part, rows, new) for part, new in zip(carry, (scores, ids), strict=True)
+        best_scores, best_ids = carry
+        return (
+            tf.tensor_scatter_nd_update(best_scores, rows, scores),
+            tf.tensor_scatter_nd_update(best_ids, rows, ids),
         )
 
 

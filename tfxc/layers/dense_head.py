@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc.labels import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head
 from tfxc.ops.candidate_scores import candidate_scores
@@ -92,6 +93,10 @@ class DenseHead(Head):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
 
+    def get_build_config(self):
+        """None if tied: when a saved head is read, the encoder with its table is not at hand yet."""
+        return None if self.tied_to is not None else super().get_build_config()
+
     def tie(self, encoder):
         """Finds the layer named ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
         if self.tied_to is None or self._shared is not None:
@@ -123,8 +128,8 @@ class DenseHead(Head):
     def _check_tied(self, dim):
         if self._shared is None:
             raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which finds "
-                "the layer in the encoder, or pass the Embedding layer itself."
+                f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which "
+                "finds the layer in the encoder, or pass the Embedding layer itself."
             )
         embedding = self._shared()
         if not embedding.built:
@@ -132,8 +137,8 @@ class DenseHead(Head):
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:
             raise ValueError(
-                f"The table of {self.tied_to!r} is [{rows}, {width}]; a head of {self.num_classes} classes at "
-                f"row_offset={self.row_offset} for queries of width {dim} needs "
+                f"The table of {self.tied_to!r} is [{rows}, {width}]; a head of {self.num_classes} classes "
+                f"at row_offset={self.row_offset} for queries of width {dim} needs "
                 f"[>= {self.num_classes + self.row_offset}, {dim}]."
             )
 
@@ -188,6 +193,9 @@ class DenseHead(Head):
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
         query = self._scaled(query)
+        if class_ids.shape.rank == 1 or self.tied_to is not None:
+            # The op checks against the rows of the table, of which a tied one may have more than classes.
+            class_ids = check_ids(class_ids, self.num_classes, "class")
         if class_ids.shape.rank == 1:
             logits = self._score_shared(query, class_ids)
         else:

@@ -14,10 +14,10 @@ from tfxc.samplers.sampler import Sampler
 class MIDX(Sampler):
     """Draws classes that score high now: the softmax over quantised class vectors.
 
-    Two codebooks of C codewords put class i into cell (a_i, b_i); with ``u = z·c1`` and ``v = z·c2``
-    ``Q(i|z) = exp(u_{a_i} + v_{b_i}) / Σ_ab |cell_ab| exp(u_a + v_b)``: first a cell by its share, then a class
-    in it uniformly. A draw costs O(C·D + C²), whatever L. The closer Q is to the softmax, the less noise
-    sampling adds, so a handful of these negatives trains nearly as well as all classes.
+    Two codebooks of C codewords put class i into cell (a_i, b_i); with ``u = z·c1`` and ``v = z·c2``,
+    ``Q(i|z) = exp(u_{a_i} + v_{b_i}) / Σ_ab |cell_ab| exp(u_a + v_b)``: first a cell by its share, then
+    a class in it uniformly. A draw costs O(C·D + C²), whatever L. The closer Q is to the softmax, the less
+    noise sampling adds, so a handful of these negatives trains nearly as well as all classes.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
     (``tfxc.callbacks.SamplerRefresh``): k-means on the class vectors, starting from the last codebooks.
@@ -89,10 +89,8 @@ class MIDX(Sampler):
         if self.quantizer == "pq" and dim < 2:
             raise ValueError(f'quantizer="pq" halves the query, but its width is {dim}; use "rq".')
         widths = (dim, dim) if self.quantizer == "rq" else (dim // 2, dim - dim // 2)
-        self.codebooks = [
-            add_weight(self, f"codebook_{i}", (size, width), trainable=False)
-            for i, width in enumerate(widths)
-        ]
+        for i, width in enumerate(widths):
+            self._set(f"codebook_{i}", np.zeros((size, width), np.float32))
         weight = None
         if self.counts is not None:
             match_classes(self.counts, self.num_classes, "MIDX")
@@ -102,6 +100,11 @@ class MIDX(Sampler):
         # Codebooks of zeros make this exactly the uniform distribution.
         for name, value in self._cells(np.arange(self.num_classes) % (size * size), weight).items():
             self._set(name, value)
+
+    @property
+    def codebooks(self):
+        """The two codebooks; weights in a list attribute would be missing from a ``tf.train.Checkpoint``."""
+        return self.codebook_0, self.codebook_1
 
     def _set(self, name, value):
         if hasattr(self, name):

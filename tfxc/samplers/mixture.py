@@ -36,7 +36,14 @@ class Mixture(Sampler):
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
         shared = all(sampler.shared for sampler in samplers)
         super().__init__(1, shared=shared, seed=0, **kwargs)
-        self.samplers = list(samplers)
+        self._num_samplers = len(samplers)
+        for i, sampler in enumerate(samplers):
+            setattr(self, f"sampler_{i}", sampler)
+
+    @property
+    def samplers(self):
+        """The parts; layers in a list attribute would be missing from a ``tf.train.Checkpoint``."""
+        return [getattr(self, f"sampler_{i}") for i in range(self._num_samplers)]
 
     def get_config(self):
         config = super().get_config()

@@ -1,0 +1,81 @@
+"""What the tests of the model share: small encoders, data that can be learnt, and rankings in NumPy."""
+
+import numpy as np
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import keras
+from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
+
+DIM, NUM_CLASSES = 6, 25
+COUNTS = np.arange(1, NUM_CLASSES + 1)
+SAMPLERS = {
+    "none": lambda: None,
+    "uniform": lambda: Uniform(8),
+    "shared": lambda: LogUniform(8, shared=True),
+    "unigram": lambda: Unigram(8, COUNTS),
+    "in batch": lambda: InBatch(None, counts=COUNTS),
+    "midx": lambda: MIDX(8, num_codewords=4),
+    "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
+}
+
+
+def dense_encoder(width=DIM):
+    return keras.Sequential([keras.Input((DIM,), name="features"), keras.layers.Dense(width)])
+
+
+def item_encoder(num_items=NUM_CLASSES, masked=True):
+    """Histories [B, T] of item ids, 0 for padding, to queries [B, T, D] by a table named items."""
+    history = keras.Input((None,), dtype="int32", name="history")
+    query = keras.layers.Embedding(num_items + 1, DIM, mask_zero=masked, name="items")(history)
+    return keras.Model(history, keras.layers.Dense(DIM)(query))
+
+
+def make_model(
+    sampler=None, loss=None, head=None, encoder=None, k=5, optimizer=None, metrics=None, **options
+):
+    """A compiled model; by default over all classes of a dense head."""
+    head = head or tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
+    model = tfxc.ExtremeClassifier(encoder or dense_encoder(), head=head, sampler=sampler, k=k)
+    model.compile(
+        optimizer or tfxc.optimizers.LazyAdam(0.05),
+        loss=loss or tfxc.losses.SoftmaxCrossentropy(),
+        metrics=metrics,
+        **options,
+    )
+    return model
+
+
+def features(num, seed=0):
+    return np.random.default_rng(seed).normal(size=(num, DIM)).astype(np.float32)
+
+
+def learnable(num, seed=0):
+    """Features and a label each that a linear model can tell."""
+    x = features(num, seed)
+    directions = np.random.default_rng(99).normal(size=(DIM, NUM_CLASSES))
+    return x, np.argmax(x @ directions, axis=1)
+
+
+def all_logits(model, x):
+    """The logits [..., L] of encoder inputs, in float64."""
+    return model.head(model.encoder(x, training=False)).numpy().astype(np.float64)
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def ranking(logits, k, exclude=None):
+    """Ids [N, k], best first, excluded ones passed over."""
+    logits = np.array(logits)
+    for row, ids in enumerate([] if exclude is None else exclude):
+        logits[row, [i for i in ids if i >= 0]] = -np.inf
+    return np.argsort(-logits, axis=1, kind="stable")[:, :k]
+
+
+def weights_of(model):
+    """Values of the parts' weights; tf-keras counts the metrics' variables among the model's."""
+    parts = [part for part in (model.encoder, model.head, model.sampler) if part is not None]
+    return [tf.convert_to_tensor(weight).numpy() for part in parts for weight in part.weights]

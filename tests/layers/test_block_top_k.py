@@ -1,0 +1,59 @@
+"""Exact top-k over blocks and groups of classes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.layers import block_top_k
+from tfxc.layers.block_top_k import BlockTopK, grouped_top_k
+
+
+def tied_logits(num_queries, width, num_values, seed=0):
+    """Logits of few different values: ties everywhere."""
+    return np.random.default_rng(seed).integers(num_values, size=(num_queries, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 67])
+@pytest.mark.parametrize("num_values", [1, 3, 1000])
+def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
+    monkeypatch.setattr(block_top_k, "_GROUP", 4)
+    logits = tied_logits(6, width, num_values)
+    logits[0] = -np.inf
+    logits[1, ::2] = -np.inf
+    for k in {1, min(2, width), min(5, width), width}:
+        scores, ids = grouped_top_k(tf.constant(logits), tf.constant(k))
+        want_scores, want_ids = tf.math.top_k(logits, k)
+        np.testing.assert_array_equal(scores, want_scores)
+        np.testing.assert_array_equal(ids, want_ids)
+
+
+def test_grouped_at_its_own_group_size():
+    logits = tied_logits(3, 8192 + 13, 40)
+    for got, want in zip(
+        grouped_top_k(tf.constant(logits), tf.constant(10)), tf.math.top_k(logits, 10), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 40])
+def test_folding_blocks_equals_the_whole_row(block):
+    logits = tied_logits(4, 30, 6)
+    ranking = BlockTopK(tf.constant(5))
+    carry = ranking.initial(4)
+    assert carry[1].numpy().tolist() == [[-1] * 5] * 4
+    for start in range(0, 30, block):
+        carry = ranking.fold(carry, tf.constant(logits[:, start : start + block]), start)
+    want_scores, want_ids = tf.math.top_k(logits, 5)
+    np.testing.assert_array_equal(carry[0], want_scores)
+    np.testing.assert_array_equal(carry[1], want_ids)
+
+
+def test_excluded_classes_by_hand():
+    exclude = tf.constant([[1, -1, 1], [0, 3, 9], [-1, -1, -1]])
+    ranking = BlockTopK(tf.constant(3), exclude)
+    carry = ranking.initial(3)
+    logits = np.array([[4.0, 3, 2, 1]] * 3, np.float32)
+    for start in (0, 3):
+        carry = ranking.fold(carry, tf.constant(logits[:, start : start + 3]), start)
+    assert carry[1].numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
+    assert carry[0].numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]

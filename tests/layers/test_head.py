@@ -1,0 +1,118 @@
+"""What every head has from streaming over blocks of classes: top-k and scan."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
+
+from tfxc.layers import DenseHead, Head
+from tfxc.layers.head import block_size
+
+
+def tied_head(num_classes):
+    """Class vectors of few different values, so that equal logits abound."""
+    layer = make_head("plain", num_classes, 2)
+    layer.table_variable.assign(np.random.default_rng(0).integers(2, size=(num_classes, 2)))
+    return layer
+
+
+@EVERY_CONFIGURATION
+@pytest.mark.parametrize(("num_classes", "num_queries"), [(1, 1), (13, 1), (50, 3), (29, 9)])
+def test_top_k_equals_ranking_all_logits(tiny_blocks, name, num_classes, num_queries):  # noqa: F811
+    layer, query = make_head(name, num_classes, 5), queries(num_queries, 5)
+    logits = numpy_logits(layer, query)
+    for k in {1, min(4, num_classes), num_classes}:
+        scores, ids = layer.top_k(query, k)
+        assert ids.dtype == tf.int32 and scores.dtype == tf.float32
+        want = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(ids, want)
+        np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 7, 41])
+def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):  # noqa: F811
+    layer, query = tied_head(41), tf.constant([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
+    _, want = tf.math.top_k(layer(query), k)
+    np.testing.assert_array_equal(layer.top_k(query, k)[1], want)
+
+
+def test_blocks_of_the_normal_size():
+    layer, query = make_head("bias", 20_011, 4), queries(3, 4)
+    want_scores, want = tf.math.top_k(layer(query), 12)
+    scores, ids = layer.top_k(query, 12)
+    np.testing.assert_array_equal(ids, want)
+    np.testing.assert_allclose(scores, want_scores, rtol=1e-5)
+
+
+def test_excluded_classes(tiny_blocks):  # noqa: F811
+    layer, query = make_head("all", 12, 5), queries(3, 5)
+    exclude = np.array([[3, -1, 3, 7], [-1, -1, -1, -1], [0, 11, 5, 4]])
+    logits = numpy_logits(layer, query)
+    for row, ids in enumerate(exclude):
+        logits[row, ids[ids >= 0]] = -np.inf
+    scores, ids = layer.top_k(query, 10, exclude)  # int64, as NumPy makes them
+    want = np.argsort(-logits, axis=1, kind="stable")[:, :10]
+    left = np.isfinite(np.take_along_axis(logits, want, 1))
+    np.testing.assert_array_equal(ids, np.where(left, want, -1))
+    assert left.sum(1).tolist() == [10, 10, 8] and np.isneginf(scores.numpy()[~left]).all()
+    everything = tf.tile(tf.range(12)[tf.newaxis], [3, 1])
+    scores, ids = layer.top_k(query, 2, everything)
+    assert ids.numpy().tolist() == [[-1, -1]] * 3 and np.isneginf(scores).all()
+
+
+def test_k_as_a_tensor(tiny_blocks):  # noqa: F811
+    layer, query = make_head("plain", 9, 3), queries(2, 3)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def top(k):
+        return layer.top_k(query, k)
+
+    _, want = tf.math.top_k(layer(query), 9)
+    for k in (1, 4, 9):
+        np.testing.assert_array_equal(top(k)[1], want[:, :k])
+    np.testing.assert_array_equal(top(50)[1], want)  # clamped to L
+
+
+@pytest.mark.parametrize("k", [0, -1, 10])
+def test_k_is_checked(k):
+    with pytest.raises(ValueError, match=rf"k must be in \[1, 9\].*got {k}"):
+        make_head("plain", 9, 3).top_k(queries(2, 3), k)
+
+
+@pytest.mark.parametrize("bad", [-2, 9])
+def test_excluded_ids_are_checked(bad):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"excluded class id is outside \[0, 9\)"):
+        make_head("plain", 9, 3).top_k(queries(2, 3), 2, [[1, 2], [3, bad]])
+
+
+def test_no_query(tiny_blocks):  # noqa: F811
+    scores, ids = make_head("plain", 9, 3).top_k(tf.zeros([0, 3]), 2)
+    assert scores.shape == ids.shape == (0, 2)
+
+
+@EVERY_CONFIGURATION
+def test_scan_sees_every_class_once_in_order(tiny_blocks, name):  # noqa: F811
+    layer, query = make_head(name, 17, 4), queries(3, 4)
+
+    def fold(carry, logits, start):
+        total, largest, seen = carry
+        in_order = tf.where(tf.equal(seen, start), start + tf.shape(logits)[1], -1)
+        return total + tf.reduce_sum(logits, 1), tf.maximum(largest, tf.reduce_max(logits, 1)), in_order
+
+    total, largest, seen = layer.scan(query, fold, (tf.zeros([3]), tf.fill([3], -1e9), tf.constant(0)))
+    logits = numpy_logits(layer, query)
+    np.testing.assert_allclose(total, logits.sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(largest, logits.max(1), rtol=1e-4)
+    assert int(seen) == 17
+
+
+def test_blocks_shrink_as_queries_grow():
+    sizes = [int(block_size(tf.constant(num))) for num in (0, 1, 1000, 1_000_000)]
+    assert sizes == [8192, 8192, 4194, 256]
+
+
+@pytest.mark.parametrize("bad", [0, -3, 2.0, None])
+def test_number_of_classes_is_checked(bad):
+    with pytest.raises(ValueError, match="num_classes must be a positive integer"):
+        DenseHead(bad)
+    assert issubclass(DenseHead, Head)

@@ -1,0 +1,220 @@
+"""The model: exact evaluation, ranking, labels of every form, and what it refuses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import (
+    NUM_CLASSES,
+    SAMPLERS,
+    all_logits,
+    dense_encoder,
+    features,
+    item_encoder,
+    learnable,
+    log_softmax,
+    make_model,
+    ranking,
+    weights_of,
+)
+
+import tfxc
+from tfxc._keras import keras
+from tfxc.layers import DenseHead
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
+from tfxc.metrics import NDCGAtK, RecallAtK
+from tfxc.samplers import MIDX, Uniform
+
+
+def test_the_documented_program():
+    num_classes, (x, y) = 50, learnable(32)
+    encoder = dense_encoder()
+    model = tfxc.ExtremeClassifier(
+        encoder,  # any Keras model: inputs -> [B, D] or [B, T, D]
+        head=tfxc.layers.DenseHead(num_classes),
+        sampler=tfxc.samplers.MIDX(num_negatives=100, num_codewords=64),
+        k=10,
+    )
+    model.compile(
+        tfxc.optimizers.LazyAdam(1e-3),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
+    )
+    refresh = tfxc.callbacks.SamplerRefresh()
+    history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=2, verbose=0).history
+    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds"}
+    assert set(history) == expected
+    assert all(np.isfinite(values).all() and len(values) == 2 for values in history.values())
+    predicted = model.predict(x, verbose=0)
+    assert predicted["ids"].shape == predicted["scores"].shape == (32, 10)
+    assert predicted["ids"].dtype == np.int32 and predicted["scores"].dtype == np.float32
+
+
+@pytest.mark.parametrize("loss", [SoftmaxCrossentropy(), BinaryCrossentropy()], ids=["softmax", "binary"])
+@pytest.mark.parametrize("name", ["none", "midx"])
+def test_evaluation_is_exact_and_draws_nothing(loss, name):
+    rows = [[3], [1, 7, 7], [], [24, 0], [5], [2, 4]]
+    padded = tf.ragged.constant(rows, tf.int32).to_tensor(-1).numpy()
+    x, weights = features(6), np.array([1, 2, 0.5, 0, 3, 1.0])
+    model = make_model(SAMPLERS[name](), loss, metrics=[NDCGAtK(4), RecallAtK(7)])
+    before = weights_of(model)
+    logits = all_logits(model, x)
+    values = []
+    for row, positives in zip(logits, [sorted(set(row)) for row in rows], strict=True):
+        if loss.name == "binary_crossentropy":
+            values.append(np.logaddexp(0, row).sum() - row[positives].sum())
+        else:
+            values.append(-np.mean(log_softmax(row)[positives]) if positives else 0.0)
+    got = model.evaluate(x, padded, batch_size=4, return_dict=True, verbose=0)
+    np.testing.assert_allclose(got["loss"], np.mean(values), rtol=1e-5)
+    ids = ranking(logits, 7)
+    recall, ndcg = [], []
+    for row, best in zip(rows, ids, strict=True):
+        hit = np.isin(best, row)
+        if row:
+            ideal = (1 / np.log2(np.arange(2, 6)))[: len(set(row))].sum()
+            ndcg.append((hit[:4] / np.log2(np.arange(2, 6))).sum() / ideal)
+            recall.append(hit.sum() / len(set(row)))
+    np.testing.assert_allclose(
+        [got["ndcg_at_4"], got["recall_at_7"]], [np.mean(ndcg), np.mean(recall)], rtol=1e-5
+    )
+    weighted = model.evaluate(x, padded, batch_size=4, sample_weight=weights, return_dict=True, verbose=0)
+    np.testing.assert_allclose(weighted["loss"], np.mean(weights * values), rtol=1e-5)
+    for old, new in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(old, new)  # the sampler's counter too
+
+
+def test_predict_ranks_all_classes_and_passes_over_the_excluded():
+    model, x = make_model(SAMPLERS["midx"](), metrics=[RecallAtK(3)]), features(7)
+    exclude = np.random.default_rng(0).integers(-1, NUM_CLASSES, size=(7, 4))
+    logits = all_logits(model, x)
+    predicted = model.predict(x, batch_size=3, verbose=0)
+    np.testing.assert_array_equal(predicted["ids"], ranking(logits, 5))
+    np.testing.assert_allclose(
+        predicted["scores"], np.take_along_axis(logits, ranking(logits, 5), 1), rtol=1e-4
+    )
+    inputs = {"features": x, "exclude": exclude}
+    ids = ranking(logits, 5, exclude)
+    np.testing.assert_array_equal(model.predict(inputs, batch_size=3, verbose=0)["ids"], ids)
+    labels = ids[:, 2]  # third best of what is left
+    recall = model.evaluate(inputs, labels, batch_size=3, return_dict=True, verbose=0)["recall_at_3"]
+    assert recall == 1.0 > model.evaluate(x, labels, return_dict=True, verbose=0)["recall_at_3"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="excluded class id is outside"):
+        model.evaluate({"features": x, "exclude": exclude + NUM_CLASSES}, labels, verbose=0)
+
+
+def labels_as(kind, rows):
+    ragged = tf.ragged.constant(rows, tf.int64)
+    return {"ragged": ragged, "sparse": ragged.to_sparse(), "padded": ragged.to_tensor(-1)}.get(
+        kind, tf.cast(ragged.to_tensor(-1), tf.int16)
+    )
+
+
+@pytest.mark.parametrize("kind", ["ragged", "sparse", "padded", "int16"])
+def test_every_form_of_labels_trains_alike(kind):
+    rows = [[3], [1, 7], [], [24, 0, 2]]
+
+    def trained(kind):
+        keras.utils.set_random_seed(1)
+        model = make_model(Uniform(4), BinaryCrossentropy())
+        data = tf.data.Dataset.from_tensors((features(4), labels_as(kind, rows)))
+        model.fit(data, epochs=2, verbose=0)
+        return [*weights_of(model), model.evaluate(data, verbose=0)]
+
+    for one, two in zip(trained(kind), trained("padded"), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["none", "midx", "shared"])
+def test_sequences(name):
+    """Masked and unlabelled positions count nowhere: not in the loss, not in the metrics, not in training."""
+    history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
+    labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
+    model = make_model(SAMPLERS[name](), encoder=item_encoder(), metrics=[RecallAtK(4)], run_eagerly=True)
+    keep = (history > 0) & (labels >= 0)
+    logits = all_logits(model, history)[keep]
+    values = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
+    got = model.evaluate(history, labels, return_dict=True, verbose=0)
+    np.testing.assert_allclose(got["loss"], values.mean(), rtol=1e-5)
+    hit = (ranking(logits, 4) == labels[keep][:, np.newaxis]).any(1)
+    np.testing.assert_allclose(got["recall_at_4"], hit.mean(), rtol=1e-6)
+    weights = np.array([0.5, 2.0, 1.0])
+    weighted = model.evaluate(history, labels, sample_weight=weights, return_dict=True, verbose=0)
+    rows = np.nonzero(keep)[0]
+    np.testing.assert_allclose(weighted["loss"], (weights[rows] * values).mean(), rtol=1e-5)
+    last = model.predict(history, verbose=0)["ids"]
+    np.testing.assert_array_equal(last, ranking(all_logits(model, history)[:, -1], 5))
+    padded_right = model.predict(np.array([[4, 9, 0, 0]]), verbose=0)["ids"]
+    np.testing.assert_array_equal(padded_right, ranking(all_logits(model, np.array([[4, 9]]))[:, -1], 5))
+    model.fit(history, labels, verbose=0)
+    nothing = model.fit(history, np.full_like(labels, -1), verbose=0).history["loss"]
+    assert nothing == [0.0]
+    exclude = {"history": history, "exclude": np.array([[1, -1], [2, 3], [-1, -1]])}
+    assert 1 not in model.predict(exclude, verbose=0)["ids"][0]
+    model.evaluate(exclude, labels, verbose=0)
+    several = np.stack([labels, np.roll(labels, 1)], axis=-1)
+    model = make_model(SAMPLERS[name](), encoder=item_encoder())  # traced
+    assert np.isfinite(model.fit(history, several, verbose=0).history["loss"][0])
+
+
+@pytest.mark.parametrize("step", ["fit", "evaluate"])
+@pytest.mark.parametrize("bad", [NUM_CLASSES, -2, 2**40])
+def test_a_label_outside_the_range_is_named(step, bad):
+    y = np.array([[1, 2], [3, 4], [5, bad], [6, -1]])
+    model = make_model(Uniform(4))
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        getattr(model, step)(features(4), y, shuffle=False, verbose=0) if step == "fit" else model.evaluate(
+            features(4), y, verbose=0
+        )
+    message = " ".join(str(error.value).split())
+    assert f"outside [0, {NUM_CLASSES})" in message and f"[{bad}]" in message and "position] [5]" in message
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.eye(NUM_CLASSES)[:4], "integer class ids, but have dtype float"),
+        (np.zeros((4, 2, 2), int), r"need labels of shape \[B\] or \[B, P\]"),
+    ],
+)
+def test_labels_that_are_not_ids_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        make_model().fit(features(4), y, verbose=0)
+
+
+def test_what_is_refused_comes_with_its_remedy():
+    model = make_model()
+    with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
+        model.fit(features(4), np.arange(4), class_weight={0: 2.0})
+    for loss in ("sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy(), None):
+        with pytest.raises(ValueError, match=r"one of tfxc\.losses"):
+            model.compile("sgd", loss=loss)
+    for metric in ("accuracy", keras.metrics.AUC()):
+        with pytest.raises(ValueError, match=r"metrics must be of tfxc\.metrics"):
+            model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=[metric])
+    with pytest.raises(ValueError, match="ranks 99 classes, but there are 25"):
+        model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=[RecallAtK(99)])
+    for k in (0, NUM_CLASSES + 1):
+        with pytest.raises(ValueError, match=rf"k must be in \[1, {NUM_CLASSES}\].*got {k}"):
+            make_model(k=k)
+    with pytest.raises(ValueError, match="Got 2 class_names for a head of 25"):
+        tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=["a", "b"])
+    with pytest.raises(ValueError, match="needs labels"):
+        make_model().fit(features(4), verbose=0)
+
+
+@pytest.mark.parametrize("name", ["none", "uniform", "midx"])
+def test_batch_of_one_and_one_class(name):
+    sampler = None if name == "none" else MIDX(3, num_codewords=2) if name == "midx" else Uniform(3)
+    model = make_model(sampler, head=DenseHead(1), k=1, metrics=[RecallAtK(1)])
+    callbacks = [tfxc.callbacks.SamplerRefresh()] if sampler else []
+    history = model.fit(features(3), np.zeros(3, int), batch_size=1, callbacks=callbacks, verbose=0)
+    np.testing.assert_allclose(history.history["loss"], 0, atol=1e-6)
+    assert model.predict(features(1), verbose=0)["ids"].tolist() == [[0]]
+    np.testing.assert_allclose(model.evaluate(features(1), np.zeros(1, int), verbose=0), [0, 1], atol=1e-6)
+
+
+def test_class_names_are_kept_with_the_model(tmp_path):
+    names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
+    model.save(tmp_path / "model.keras")
+    assert keras.models.load_model(tmp_path / "model.keras").class_names == names

@@ -1,0 +1,168 @@
+"""How a model trains: with every sampler, encoder and policy, repeatably, to the optimum of the full loss."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import (
+    DIM,
+    NUM_CLASSES,
+    SAMPLERS,
+    all_logits,
+    dense_encoder,
+    features,
+    item_encoder,
+    learnable,
+    log_softmax,
+    make_model,
+    weights_of,
+)
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.layers import DenseHead
+from tfxc.metrics import NDCGAtK, RecallAtK
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_training_with_every_sampler_nears_the_full_optimum(name):
+    x, y = learnable(256)
+    model = make_model(SAMPLERS[name](), metrics=[RecallAtK(1)])
+    before = model.evaluate(x, y, verbose=0)[0]
+    callbacks = [tfxc.callbacks.SamplerRefresh()] if "mi" in name else []
+    history = model.fit(x, y, batch_size=64, epochs=15, callbacks=callbacks, verbose=0).history["loss"]
+    loss, recall = model.evaluate(x, y, verbose=0)
+    assert history[-1] < history[0] and loss < 0.45 * before and recall > 0.7
+
+
+@pytest.mark.parametrize("name", ["none", "midx", "mixture"])
+def test_same_seed_same_weights(name):
+    x, y = learnable(64)
+
+    def trained(seed):
+        keras.utils.set_random_seed(seed)
+        model = make_model(SAMPLERS[name]())
+        model.fit(
+            x,
+            y,
+            batch_size=16,
+            epochs=2,
+            callbacks=[] if name == "none" else [tfxc.callbacks.SamplerRefresh()],
+            verbose=0,
+        )
+        return weights_of(model)
+
+    first, again, other = trained(3), trained(3), trained(4)
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert any((one != two).any() for one, two in zip(first, other, strict=True))
+
+
+def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
+    x, y, weights = features(8), np.arange(8), np.linspace(0, 2, 8)
+    model = make_model(optimizer=keras.optimizers.SGD(0.0))
+    want = np.mean(weights * -log_softmax(all_logits(model, x))[np.arange(8), y])
+    got = model.fit(x, y, sample_weight=weights, batch_size=8, verbose=0).history["loss"][0]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+class LazyEncoder(keras.Model):
+    """An encoder that knows nothing of its shapes before its first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(DIM)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_an_encoder_built_by_its_first_batch():
+    x, y = learnable(64)
+    model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder(), metrics=[NDCGAtK(5)])
+    refresh = tfxc.callbacks.SamplerRefresh()
+    history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=3, verbose=0).history
+    assert history["val_loss"][-1] < history["val_loss"][0] and "val_ndcg_at_5" in history
+    assert tf_variable(model.sampler.codebooks[0]).numpy().any()
+    assert model.predict(x, verbose=0)["ids"].shape == (64, 5)
+
+
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
+def test_ways_to_run_a_step_agree(options):
+    x, y = learnable(32)
+
+    def trained(options):
+        keras.utils.set_random_seed(2)
+        model = make_model(SAMPLERS["midx"](), metrics=[RecallAtK(2)], **options)
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        return [*weights_of(model), np.array(model.evaluate(x, y, verbose=0))]
+
+    for one, two in zip(trained(options), trained({}), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def policy(request):
+    set_policy = (
+        getattr(keras.mixed_precision, "set_global_policy", None) or keras.mixed_precision.set_dtype_policy
+    )
+    set_policy(request.param)
+    yield request.param
+    set_policy("float32")
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16"], indirect=True)
+@pytest.mark.parametrize("name", ["none", "midx"])
+def test_mixed_precision_trains(policy, name):
+    x, y = learnable(64)
+    model = make_model(SAMPLERS[name](), metrics=[RecallAtK(1)])
+    history = model.fit(x, y, batch_size=32, epochs=6, verbose=0).history["loss"]
+    assert history[-1] < 0.8 * history[0]
+    predicted = model.predict(x, verbose=0)
+    assert predicted["scores"].dtype == np.float32
+    assert tf_variable(model.head.table).dtype == tf.float32
+    history = np.array([[1, 2, 3], [0, 4, 5]])
+    tied = make_model(
+        SAMPLERS[name](), encoder=item_encoder(), head=DenseHead(25, tied_to="items", row_offset=1)
+    )
+    assert np.isfinite(tied.fit(history, history % 25, verbose=0).history["loss"][0])
+    tied.predict(history, verbose=0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
+def test_loss_scaling_is_refused(policy):
+    with pytest.raises(ValueError, match="mixed_bfloat16"):
+        make_model(optimizer=keras.optimizers.Adam())
+
+
+def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
+    encoder = dense_encoder()
+    encoder.add(keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(10.0)))
+    model, x, y = make_model(encoder=encoder), *learnable(32)
+    want = -np.mean(log_softmax(all_logits(model, x))[np.arange(32), y])
+    np.testing.assert_allclose(model.evaluate(x, y, verbose=0), want, rtol=1e-5)
+    before = np.square(model.encoder.layers[-1].get_weights()[0]).sum()
+    model.fit(x, y, epochs=10, verbose=0)
+    assert np.square(model.encoder.layers[-1].get_weights()[0]).sum() < 0.7 * before
+
+
+def tied_model(sampler=None, **options):
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, **options)
+    return make_model(sampler, encoder=item_encoder(), head=head)
+
+
+@pytest.mark.parametrize("name", ["none", "uniform", "midx"])
+def test_a_tied_head_trains_the_shared_table(name):
+    model = tied_model(SAMPLERS[name]())
+    table = model.head.table_variable
+    assert sum(tuple(weight.shape) == tuple(table.shape) for weight in model.weights) == 1
+    before, history = table.numpy(), np.array([[1, 2, 3]])
+    model.fit(history, np.array([[19, 19, 20]]), epochs=3, verbose=0)
+    moved = (table.numpy() != before).any(1)
+    assert moved[[1, 2, 3, 20, 21]].all() and not moved[0]
+
+
+def test_a_tied_head_names_what_it_misses():
+    with pytest.raises(ValueError, match=r"no layer of that name.*\['items'\]"):
+        make_model(encoder=item_encoder(), head=DenseHead(5, tied_to="words"))
+    with pytest.raises(ValueError, match=r"'items' is \[26, 6\].*needs"):
+        make_model(encoder=item_encoder(), head=DenseHead(26, tied_to="items", row_offset=1))

@@ -1,0 +1,237 @@
+"""What every component must do: survive a config, a saved model, a checkpoint and an export.
+
+A new component is one more line in the registry below.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, features, item_encoder, learnable, make_model, weights_of
+
+from tfxc import layers, losses, metrics, optimizers, samplers
+from tfxc._keras import keras, tf_variable
+
+COUNTS = np.arange(1.0, NUM_CLASSES + 1)
+
+# Instances with other than the default arguments, by name.
+HEADS = {
+    "DenseHead": lambda: layers.DenseHead(NUM_CLASSES),
+    "DenseHead, all options": lambda: layers.DenseHead(
+        NUM_CLASSES,
+        use_bias=True,
+        normalize=True,
+        temperature=0.5,
+        embeddings_initializer="he_normal",
+        name="top",
+    ),
+    "DenseHead, tied": lambda: layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
+}
+SAMPLERS = {
+    "Uniform": lambda: samplers.Uniform(6, seed=3),
+    "Uniform, shared": lambda: samplers.Uniform(6, shared=True, name="own"),
+    "LogUniform": lambda: samplers.LogUniform(6, shared=True),
+    "Unigram": lambda: samplers.Unigram(6, COUNTS, power=0.5),
+    "InBatch": lambda: samplers.InBatch(4, counts=COUNTS),
+    "InBatch, all": lambda: samplers.InBatch(None, counts=COUNTS, seed=2),
+    "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
+    "MIDX, frequency": lambda: samplers.MIDX(6, 3, "pq", cells="frequency", counts=COUNTS, seed=5),
+    "MIDX, shared": lambda: samplers.MIDX(6, 4, counts=COUNTS, shared=True),
+    "Mixture": lambda: samplers.Mixture(
+        [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
+    ),
+}
+LOSSES = {
+    "SoftmaxCrossentropy": lambda: losses.SoftmaxCrossentropy(),
+    "SoftmaxCrossentropy, partition": lambda: losses.SoftmaxCrossentropy(
+        "partition", reduction="sum", name="own"
+    ),
+    "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
+}
+METRICS = {
+    f"{kind.__name__}": lambda kind=kind: kind(3, name="own")
+    for kind in (
+        metrics.PrecisionAtK,
+        metrics.RecallAtK,
+        metrics.HitRateAtK,
+        metrics.MRRAtK,
+        metrics.MAPAtK,
+        metrics.NDCGAtK,
+    )
+}
+OPTIMIZERS = {
+    "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
+    "RowSparseSGD": lambda: optimizers.RowSparseSGD(0.3, global_clipnorm=5.0),
+    "RowwiseAdagrad": lambda: optimizers.RowwiseAdagrad(0.2),
+}
+REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
+
+# One model for every component; the other parts of a model are the first of their kind.
+MODELS = {
+    **{name: {"head": head, "sampler": SAMPLERS["MIDX"]} for name, head in HEADS.items()},
+    **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
+    **{name: {"sampler": SAMPLERS["Uniform"], "loss": loss} for name, loss in LOSSES.items()},
+    **{name: {"metrics": lambda metric=metric: [metric()]} for name, metric in METRICS.items()},
+    **{name: {"sampler": SAMPLERS["Uniform"], "optimizer": rule} for name, rule in OPTIMIZERS.items()},
+}
+EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+STATEFUL = pytest.mark.parametrize("name", [*HEADS, *SAMPLERS, *OPTIMIZERS])
+
+
+def public(module, base):
+    """The names of a module's public classes of a kind, without the base class itself."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    return {name for name, item in found.items() if isinstance(item, type) and issubclass(item, base)} - {
+        base.__name__
+    }
+
+
+def test_every_public_component_is_in_the_registry():
+    parts = {
+        layers: layers.Head,
+        samplers: samplers.Sampler,
+        losses: losses.ClassificationLoss,
+        metrics: metrics.RankingMetric,
+        optimizers: keras.optimizers.Optimizer,
+    }
+    wanted = set().union(*(public(module, base) for module, base in parts.items()))
+    assert wanted <= {name.split(",")[0] for name in REGISTRY}
+
+
+def model_of(name):
+    parts = {key: make() for key, make in MODELS[name].items()}
+    tied = getattr(parts.get("head"), "tied_to", None)
+    # Eager: hundreds of tiny models, each run for a few steps, are quicker run than traced.
+    return make_model(**parts, **({"encoder": item_encoder(masked=False)} if tied else {}), run_eagerly=True)
+
+
+def data_of(model):
+    """Inputs and labels that fit the model's encoder."""
+    if getattr(model.head, "tied_to", None):
+        history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
+        return history, history % NUM_CLASSES
+    return learnable(16)
+
+
+def train(model, epochs=1):
+    x, y = data_of(model)
+    model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
+    return model
+
+
+def trained(name):
+    model = train(model_of(name))
+    if model.sampler is not None:
+        model.sampler.refresh(model.head)
+    return model
+
+
+def draws(model):
+    query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
+    effective = tf.zeros([4, model.head.effective_dim]) + query[:, :1]
+    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels)]
+
+
+def assert_goes_on_alike(one, other, optimizer=True):
+    """Equal state, predictions, losses and next draws; and, optimizer included, equal further training."""
+    x, y = data_of(one)
+    for left, right in zip(weights_of(one), weights_of(other), strict=True):
+        np.testing.assert_array_equal(left, right)
+    for key, value in one.predict(x, verbose=0).items():
+        np.testing.assert_array_equal(value, other.predict(x, verbose=0)[key])
+    if one.sampler is not None:
+        for left, right in zip(draws(one), draws(other), strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert one.evaluate(x, y, return_dict=True, verbose=0) == other.evaluate(
+        x, y, return_dict=True, verbose=0
+    )
+    if optimizer:
+        for left, right in zip(weights_of(train(one)), weights_of(train(other)), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+def plain(config):
+    """A config without the shapes its parts were built with, which are not arguments."""
+    if isinstance(config, dict):
+        return {key: plain(value) for key, value in config.items() if key != "build_config"}
+    return [plain(item) for item in config] if isinstance(config, list) else config
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_config_round_trip(name):
+    item = REGISTRY[name]()
+    serialized = keras.saving.serialize_keras_object(item)
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(serialized)))
+    assert type(again) is type(item) and serialized["registered_name"] == f"tfxc>{type(item).__name__}"
+    assert keras.saving.serialize_keras_object(again) == serialized
+    assert type(item).from_config(item.get_config()).get_config() == item.get_config()
+
+
+@EVERY_MODEL
+def test_saved_model_goes_on_alike(name, tmp_path):
+    model = trained(name)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for part in ("head", "sampler", "classification_loss", "optimizer"):
+        if getattr(model, part) is not None:
+            assert plain(getattr(loaded, part).get_config()) == plain(getattr(model, part).get_config())
+    assert int(loaded.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) == 2
+    assert_goes_on_alike(model, loaded)
+
+
+@STATEFUL
+def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
+    model, other = trained(name), model_of(name)
+    if model.sampler is not None:
+        other.sampler.seed = model.sampler.seed  # an argument, not state
+        for part, own in zip(
+            getattr(other.sampler, "samplers", []), getattr(model.sampler, "samplers", []), strict=True
+        ):
+            part.seed = own.seed
+    model.save_weights(tmp_path / "own.weights.h5")
+    other.load_weights(tmp_path / "own.weights.h5")
+    for left, right in zip(weights_of(model), weights_of(other), strict=True):
+        np.testing.assert_array_equal(left, right)
+    train(other)
+    for weight in other.weights:  # a sampler's index too must come from the checkpoint
+        tf_variable(weight).assign(tf.zeros_like(tf_variable(weight)))
+    path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=other).read(path).assert_existing_objects_matched()
+    assert_goes_on_alike(model, other)
+
+
+@STATEFUL
+def test_same_seed_same_training(name):
+    results = []
+    for _ in range(2):
+        keras.utils.set_random_seed(7)
+        results.append(weights_of(trained(name)))
+    for left, right in zip(*results, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_export_serves_the_same(name, tmp_path):
+    model = trained(name)
+    model.export(tmp_path / "1")
+    x = tf.constant(data_of(model)[0], tf.int32 if model.head.tied_to else tf.float32)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    served = loaded.serve(x)
+    want = model.rank(x, model.k)
+    np.testing.assert_array_equal(served["ids"], want["ids"])
+    np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_evaluation_draws_nothing(name):
+    model = model_of(name)
+    x, y = data_of(model)
+    before = weights_of(model)
+    model.evaluate(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    for left, right in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(left, right)
+    train(model)
+    parts = getattr(model.sampler, "samplers", [model.sampler])
+    assert [int(tf_variable(part.counter)) for part in parts] == [2] * len(parts)

@@ -1,0 +1,171 @@
+"""Exported models: stock TensorFlow serves them, with optional k and exclude."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
+from tensorflow.core.protobuf import saved_model_pb2
+
+import tfxc
+from tfxc import serving
+from tfxc._keras import keras
+from tfxc.layers import DenseHead
+from tfxc.samplers import MIDX
+
+READ = """
+import sys
+for name in ("tfxc", "keras", "tf_keras"):
+    sys.modules[name] = None
+import numpy as np, tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+given = np.load(sys.argv[2])
+x, exclude = tf.constant(given["x"]), tf.constant(given["exclude"])
+name = sys.argv[4]
+calls = {"plain": {}, "k": {"k": tf.constant(3)}, "both": {"k": tf.constant(99), "exclude": exclude}}
+out = {f"{call}_{key}": value.numpy() for call, options in calls.items()
+       for key, value in loaded.serve(**{name: x}, **options).items()}
+np.savez(sys.argv[3], **out)
+"""
+
+
+def served_elsewhere(path, tmp_path, x, exclude, name):
+    """What a process that cannot import this package gets from a SavedModel."""
+    np.savez(tmp_path / "given.npz", x=x, exclude=exclude)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    arguments = [str(path), str(tmp_path / "given.npz"), str(tmp_path / "got.npz"), name]
+    subprocess.run([sys.executable, "-c", READ, *arguments], check=True, cwd=tmp_path, env=environment)
+    return dict(np.load(tmp_path / "got.npz"))
+
+
+def tied_model():
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=True, temperature=0.2)
+    return make_model(MIDX(4, num_codewords=4), head=head, encoder=item_encoder())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_served_without_the_package(tmp_path, tied):
+    model = tied_model() if tied else make_model(MIDX(4, num_codewords=4))
+    x = np.array([[0, 3, 1], [2, 2, 5]], np.int32) if tied else features(2)
+    exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
+    model.fit(x, np.full(x.shape[:2] if tied else 2, 3), verbose=0)
+    model.export(tmp_path / "served" / "1")
+    got = served_elsewhere(tmp_path / "served" / "1", tmp_path, x, exclude, "history" if tied else "features")
+    assert got["plain_ids"].dtype == np.int32 and got["plain_scores"].dtype == np.float32
+    for call, k, excluded in (("plain", 5, None), ("k", 3, None), ("both", NUM_CLASSES, exclude)):
+        want = model.rank(tf.constant(x), k, excluded)
+        np.testing.assert_array_equal(got[f"{call}_ids"], want["ids"])
+        np.testing.assert_allclose(got[f"{call}_scores"], want["scores"], rtol=1e-5)
+    assert got["both_ids"][0, -2:].tolist() == [-1, -1] and os.listdir(tmp_path / "served") == ["1"]
+
+
+def signature_of(path):
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    assert len(saved.meta_graphs) == 1
+    return saved.meta_graphs[0].signature_def["serving_default"]
+
+
+def test_the_file_holds_defaults_and_the_table_once(tmp_path):
+    num_classes = 5000
+    model = make_model(
+        MIDX(4, num_codewords=4),
+        encoder=item_encoder(num_classes),
+        head=DenseHead(num_classes, tied_to="items", row_offset=1),
+        k=7,
+    )
+    model.fit(np.array([[1, 2]]), np.array([[3, 4]]), verbose=0)
+    model.export(tmp_path / "1")
+    signature = signature_of(tmp_path / "1")
+    assert set(signature.inputs) == {"history", "k", "exclude"} and set(signature.outputs) == {
+        "ids",
+        "scores",
+    }
+    assert tf.make_ndarray(signature.defaults["k"]) == 7
+    assert tf.make_ndarray(signature.defaults["exclude"]).tolist() == [[-1]]
+    size = sum(file.stat().st_size for file in (tmp_path / "1" / "variables").iterdir())
+    assert size < 1.2 * 4 * DIM * num_classes  # no sampler, no optimizer, no second table
+    assert not (tmp_path / "1" / "assets.extra").exists()
+
+
+def test_one_row_of_exclude_serves_all(tmp_path):
+    model, x = make_model(), features(3)
+    model.export(tmp_path / "1")
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    best = model.predict(x, verbose=0)["ids"][0, 0]
+    ids = loaded.serve(features=tf.constant(x), exclude=tf.constant([[best]]))["ids"].numpy()
+    assert ids.shape == (3, 5) and best not in ids
+    with pytest.raises(tf.errors.InvalidArgumentError, match="excluded class id is outside"):
+        loaded.serve(features=tf.constant(x), exclude=tf.constant([[NUM_CLASSES]]))
+
+
+def test_a_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "1"
+    make_model().export(path)
+    before = (path / "saved_model.pb").read_bytes()
+
+    def fail(*arguments, **options):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(serving.json, "dump", fail)
+        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=["a", "b"])
+        with pytest.raises(OSError, match="disk full"):
+            model.export(path)
+    assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
+    model.export(path)
+    assert os.listdir(tmp_path) == ["1"]
+    loaded = tf.saved_model.load(str(path))
+    assert loaded.serve(tf.zeros([1, DIM]))["ids"].shape == (1, 1)
+    assert json.loads((path / "assets.extra" / "class_names.json").read_text(encoding="utf-8")) == ["a", "b"]
+
+
+def test_text_in_ids_out(tmp_path):
+    words = keras.Input((), dtype="string", name="word")
+    index = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=1)(words)
+    encoder = keras.Model(words, keras.layers.Embedding(4, DIM)(index))
+    model = make_model(encoder=encoder)
+    model.export(tmp_path / "1")
+    x = np.array([b"blue", b"red", b"what"], dtype="S5")
+    got = served_elsewhere(tmp_path / "1", tmp_path, x, np.full((3, 1), -1, np.int32), "word")
+    want = model.rank(tf.constant(x), 5)
+    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
+    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+
+
+def test_several_inputs_by_name(tmp_path):
+    inputs = {"user": keras.Input((2,), name="user"), "item": keras.Input((3,), name="item")}
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([inputs["user"], inputs["item"]]))
+    model = make_model(encoder=keras.Model(inputs, query))
+    model.export(tmp_path / "1")
+    given = {"user": tf.ones([1, 2]), "item": 2 * tf.ones([1, 3])}
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_array_equal(loaded.serve(**given)["ids"], model.rank(given, 5)["ids"])
+
+
+def test_what_cannot_be_exported_says_why(tmp_path):
+    class Unknown(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    with pytest.raises(ValueError, match=r"starts with keras\.Input"):
+        make_model(encoder=Unknown()).export(tmp_path / "1")
+    named_k = keras.Sequential([keras.Input((DIM,), name="k"), keras.layers.Dense(DIM)])
+    with pytest.raises(ValueError, match="clash with the signature's own inputs"):
+        make_model(encoder=named_k).export(tmp_path / "1")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_command_line_tool(tmp_path):
+    """``saved_model_cli run`` without k and exclude: the defaults in the file are used."""
+    model, x = make_model(), features(2)
+    model.export(tmp_path / "1")
+    np.save(tmp_path / "x.npy", x)
+    program = "from tensorflow.python.tools.saved_model_cli import main; main()"
+    options = ["run", "--dir", "1", "--tag_set", "serve", "--signature_def", "serving_default"]
+    options += ["--inputs", "features=x.npy", "--outdir", "out"]
+    subprocess.run([sys.executable, "-c", program, *options], check=True, cwd=tmp_path, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "ids.npy"), model.predict(x, verbose=0)["ids"])
