@@ -14,6 +14,8 @@ OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h
 BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well.
 REFERENCE_TESTS := $(wildcard tests/ops tests/samplers tests/optimizers)
+# What has nothing to do with Keras runs once.
+KERAS_TESTS := $(filter-out %data %ops %/test_architecture.py %/test_install.py,$(wildcard tests/[a-z]*s tests/test_*.py))
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -29,7 +31,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 
 test: lint  ## Lint, then all tests: without the compiled ops, under tf-keras, under Keras 3
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
-	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 tests
+	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 
 lint: setup  ## Check style, format and types

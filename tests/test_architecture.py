@@ -136,7 +136,7 @@ def made_up_package(root, files):
         ("samplers/a.py", "def f():\n    import tfxc.layers.head"),
         ("samplers/a.py", "import tfxc"),
         ("samplers/a.py", "from tfxc import ExtremeClassifier"),
-        ("classifier.py", "from tfxc import serving"),
+        ("serving.py", "from tfxc import classifier"),
         ("layers/a.py", "from tfxc.optimizers import LazyAdam"),
         ("data/__init__.py", "from tfxc import hashing"),
         ("data/__init__.py", "from ..hashing import universal"),
