@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.labels import check_ids, drop_duplicates, flatten_examples, is_positive, pad_labels
+from tfxc.labels import check_ids, count_hits, drop_duplicates, flatten_examples, is_positive, pad_labels
 
 ROWS = [[3, 1], [], [7]]
 PADDED = [[3, 1], [-1, -1], [7, -1]]
@@ -96,3 +96,10 @@ def test_positives_among_candidates():
     assert own.numpy().tolist() == [[False, True], [True, False]]
     one = is_positive(tf.constant([[2, 1], [3, 0]]), labels[:, :1])
     assert one.numpy().tolist() == [[False, True], [False, False]]
+
+
+def test_hits_are_counted_by_positive():
+    labels = tf.constant([[3, -1], [5, 2]])
+    ids = tf.constant([[3, 3, -1, 7], [2, 4, 2, 2]])
+    assert count_hits(ids, labels).numpy().tolist() == [[2, 0], [0, 3]]
+    assert count_hits(tf.constant([2, 3, 3]), labels).numpy().tolist() == [[2, 0], [0, 1]]

@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
-from tfxc.labels import check_ids, drop_duplicates, flatten_examples, is_positive, pad_labels
+from tfxc.labels import check_ids, count_hits, drop_duplicates, flatten_examples, is_positive, pad_labels
 from tfxc.layers.block_top_k import BlockTopK
 from tfxc.losses import MASKED_LOGIT, ClassificationLoss, Scored
 from tfxc.serving import export_classifier
@@ -215,8 +215,10 @@ class ExtremeClassifier(keras.Model):
             positives, negatives = self.head.score(query, labels), self.head.score(query, ids)
         negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
         own_count = self.sampler.log_expected_count(effective, labels, labels)
+        # A label that comes back as a candidate because it is a label says nothing about the proposal.
+        num_hits = None if self.sampler.draws_labels else count_hits(ids, labels)
         return self.classification_loss.sampled(
-            Scored(positives, own_count), Scored(negatives, log_count), labels >= 0
+            Scored(positives, own_count), Scored(negatives, log_count), labels >= 0, num_hits
         )
 
     def train_step(self, data):

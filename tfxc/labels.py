@@ -114,6 +114,13 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where[:, 0]
 
 
+def count_hits(ids, labels):
+    """Int32 [N, P]: how many candidate ids ([N, S], or shared [S]) equal each positive of their example."""
+    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
+    hits = tf.cast(ids[:, tf.newaxis] == labels[:, :, tf.newaxis], tf.int32)
+    return tf.where(labels >= 0, tf.reduce_sum(hits, axis=-1), 0)
+
+
 def is_positive(ids, labels):
     """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
     ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids

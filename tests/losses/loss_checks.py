@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc.labels import is_positive
+from tfxc.labels import count_hits, is_positive
 from tfxc.losses import MASKED_LOGIT, Scored
 
 CASES = {  # labels by name, for 5 examples of 7 classes
@@ -72,7 +72,8 @@ def sampled_losses(loss, sampler, query, logits, labels):
     drawn = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, drawn)
     own = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
     own_count = sampler.log_expected_count(query, labels, labels)
-    return loss.sampled(Scored(own, own_count), Scored(drawn, log_count), labels >= 0)
+    num_hits = None if sampler.draws_labels else count_hits(ids, labels)
+    return loss.sampled(Scored(own, own_count), Scored(drawn, log_count), labels >= 0, num_hits)
 
 
 def sampled_statistics(loss, sampler, query, logits, labels, copies=2000):

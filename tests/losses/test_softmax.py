@@ -93,6 +93,14 @@ def test_estimators_by_hand():
     np.testing.assert_allclose(sampled_by_hand("partition"), np.log(total) - 1.5, rtol=1e-6)
 
 
+def test_ranking_counts_draws_of_the_positive_itself():
+    positives = Scored(tf.constant([[1.0]]), tf.math.log([[0.5]]))
+    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, MASKED_LOGIT]]), tf.math.log([[0.1, 0.5, 0.5]]))
+    loss = SoftmaxCrossentropy().sampled(positives, negatives, tf.constant([[True]]), tf.constant([[2]]))
+    own, drawn = np.exp(1.0) / 0.5, np.exp(0.5) / 0.1
+    np.testing.assert_allclose(loss, [np.log((3 * own + drawn) / own)], rtol=1e-6)
+
+
 @pytest.mark.parametrize("estimator", ["ranking", "partition"])
 def test_nothing_but_empty_slots(estimator):
     """Without a candidate the loss is that of the positives alone; without a label it is 0."""
@@ -153,12 +161,14 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     assert biases[1] > 3 * biases[2] - 4 * errors[2]
 
 
-@pytest.mark.parametrize(("estimator", "num_negatives"), [("ranking", 3), ("partition", 200)])
+@pytest.mark.parametrize(
+    ("estimator", "num_negatives"), [("ranking", 3), ("ranking", 100), ("partition", 200)]
+)
 @pytest.mark.parametrize("proposal", [Uniform, LogUniform])
 def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negatives, proposal):
     """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
 
-    Each estimator in its own regime: ranking where a positive is rarely drawn, partition with many samples.
+    Ranking with few and with many samples, where positives are often drawn; partition with many.
     """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
     sampler = proposal(num_negatives, seed=0)

@@ -74,7 +74,7 @@ class Head(keras.layers.Layer):
             lambda start, carry: start < self.num_classes,
             step,
             (tf.constant(0), carry),
-            parallel_iterations=1,
+            parallel_iterations=2,  # the next block's matmul beside this one's fold
         )[1]
 
     def top_k(self, query, k, exclude=None):

@@ -59,7 +59,7 @@ class BinaryCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label):
+    def sampled(self, positives, negatives, is_label, num_hits=None):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
         own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)
         drawn = tf.exp(-negatives.log_count) * tf.nn.softplus(negatives.logits)

@@ -39,7 +39,7 @@ class ClassificationLoss(keras.losses.Loss):
     """Base of the losses on class ids and logits, over all classes or over sampled candidates.
 
     A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
-    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label)``.
+    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, num_hits)``.
 
     Example:
         >>> loss = tfxc.losses.SoftmaxCrossentropy()

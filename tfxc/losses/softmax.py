@@ -19,10 +19,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
     * ``"ranking"`` (conditional noise-contrastive estimation; ``tf.nn.sampled_softmax_loss``): every
       logit is corrected, the positive's too, ``o'_i = o_i − log e_i``, and
-      ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples.
-    * ``"partition"``: only the draws are corrected, so that ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)``
-      estimates the full partition function and the loss tends to the full one as 1/S. Choose it for
-      calibrated scores, with many samples; with a few dozen it trains badly.
+      ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
+      hit y_p itself count: without them the estimate would push likely positives too far, the more the
+      better the sampler; those that hit another positive are left out.
+    * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
+      ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
+      full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
 
     Args:
         estimator: "ranking" or "partition".
@@ -76,19 +78,22 @@ class SoftmaxCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         return mean_over_labels(reduced[:, tf.newaxis] - positive_logits, is_label)
 
-    def sampled(self, positives, negatives, is_label):
+    def sampled(self, positives, negatives, is_label, num_hits=None):
         """Per-example loss [N] from scored positives and candidates.
 
         Args:
             positives: ``Scored`` logits and log expected counts [N, P].
             negatives: ``Scored`` logits [N, S] and log expected counts [N, S] or [S]; candidates that
-                do not count (hits on a positive, empty slots) have logit ``MASKED_LOGIT``.
+                hit a positive, and empty slots, have logit ``MASKED_LOGIT``.
             is_label: bool [N, P], False on padding.
+            num_hits: None, or [N, P] how many candidates hit each positive, of a sampler whose draws do not
+                come from the labels.
         """
         log_sum = tf.reduce_logsumexp(negatives.logits - negatives.log_count, axis=1, keepdims=True)
         if self.estimator == "ranking":
-            # softplus(a − o') is log(exp(o') + exp(a)) − o' without overflow.
-            terms = tf.nn.softplus(log_sum - (positives.logits - positives.log_count))
+            # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
+            log_own = 0.0 if num_hits is None else tf.math.log1p(tf.cast(num_hits, tf.float32))
+            terms = log_own + tf.nn.softplus(log_sum - (positives.logits - positives.log_count) - log_own)
         else:
             own = tf.where(is_label, positives.logits, MASKED_LOGIT)
             log_partition = tf.reduce_logsumexp(tf.concat([own, log_sum], 1), axis=1, keepdims=True)

@@ -34,6 +34,8 @@ class InBatch(Sampler):
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
     """
 
+    draws_labels = True
+
     def __init__(self, num_negatives=None, *, counts, seed=None, **kwargs):
         super().__init__(1 if num_negatives is None else num_negatives, shared=True, seed=seed, **kwargs)
         self.num_negatives = num_negatives

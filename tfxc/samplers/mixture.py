@@ -36,6 +36,7 @@ class Mixture(Sampler):
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
         shared = all(sampler.shared for sampler in samplers)
         super().__init__(1, shared=shared, seed=0, **kwargs)
+        self.draws_labels = any(sampler.draws_labels for sampler in samplers)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)

@@ -42,6 +42,8 @@ class Sampler(keras.layers.Layer):
         (TensorShape([2, 4]), True)
     """
 
+    draws_labels = False  # whether candidates are taken from the labels of the batch
+
     def __init__(self, num_negatives, shared=False, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(num_negatives, int) or num_negatives < 1:
