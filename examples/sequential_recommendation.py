@@ -34,7 +34,7 @@ def parse_arguments(argv=None):
     add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
     add("--format", choices=FORMATS, default="text", help="of the file")
     add("--test-data", help="separate test sessions; default: a split of --data")
-    add("--min-count", type=int, default=2, help="text: rarer words share one class")
+    add("--min-count", type=int, default=3, help="text: rarer words share one class")
     add("--exclude-seen", action="store_true", help="do not rank items of the history")
     add("--model", choices=("sasrec", "gru4rec"), default="sasrec")
     add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
