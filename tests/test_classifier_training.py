@@ -79,11 +79,21 @@ class LazyEncoder(keras.Model):
 def test_an_encoder_built_by_its_first_batch():
     x, y = learnable(64)
     model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder(), metrics=[NDCGAtK(5)])
-    refresh = tfxc.callbacks.SamplerRefresh()
+    refresh = tfxc.callbacks.SamplerRefresh(every=1000)  # none falls due
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=3, verbose=0).history
     assert history["val_loss"][-1] < history["val_loss"][0] and "val_ndcg_at_5" in history
-    assert tf_variable(model.sampler.codebooks[0]).numpy().any()
     assert model.predict(x, verbose=0)["ids"].shape == (64, 5)
+
+
+def dataset(x, y):
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+@pytest.mark.parametrize("form", [lambda x, y: (x, y), lambda x, y: (dataset(x, y),)])
+def test_such_an_encoder_is_built_before_the_first_callback(form):
+    model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder())
+    model.fit(*form(*learnable(64)), callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
+    assert tf_variable(model.sampler.codebooks[0]).numpy().any()
 
 
 @pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])

@@ -28,6 +28,13 @@ def test_only_integers(dtype):
         pad_labels(labels)
 
 
+def test_a_sparse_multi_hot_matrix_is_not_mistaken_for_ids():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="multi-hot"):
+        pad_labels(tf.sparse.from_dense([[0, 1, 1], [1, 0, 0]]))
+    ones = tf.SparseTensor([[0, 0], [1, 0]], [1, 1], [2, 3])  # class 1, twice
+    assert pad_labels(ones).numpy().tolist() == [[1, -1, -1], [1, -1, -1]]
+
+
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("bad", [8, -2, 2**33])
 def test_an_id_outside_the_range_is_named_with_its_place(traced, bad):

@@ -150,14 +150,34 @@ class ExtremeClassifier(keras.Model):
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def fit(self, *args, class_weight=None, **kwargs):
+    def fit(self, x=None, *args, class_weight=None, **kwargs):
         """As Keras's ``fit``; ``class_weight`` is refused."""
         if class_weight is not None:
             raise ValueError(
                 "class_weight is not supported with class-id labels of this many classes: pass "
                 "sample_weight=weights[labels] instead."
             )
-        return super().fit(*args, **kwargs)
+        if not self.built:
+            self._build_before_callbacks(x)
+        return super().fit(x, *args, **kwargs)
+
+    def _build_before_callbacks(self, x):
+        """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.
+
+        Not on those of a generator, which could not be read again: then the first step builds.
+        """
+        if isinstance(x, tf.data.Dataset):
+            x = unpack_x_y_sample_weight(next(iter(x)))[0]
+        elif hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
+            x = unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
+        elif not hasattr(x, "__next__"):
+            x = tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:1]), x)
+        else:
+            return
+        with self.distribute_strategy.scope():
+            query = self.encoder(self._split_exclude(x)[0], training=False)
+            self._build_parts(query.shape[-1])
+        self.built = True
 
     def call(self, inputs, training=None):
         inputs, exclude = self._split_exclude(inputs)

@@ -16,6 +16,8 @@ def pad_labels(labels):
 
     Raises:
         ValueError: if the labels are not integers (one-hot and multi-hot rows are not class ids).
+        tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row:
+            a multi-hot matrix.
     """
     if not labels.dtype.is_integer:
         raise ValueError(
@@ -25,10 +27,26 @@ def pad_labels(labels):
     if labels.dtype.is_unsigned:
         labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
     if isinstance(labels, tf.SparseTensor):
-        labels = tf.sparse.to_dense(labels, default_value=PADDING)
+        labels = tf.sparse.to_dense(_refuse_multi_hot(labels), default_value=PADDING)
     elif isinstance(labels, tf.RaggedTensor):
         labels = labels.to_tensor(default_value=PADDING)
     return labels
+
+
+def _refuse_multi_hot(labels):
+    if labels.shape.rank == 1:
+        return labels
+    same_row = tf.reduce_all(labels.indices[1:, :-1] == labels.indices[:-1, :-1], axis=1)
+    all_ones = tf.reduce_all(labels.values == 1)
+    check = tf.debugging.Assert(
+        tf.logical_not(all_ones & tf.reduce_any(same_row)),
+        [
+            "Sparse labels hold class ids as their values, but these are all 1, several in one row, as in a "
+            "multi-hot matrix. Pass tf.SparseTensor(m.indices, m.indices[:, 1], m.dense_shape)."
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return labels.with_values(tf.identity(labels.values))
 
 
 def check_ids(ids, num_classes, what="label"):

@@ -1,8 +1,10 @@
-// Scores of chosen classes, and their gradients, read straight from the rows of the table:
-// no [N, S, D] tensor on the way forward, one pass over the rows on the way back.
+// Scores of chosen classes, and their gradients, read straight from the rows of the table: there is no
+// [N, S, D] tensor on the way forward, and on the way back one gradient row for each class touched.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "common/row_sort.h"
 #include "common/simd.h"
 #include "common/vectorize.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -33,6 +35,7 @@ struct Problem {
   int64_t num_slots;  // N * S
   int64_t samples;    // S
   int64_t width;      // D
+  int64_t num_classes;  // L
   bool normalize;
 
   const float* Row(int64_t slot) const { return table + static_cast<int64_t>(ids[slot]) * width; }
@@ -67,43 +70,62 @@ TFXC_VECTORIZE void Score(const Problem& p, int64_t first, int64_t last, float* 
 
 TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width, 0.0f); }
 
-// d score / d row of the normalised score: (query - (query.unit) unit) / |row|.
-TFXC_INLINE void NormalizedRowGradient(const Problem& p, const float* query, const float* row, float gradient,
-                                       float scale, float* out) {
-  const float toward_query = gradient * scale;
-  const float toward_row = -toward_query * Dot(query, row, p.width) * scale * scale;
-  for (int64_t i = 0; i < p.width; ++i) out[i] = toward_query * query[i] + toward_row * row[i];
-}
-
-TFXC_VECTORIZE void Backpropagate(const Problem& p, int64_t first, int64_t last, const float* gradients,
-                                  float* query_gradients, float* row_gradients) {
+// query_gradient[n] = sum over its slots of gradient * class vector.
+TFXC_VECTORIZE void QueryGradients(const Problem& p, int64_t first, int64_t last, const float* gradients,
+                                   float* query_gradients) {
   for (int64_t n = first; n < last; ++n) {
-    const float* query = p.query + n * p.width;
-    float* query_gradient = query_gradients + n * p.width;
-    ZeroRow(query_gradient, p.width);
+    float* out = query_gradients + n * p.width;
+    ZeroRow(out, p.width);
     for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
       p.Prefetch(slot + kPrefetchDistance);
-      const float gradient = gradients[slot];
-      float* row_gradient = row_gradients + slot * p.width;
-      if (p.ids[slot] < 0 || gradient == 0.0f) {
-        ZeroRow(row_gradient, p.width);
-        continue;
-      }
+      if (p.ids[slot] < 0 || gradients[slot] == 0.0f) continue;
       const float* row = p.Row(slot);
-      if (!p.normalize) {
-        AddScaled(gradient, row, query_gradient, p.width);
-        ScaleInto(gradient, query, row_gradient, p.width);
-        continue;
-      }
       bool is_short;
-      const float scale = InverseNorm(row, p.width, &is_short);
-      AddScaled(gradient * scale, row, query_gradient, p.width);
-      if (is_short) {
-        ZeroRow(row_gradient, p.width);
-      } else {
-        NormalizedRowGradient(p, query, row, gradient, scale, row_gradient);
-      }
+      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
+      AddScaled(gradients[slot] * scale, row, out, p.width);
     }
+  }
+}
+
+// The slots of one class are neighbours in `slots`; class u owns those from starts[u] to starts[u + 1].
+struct ClassSlots {
+  std::vector<RowPosition> slots;
+  std::vector<int64_t> starts;
+  int64_t NumClasses() const { return starts.size() - 1; }
+};
+
+ClassSlots GroupByClass(const Problem& p) {
+  ClassSlots groups;
+  groups.slots.reserve(p.num_slots);
+  for (int64_t slot = 0; slot < p.num_slots; ++slot) {
+    if (p.ids[slot] >= 0) groups.slots.push_back(Pack(p.ids[slot], slot));
+  }
+  SortByRow(p.num_classes, &groups.slots);
+  const int64_t size = groups.slots.size();
+  for (int64_t i = 0; i < size; ++i) {
+    if (i == 0 || Row(groups.slots[i]) != Row(groups.slots[i - 1])) groups.starts.push_back(i);
+  }
+  groups.starts.push_back(size);
+  return groups;
+}
+
+// row_gradient[u] = sum over the slots of class u of gradient * query. Normalised scores: of that sum what is
+// perpendicular to the class vector, over the vector's length; the projection is linear, so once a class is enough.
+TFXC_VECTORIZE void RowGradients(const Problem& p, const ClassSlots& groups, int64_t first, int64_t last,
+                                 const float* gradients, float* row_gradients) {
+  for (int64_t u = first; u < last; ++u) {
+    float* out = row_gradients + u * p.width;
+    ZeroRow(out, p.width);
+    for (int64_t i = groups.starts[u]; i < groups.starts[u + 1]; ++i) {
+      const int64_t slot = Position(groups.slots[i]);
+      AddScaled(gradients[slot], p.query + slot / p.samples * p.width, out, p.width);
+    }
+    if (!p.normalize) continue;
+    const float* row = p.table + Row(groups.slots[groups.starts[u]]) * p.width;
+    bool is_short;
+    const float scale = InverseNorm(row, p.width, &is_short);
+    const float along = is_short ? 0.0f : Dot(out, row, p.width) * scale * scale;
+    for (int64_t d = 0; d < p.width; ++d) out[d] = is_short ? 0.0f : scale * (out[d] - along * row[d]);
   }
 }
 
@@ -157,8 +179,8 @@ class CandidateScoresBase : public tensorflow::OpKernel {
           table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
           ".");
     }
-    const int64_t num_classes = table.dim_size(0) - row_offset_;
-    if (num_classes < 0) {
+    p->num_classes = table.dim_size(0) - row_offset_;
+    if (p->num_classes < 0) {
       return InvalidArgument("row_offset is ", row_offset_, ", but the table has ", table.dim_size(0),
                              " rows.");
     }
@@ -169,10 +191,11 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     p->query = query.flat<float>().data();
     p->table = table.flat<float>().data() + row_offset_ * p->width;
     p->normalize = normalize_;
-    return CheckIds(*p, num_classes);
+    return CheckIds(*p);
   }
 
-  static absl::Status CheckIds(const Problem& p, int64_t num_classes) {
+  static absl::Status CheckIds(const Problem& p) {
+    const int64_t num_classes = p.num_classes;
     const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
     bool any_bad = false;
     for (int64_t slot = 0; slot < p.num_slots; ++slot) any_bad |= is_bad(p.ids[slot]);
@@ -210,20 +233,27 @@ class CandidateScoresGradOp : public CandidateScoresBase {
                 InvalidArgument("The gradient must have the shape of class_ids, ",
                                 context->input(2).shape().DebugString(), ", but has ",
                                 gradient.shape().DebugString(), "."));
+    const ClassSlots groups = GroupByClass(p);
+    const int64_t touched = groups.NumClasses();
     Tensor *query_gradient, *row_gradients, *rows;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({p.num_slots, p.width}), &row_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({p.num_slots}), &rows));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, p.width}), &row_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &rows));
     const float* g = gradient.flat<float>().data();
     float* dq = query_gradient->flat<float>().data();
     float* dw = row_gradients->flat<float>().data();
     int32_t* out_rows = rows->flat<int32_t>().data();
-    for (int64_t slot = 0; slot < p.num_slots; ++slot) {
-      out_rows[slot] = p.ids[slot] < 0 ? 0 : static_cast<int32_t>(p.ids[slot] + row_offset_);
+    for (int64_t u = 0; u < touched; ++u) {
+      out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
     }
     if (p.num_slots == 0) query_gradient->flat<float>().setZero();
-    ShardOverQueries(context, p, 2,
-                     [&](int64_t first, int64_t last) { Backpropagate(p, first, last, g, dq, dw); });
+    ShardOverQueries(context, p, 1,
+                     [&](int64_t first, int64_t last) { QueryGradients(p, first, last, g, dq); });
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
+    tensorflow::Shard(workers.num_threads, workers.workers, touched, cost, [&](int64_t first, int64_t last) {
+      RowGradients(p, groups, first, last, g, dw);
+    });
   }
 };
 

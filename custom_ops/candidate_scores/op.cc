@@ -58,16 +58,16 @@ REGISTER_OP("Tfxc>CandidateScoresGrad")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      DimensionHandle n, d, s, slots;
+      DimensionHandle n, d, s;
       TF_RETURN_IF_ERROR(MergeInputs(c, &n, &d, &s));
       ShapeHandle gradient;
       TF_RETURN_IF_ERROR(c->Merge(c->input(3), c->Matrix(n, s), &gradient));
-      TF_RETURN_IF_ERROR(c->Multiply(n, s, &slots));
       c->set_output(0, c->Matrix(n, d));
-      c->set_output(1, c->Matrix(slots, d));
-      c->set_output(2, c->Vector(slots));
+      const DimensionHandle touched = c->UnknownDim();
+      c->set_output(1, c->Matrix(touched, d));
+      c->set_output(2, c->Vector(touched));
       return absl::OkStatus();
     })
-    .Doc("Gradients of Tfxc>CandidateScores: dense for the query, one row a slot for the table.");
+    .Doc("Gradients of Tfxc>CandidateScores: dense for the query; for the table one row a touched class.");
 
 }  // namespace tfxc

@@ -103,8 +103,8 @@ class RowUpdateOp : public tensorflow::OpKernel {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
     std::vector<RowPosition> sorted;
-    OP_REQUIRES_OK(context, SortByRow(row_ids.flat<Index>().data(), row_ids.NumElements(),
-                                      table_shape.dim_size(0), &sorted));
+    OP_REQUIRES_OK(context, CheckAndSortByRow(row_ids.flat<Index>().data(), row_ids.NumElements(),
+                                              table_shape.dim_size(0), &sorted));
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
     std::array<float*, kNumVariables> data;

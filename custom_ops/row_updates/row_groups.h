@@ -3,28 +3,20 @@
 #define TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_GROUPS_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
-#include <utility>
 #include <vector>
 
+#include "common/row_sort.h"
 #include "row_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 
-// A table row in the upper 32 bits, the position of its gradient in the lower 32: comparing the packed
-// number orders by row and, within a row, by position.
-using RowPosition = uint64_t;
-inline int64_t Row(RowPosition pair) { return pair >> 32; }
-inline int64_t Position(RowPosition pair) { return pair & 0xffffffffu; }
-
-// Range-checks every row id, then sorts the pairs (row, position). The radix sort is stable, so the order in
-// which a row's gradients are summed depends on neither threads nor timing.
+// Range-checks every row id, then sorts the pairs (row, position).
 template <typename Index>
-absl::Status SortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_rows,
+absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_rows,
                        std::vector<RowPosition>* sorted) {
   constexpr int64_t kLimit = std::numeric_limits<uint32_t>::max();
   if (num_rows > kLimit || num_gradients > kLimit) {
@@ -40,19 +32,9 @@ absl::Status SortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_
                                                      " is outside [0, ", num_rows, "): the table has ", num_rows,
                                                      " rows; nothing was updated"));
     }
-    (*sorted)[position] = static_cast<uint64_t>(row) << 32 | static_cast<uint64_t>(position);
+    (*sorted)[position] = Pack(row, position);
   }
-  constexpr int kDigitBits = 11;
-  constexpr uint64_t kMask = (1u << kDigitBits) - 1;
-  std::vector<RowPosition> scratch(num_gradients);
-  for (int shift = 32; shift < 64 && (num_rows - 1) >> (shift - 32) > 0; shift += kDigitBits) {
-    std::array<int64_t, kMask + 1> offsets{};
-    for (RowPosition pair : *sorted) ++offsets[pair >> shift & kMask];
-    int64_t total = 0;
-    for (int64_t& offset : offsets) total += std::exchange(offset, total);
-    for (RowPosition pair : *sorted) scratch[offsets[pair >> shift & kMask]++] = pair;
-    sorted->swap(scratch);
-  }
+  SortByRow(num_rows, sorted);
   return absl::OkStatus();
 }
 

@@ -69,7 +69,6 @@ def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
     scores, query_gradient, table_gradient = found
     expected = _expected(values, query, ids, upstream, normalize, row_offset)
     assert isinstance(table_gradient, tf.IndexedSlices)
-    assert table_gradient.values.shape == [ids.size, values.shape[1]]
     assert tuple(table_gradient.dense_shape) == values.shape
     dense = tf.convert_to_tensor(table_gradient)
     for ours, theirs in zip((scores, query_gradient, dense), expected, strict=True):
@@ -197,6 +196,20 @@ def test_a_keras_optimizer_moves_the_scored_rows_only(score):
     expected = np.ones((6, 2))
     expected[4] -= [2.0, 4.0]
     np.testing.assert_allclose(tf_variable(weight), expected)
+
+
+@compiled_only
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_table_gradient_has_one_row_for_each_touched_class(normalize):
+    ids = [[5, 2, -1], [2, 2, 7]]
+    table = tf.Variable(np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32))
+    upstream = [[1.0, 0.0, 3.0], [0.0, 0.0, 1.0]]
+    gradient = _gradients(
+        candidate_scores, table, tf.ones([2, 4]), ids, upstream, normalize=normalize, row_offset=1
+    )[2]
+    # An empty slot touches nothing; a class whose gradient happens to be 0 is still touched.
+    assert gradient.indices.numpy().tolist() == [3, 6, 8]
+    np.testing.assert_array_equal(gradient.values[0], np.zeros(4))
 
 
 @compiled_only

@@ -69,7 +69,7 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     def _refresh(self):
         if not self.model.sampler.built:
-            return  # an encoder that is built by its first batch: there are no class vectors yet
+            return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
         self.model.sampler.refresh(self.model.head)
         self._seconds += time.perf_counter() - start

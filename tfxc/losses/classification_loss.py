@@ -81,23 +81,27 @@ class ClassificationLoss(keras.losses.Loss):
 
     def initial(self, num_queries):
         """The state of the reduction before any class."""
-        raise TypeError(f"{type(self).__name__} does not define how it starts a stream of class blocks.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define how it starts a stream of class blocks."
+        )
 
     def update(self, state, logits):
         """The state after one more block of logits [N, b]."""
-        raise TypeError(f"{type(self).__name__} does not define how it takes a block of logits.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it takes a block of logits.")
 
     def finish(self, state):
         """The reduction over all classes [N]."""
-        raise TypeError(f"{type(self).__name__} does not define how its stream of class blocks ends.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define how its stream of class blocks ends."
+        )
 
     def logit_gradient(self, reduced, logits):
         """The gradient [N, b] of the finished reduction [N] to a block of logits."""
-        raise TypeError(f"{type(self).__name__} does not define the gradient of its reduction.")
+        raise NotImplementedError(f"{type(self).__name__} does not define the gradient of its reduction.")
 
     def combine(self, reduced, positive_logits, is_label):
         """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
-        raise TypeError(f"{type(self).__name__} does not define how it uses the positives' logits.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how it uses the positives' logits.")
 
 
 def mean_over_labels(terms, is_label):

@@ -18,9 +18,9 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     ``scores[n, s] = query[n] · w``, where ``w = table[class_ids[n, s] + row_offset]``, or
     ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
     there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
-    gradient reaches ``table`` as ``tf.IndexedSlices`` of ``N·S`` rows. Without the compiled
-    library, in XLA and for tables other than float32, :func:`candidate_scores_reference` does
-    the same in TensorFlow ops.
+    gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among the ids.
+    Without the compiled library, in XLA and for tables other than float32,
+    :func:`candidate_scores_reference` does the same in TensorFlow ops.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.samplers.class_counts import SAVED, check_counts, match_classes
+from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
 from tfxc.samplers.sampler import Sampler
 
 
@@ -67,4 +67,4 @@ class InBatch(Sampler):
         return tf.math.log(tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.float32)), 1.0))
 
     def log_prob(self, query, ids):
-        return tf.gather(tf_variable(self.log_probs), tf.maximum(ids, 0))
+        return gather_counts(tf_variable(self.log_probs), ids, "InBatch")

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
-from tfxc.samplers.class_counts import SAVED, check_counts, match_classes
+from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
 from tfxc.samplers.quantization import two_codebooks
 from tfxc.samplers.sampler import Sampler
 
@@ -115,7 +115,10 @@ class MIDX(Sampler):
 
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
-        weight = None if self.counts is None else tf_variable(self.class_weight).numpy()
+        weight = None
+        if self.counts is not None:
+            everything = tf.range(self.num_classes)
+            weight = gather_counts(tf_variable(self.class_weight), everything, "MIDX").numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         fitted, codes = two_codebooks(
             head,
@@ -176,7 +179,7 @@ class MIDX(Sampler):
         else:
             log_prob = _gather(row_logits, row) + _gather(column_logits, column) - log_total[:, tf.newaxis]
         if self.cells == "frequency":
-            log_prob += tf.math.log(tf.gather(tf_variable(self.class_weight), ids))
+            log_prob += tf.math.log(gather_counts(tf_variable(self.class_weight), ids, "MIDX"))
         return log_prob
 
 

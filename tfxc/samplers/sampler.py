@@ -101,11 +101,11 @@ class Sampler(keras.layers.Layer):
 
     def draw(self, query, labels, seed):
         """Candidates and log Q of each: ids int32 and float32 [N, S], or [S] if shared."""
-        raise TypeError(f"{type(self).__name__} does not define draw(query, labels, seed).")
+        raise NotImplementedError(f"{type(self).__name__} does not define draw(query, labels, seed).")
 
     def log_prob(self, query, ids):
         """log Q(i | z) float32 [N, S] of class ids [N, S], or [S] shared by all queries."""
-        raise TypeError(f"{type(self).__name__} does not define log_prob(query, ids).")
+        raise NotImplementedError(f"{type(self).__name__} does not define log_prob(query, ids).")
 
     def shape_of_draws(self, query):
         """[N, S], or [S] if shared."""

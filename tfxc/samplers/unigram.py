@@ -1,11 +1,10 @@
 """Draws by class frequency."""
 
 import numpy as np
-import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.samplers.alias import alias_draw, alias_table
-from tfxc.samplers.class_counts import SAVED, check_counts, match_classes
+from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
 from tfxc.samplers.sampler import Sampler
 
 
@@ -65,4 +64,4 @@ class Unigram(Sampler):
         return ids, self.log_prob(query, ids)
 
     def log_prob(self, query, ids):
-        return tf.gather(tf_variable(self.log_probs), tf.maximum(ids, 0))
+        return gather_counts(tf_variable(self.log_probs), ids, "Unigram")
