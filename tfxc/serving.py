@@ -8,6 +8,7 @@ import shutil
 import tensorflow as tf
 
 from tfxc._keras import tf_variable
+from tfxc.ops.library import stock_ops
 
 _K = "k"
 _EXCLUDE = "exclude"
@@ -80,7 +81,8 @@ def _serving_function(model):
         inputs = tf.nest.pack_sequence_as(structure, values)
         batch_size = tf.shape(values[0])[0]
         exclude = tf.broadcast_to(exclude, [batch_size, tf.shape(exclude)[1]])
-        return model.rank(inputs, k, exclude)
+        with stock_ops():
+            return model.rank(inputs, k, exclude)
 
     serve.__signature__ = inspect.Signature(parameters)
     optional = [tf.TensorSpec([], tf.int32, _K), tf.TensorSpec([None, None], tf.int32, _EXCLUDE)]

@@ -101,11 +101,7 @@ ClassSlots GroupByClass(const Problem& p) {
     if (p.ids[slot] >= 0) groups.slots.push_back(Pack(p.ids[slot], slot));
   }
   SortByRow(p.num_classes, &groups.slots);
-  const int64_t size = groups.slots.size();
-  for (int64_t i = 0; i < size; ++i) {
-    if (i == 0 || Row(groups.slots[i]) != Row(groups.slots[i - 1])) groups.starts.push_back(i);
-  }
-  groups.starts.push_back(size);
+  groups.starts = GroupStarts(groups.slots);
   return groups;
 }
 

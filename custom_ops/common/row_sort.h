@@ -34,6 +34,17 @@ inline void SortByRow(int64_t num_rows, std::vector<RowPosition>* pairs) {
   }
 }
 
+// Where each row's run begins among sorted pairs, and at the end their number.
+inline std::vector<int64_t> GroupStarts(const std::vector<RowPosition>& sorted) {
+  std::vector<int64_t> starts;
+  const int64_t size = sorted.size();
+  for (int64_t i = 0; i < size; ++i) {
+    if (i == 0 || Row(sorted[i]) != Row(sorted[i - 1])) starts.push_back(i);
+  }
+  starts.push_back(size);
+  return starts;
+}
+
 }  // namespace tfxc
 
 #endif  // TFXC_COMMON_ROW_SORT_H_

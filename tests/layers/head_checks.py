@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfxc._keras import keras, tf_variable
-from tfxc.layers import DenseHead, head
+from tfxc.layers import DenseHead, UniformSparseHead, head
 
 CONFIGURATIONS = {
     "plain": {},
@@ -54,5 +54,7 @@ def variables_of(layer):
 @pytest.fixture
 def tiny_blocks(monkeypatch):
     """Blocks of a few classes, so that small heads have many, the last one incomplete."""
-    for name, value in (("_BLOCK_ELEMENTS", 24), ("_BLOCK_MIN", 3), ("_BLOCK_MAX", 8)):
+    for name, value in (("_BLOCK_ELEMENTS", 24), ("_BLOCK_MIN", 3)):
         monkeypatch.setattr(head, name, value)
+    for kind in (head.Head, UniformSparseHead):
+        monkeypatch.setattr(kind, "max_block_size", 8)

@@ -107,7 +107,7 @@ def test_scan_sees_every_class_once_in_order(tiny_blocks, name):  # noqa: F811
 
 
 def test_blocks_shrink_as_queries_grow():
-    sizes = [int(block_size(tf.constant(num))) for num in (0, 1, 1000, 1_000_000)]
+    sizes = [int(block_size(tf.constant(num), 8192)) for num in (0, 1, 1000, 1_000_000)]
     assert sizes == [8192, 8192, 4194, 256]
 
 

@@ -53,6 +53,15 @@ def binary_reference(logits, labels):
     return losses, 1 / (1 + np.exp(-logits)) - targets
 
 
+def hinge_reference(logits, labels):
+    """As ``softmax_reference``, for the squared hinge summed over the classes."""
+    sign = -np.ones(logits.shape)
+    for n, row in enumerate(labels):
+        sign[n, positives_of(row)] = 1
+    margin = np.maximum(0, 1 - sign * np.asarray(logits, np.float64))
+    return (margin**2).sum(1), -2 * sign * margin
+
+
 def value_and_gradient(function, logits):
     logits = tf.constant(logits)
     with tf.GradientTape() as tape:

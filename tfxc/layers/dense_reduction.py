@@ -41,7 +41,7 @@ class _Blocks:
         self.head, self.loss, self.handles = head, loss, handles
         self.dim = query.shape[1]
         self.query = head.with_bias_column(query)
-        self.size = block_size(tf.shape(query)[0])
+        self.size = block_size(tf.shape(query)[0], head.max_block_size)
         self.is_label = tf.cast(labels >= 0, tf.float32)
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
         self.row_shifts = (head.row_offset, 0)

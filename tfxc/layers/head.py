@@ -8,7 +8,7 @@ from tfxc.layers.block_top_k import BlockTopK
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
 _BLOCK_ELEMENTS = 1 << 22
-_BLOCK_MIN, _BLOCK_MAX = 256, 8192
+_BLOCK_MIN = 256
 
 
 class Head(keras.layers.Layer):
@@ -16,7 +16,8 @@ class Head(keras.layers.Layer):
 
     A subclass defines ``score``, ``effective_query``, ``class_vectors``, ``reduce_classes`` and
     ``effective_dim``, such that ``effective_query(query) · class_vectors(i, i + 1)`` is the logit of
-    class i, with bias, normalisation and temperature already in.
+    class i, with bias, normalisation and temperature already in. Where that product only estimates the
+    logit (enough for samplers), ``prepare`` and ``block_logits`` give the exact one.
 
     Args:
         num_classes: L, a positive integer.
@@ -32,6 +33,7 @@ class Head(keras.layers.Layer):
     """
 
     supports_jit = False  # the compiled ops do not run under XLA
+    max_block_size = 8192
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
@@ -46,9 +48,13 @@ class Head(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
 
-    def block_logits(self, effective_query, start, stop):
+    def prepare(self, query):
+        """What ``block_logits`` takes for queries [N, D]: done once, whatever the number of blocks."""
+        return self.effective_query(query)
+
+    def block_logits(self, prepared, start, stop):
         """Logits [N, stop - start] of one block of classes."""
-        return tf.matmul(effective_query, self.class_vectors(start, stop), transpose_b=True)
+        return tf.matmul(prepared, self.class_vectors(start, stop), transpose_b=True)
 
     def scan(self, query, fold, carry):
         """Fold all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
@@ -61,12 +67,12 @@ class Head(keras.layers.Layer):
         Returns:
             The last carry. Memory: one block of logits, whatever L.
         """
-        effective = self.effective_query(query)
-        size = block_size(tf.shape(effective)[0])
+        prepared = self.prepare(query)
+        size = block_size(tf.shape(query)[0], self.max_block_size)
 
         def step(start, carry):
             stop = tf.minimum(start + size, self.num_classes)
-            new = fold(carry, self.block_logits(effective, start, stop), start)
+            new = fold(carry, self.block_logits(prepared, start, stop), start)
             tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
             return stop, new
 
@@ -100,6 +106,6 @@ class Head(keras.layers.Layer):
         return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
 
 
-def block_size(num_queries):
-    """How many classes a block holds for that many queries (an int32 tensor)."""
-    return tf.clip_by_value(_BLOCK_ELEMENTS // tf.maximum(num_queries, 1), _BLOCK_MIN, _BLOCK_MAX)
+def block_size(num_queries, largest):
+    """How many classes, at most ``largest``, a block holds for that many queries (an int32 tensor)."""
+    return tf.clip_by_value(_BLOCK_ELEMENTS // tf.maximum(num_queries, 1), _BLOCK_MIN, largest)

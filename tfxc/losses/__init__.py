@@ -3,5 +3,13 @@
 from tfxc.losses.binary import BinaryCrossentropy
 from tfxc.losses.classification_loss import MASKED_LOGIT, ClassificationLoss, Scored
 from tfxc.losses.softmax import SoftmaxCrossentropy
+from tfxc.losses.squared_hinge import SquaredHinge
 
-__all__ = ["MASKED_LOGIT", "BinaryCrossentropy", "ClassificationLoss", "Scored", "SoftmaxCrossentropy"]
+__all__ = [
+    "MASKED_LOGIT",
+    "BinaryCrossentropy",
+    "ClassificationLoss",
+    "Scored",
+    "SoftmaxCrossentropy",
+    "SquaredHinge",
+]

@@ -38,6 +38,8 @@ class BinaryCrossentropy(ClassificationLoss):
         (the weighted estimate).
     """
 
+    reduction_over_classes = "softplus"
+
     def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy"):
         super().__init__(reduction=reduction, name=name)
 

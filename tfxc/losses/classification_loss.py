@@ -50,6 +50,9 @@ class ClassificationLoss(keras.losses.Loss):
         1.3863
     """
 
+    # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
+    reduction_over_classes = None
+
     def call(self, y_true, y_pred):
         """Per-example loss [N] from ids [N] or [N, P] (padded with -1) and all logits [N, L]."""
         logits = tf.cast(tf.convert_to_tensor(y_pred), tf.float32)

@@ -51,6 +51,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         Accelerate Training of a Neural Probabilistic Language Model", 2008 (partition).
     """
 
+    reduction_over_classes = "logsumexp"
+
     def __init__(self, estimator="ranking", reduction="sum_over_batch_size", name="softmax_crossentropy"):
         super().__init__(reduction=reduction, name=name)
         if estimator not in _ESTIMATORS:

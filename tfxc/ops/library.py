@@ -1,5 +1,7 @@
 """Finds and loads the compiled op library; without it the TensorFlow paths are used."""
 
+import contextlib
+import contextvars
 import functools
 import json
 import os
@@ -9,6 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+_STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 _REMEDY = (
     "Results stay the same, but MIDX draws, candidate scores and sparse row updates run on slower "
@@ -53,11 +56,27 @@ def use_compiled(*tensors):
     False
     """
     return (
-        all(tensor.dtype == tf.float32 for tensor in tensors)
+        not _STOCK.get()
+        and all(tensor.dtype == tf.float32 for tensor in tensors)
         and available()
         and not tf.config.list_physical_devices("GPU")
         and not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     )
+
+
+@contextlib.contextmanager
+def stock_ops():
+    """Within it nothing uses the compiled ops: for graphs that must run where tfxc is not installed.
+
+    >>> with stock_ops():
+    ...     use_compiled()
+    False
+    """
+    token = _STOCK.set(True)
+    try:
+        yield
+    finally:
+        _STOCK.reset(token)
 
 
 @functools.cache

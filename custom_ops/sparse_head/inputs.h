@@ -1,0 +1,79 @@
+// What every op of the uniformly sparse head begins with: the lookup of its variables and the checks of its inputs.
+#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
+#define TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tiles.h"
+
+namespace tfxc {
+
+// Query [N, E], the rows of the L classes, and the locks that keep writers away while they are read in place.
+struct HeadInputs {
+  tensorflow::core::RefCountPtr<tensorflow::Var> weights, indices;
+  std::unique_ptr<tensorflow::tf_shared_lock> weights_lock, indices_lock;
+  const float* query;
+  int64_t num_queries, num_inputs, num_classes, num_biases;
+  SparseRows rows;
+};
+
+inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, HeadInputs* inputs) {
+  using tensorflow::errors::InvalidArgument;
+  TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
+  TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
+  inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
+  inputs->indices_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->indices->mu());
+  const tensorflow::Tensor &query = context->input(0), &bias = context->input(3);
+  const tensorflow::Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
+  if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
+      weights.shape() != indices.shape() || query.dims() != 2 || bias.dims() != 1 ||
+      (bias.dim_size(0) != 0 && bias.dim_size(0) != weights.dim_size(0))) {
+    return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
+                           "[L] or [0], but got ", inputs->weights->DebugString(), ", ",
+                           inputs->indices->DebugString(), ", ", query.shape().DebugString(), " and ",
+                           bias.shape().DebugString(), ".");
+  }
+  inputs->query = query.flat<float>().data();
+  inputs->num_queries = query.dim_size(0);
+  inputs->num_inputs = query.dim_size(1);
+  inputs->num_classes = weights.dim_size(0);
+  inputs->num_biases = bias.dim_size(0);
+  inputs->rows = {weights.flat<float>().data(), indices.flat<int32_t>().data(),
+                  bias.dim_size(0) == 0 ? nullptr : bias.flat<float>().data(), weights.dim_size(1),
+                  static_cast<uint32_t>(query.dim_size(1))};
+  return absl::OkStatus();
+}
+
+// An error that names what the class reads, or OK for kNoClass.
+inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
+  if (bad == kNoClass) return absl::OkStatus();
+  const int32_t* row = inputs.rows.indices + bad * inputs.rows.fan_in;
+  int64_t k = 0;
+  while (static_cast<uint32_t>(row[k]) < inputs.rows.num_inputs) ++k;
+  return tensorflow::errors::InvalidArgument("indices[", bad, ", ", k, "] is ", row[k], ", but the query has ",
+                                             inputs.num_inputs, " inputs: indices are 0 to ", inputs.num_inputs - 1,
+                                             ".");
+}
+
+// Class ids [N, S] in [-1, L).
+inline absl::Status CheckIds(const HeadInputs& inputs, const tensorflow::Tensor& ids, const char* name) {
+  using tensorflow::errors::InvalidArgument;
+  if (ids.dims() != 2 || ids.dim_size(0) != inputs.num_queries) {
+    return InvalidArgument(name, " must be [N, S] for ", inputs.num_queries, " queries, but is ",
+                           ids.shape().DebugString(), ".");
+  }
+  const int32_t* id = ids.flat<int32_t>().data();
+  for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
+    if (id[slot] < -1 || id[slot] >= inputs.num_classes) {
+      return InvalidArgument(name, "[", slot / ids.dim_size(1), ", ", slot % ids.dim_size(1), "] is ", id[slot],
+                             ", but there are ", inputs.num_classes, " classes: ids are 0 to ",
+                             inputs.num_classes - 1, ", or -1 for an empty slot.");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tfxc
+
+#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_

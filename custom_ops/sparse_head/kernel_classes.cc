@@ -1,0 +1,346 @@
+// Ops of the uniformly sparse head that go over all classes, or over a block of them.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "inputs.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::DT_FLOAT;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+
+// The classes are cut into as many shards whatever the number of threads, so sums over classes come out alike.
+constexpr int kMaxShards = 32;
+// All private query gradients together: every shard has one, [E, width].
+constexpr int64_t kPrivateBytes = 16 << 20;
+
+struct Range {
+  int64_t first, last;
+};
+
+struct Shards {
+  Range classes;
+  int64_t count;
+  Range operator[](int64_t shard) const {
+    const int64_t size = classes.last - classes.first;
+    return {classes.first + size * shard / count, classes.first + size * (shard + 1) / count};
+  }
+};
+
+Shards BackwardShards(const HeadInputs& inputs, Range classes, int width) {
+  const int64_t bytes = std::max<int64_t>(inputs.num_inputs, 1) * width * sizeof(float);
+  return {classes, std::clamp<int64_t>(kPrivateBytes / bytes, 2, kMaxShards)};
+}
+
+// Calls work(shard) for each shard on TensorFlow's threads.
+template <typename Work>
+void ForEachShard(OpKernelContext* context, const HeadInputs& inputs, const Shards& shards, int width, Work work) {
+  const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+  const int64_t cost = (shards.classes.last - shards.classes.first) * inputs.rows.fan_in * width / 8 / shards.count;
+  tensorflow::Shard(workers.num_threads, workers.workers, shards.count, cost, [&](int64_t first, int64_t last) {
+    for (int64_t shard = first; shard < last; ++shard) work(shard);
+  });
+}
+
+// The smallest bad class of all shards.
+class FirstBad {
+ public:
+  void Report(int64_t bad) {
+    int64_t known = first_.load();
+    while (bad < known && !first_.compare_exchange_weak(known, bad)) {
+    }
+  }
+  int64_t get() const { return first_.load(); }
+
+ private:
+  std::atomic<int64_t> first_{kNoClass};
+};
+
+// Calls work(first query, count, width, tile) for the queries, a tile at a time.
+template <typename Work>
+absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, Work work) {
+  Tensor tile;
+  TF_RETURN_IF_ERROR(context->allocate_temp(
+      DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.num_queries)}), &tile));
+  for (int64_t n = 0; n < inputs.num_queries; n += kMaxTileWidth) {
+    const int64_t count = std::min<int64_t>(kMaxTileWidth, inputs.num_queries - n);
+    const int width = TileWidth(count);
+    FillTile(inputs.query + n * inputs.num_inputs, count, inputs.num_inputs, width, tile.flat<float>().data());
+    TF_RETURN_IF_ERROR(work(n, count, width, static_cast<const float*>(tile.flat<float>().data())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockOf(OpKernelContext* context, const HeadInputs& inputs, Range* classes) {
+  const Tensor &start = context->input(4), &stop = context->input(5);
+  if (start.dims() != 0 || stop.dims() != 0) return InvalidArgument("start and stop must be scalars.");
+  *classes = {start.scalar<int32_t>()(), stop.scalar<int32_t>()()};
+  if (classes->first < 0 || classes->first > classes->last || classes->last > inputs.num_classes) {
+    return InvalidArgument("Classes ", classes->first, " to ", classes->last, " are not a block of the ",
+                           inputs.num_classes, " classes.");
+  }
+  return absl::OkStatus();
+}
+
+class SparseHeadLogitsOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    Range classes;
+    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
+    const int64_t size = classes.last - classes.first;
+    Tensor* logits;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries, size}), &logits));
+    float* out = logits->flat<float>().data();
+    FirstBad bad;
+    const Shards shards{classes, kMaxShards};
+    OP_REQUIRES_OK(context, ForEachTile(context, inputs, [&](int64_t n, int64_t count, int width, const float* tile) {
+                     ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
+                       const auto [first, last] = shards[shard];
+                       bad.Report(TileLogits(inputs.rows, tile, width, count, first, last,
+                                             out + n * size + first - classes.first, size));
+                     });
+                     return absl::OkStatus();
+                   }));
+    OP_REQUIRES_OK(context, CheckClass(inputs, bad.get()));
+  }
+};
+
+// Query, weight and bias gradients; subclasses give the pass over one shard of classes.
+class BackwardOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+ protected:
+  // make_pass(first query, count, width, tile) gives the pass of a tile, a function of some classes and of the
+  // gradients it is to write.
+  template <typename MakePass>
+  absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
+    Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
+    const int64_t fan_in = inputs.rows.fan_in, width = TileWidth(inputs.num_queries);
+    const Shards shards = BackwardShards(inputs, classes, width);
+    TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
+    TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
+    TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
+    float* d_weights = weight_gradient->flat<float>().data();
+    float* d_bias = inputs.num_biases == 0 ? nullptr : bias_gradient->flat<float>().data();
+    const auto clear = [&](int64_t first, int64_t last) {
+      std::fill(d_weights + first * fan_in, d_weights + last * fan_in, 0.0f);
+      if (d_bias != nullptr) std::fill(d_bias + first, d_bias + last, 0.0f);
+    };
+    clear(0, classes.first);
+    clear(classes.last, inputs.num_classes);
+    if (inputs.num_queries == 0) clear(classes.first, classes.last);
+    FirstBad bad;
+    TF_RETURN_IF_ERROR(ForEachTile(context, inputs, [&](int64_t n, int64_t count, int tile_width, const float* tile) {
+      const int64_t size = inputs.num_inputs * tile_width;
+      float* own = privates.flat<float>().data();
+      const auto pass = make_pass(n, count, tile_width, tile);
+      ForEachShard(context, inputs, shards, 3 * tile_width, [&](int64_t shard) {
+        const Range part = shards[shard];
+        float* tile_gradient = own + shard * size;
+        std::fill(tile_gradient, tile_gradient + size, 0.0f);
+        bad.Report(pass(part, {d_weights + part.first * fan_in, d_bias == nullptr ? nullptr : d_bias + part.first,
+                               tile_gradient, n > 0}));
+      });
+      SumPrivates(context, inputs, own, shards.count, count, tile_width,
+                  query_gradient->flat<float>().data() + n * inputs.num_inputs);
+      return absl::OkStatus();
+    }));
+    return CheckClass(inputs, bad.get());
+  }
+
+ private:
+  // Adds up the shards' [E, width], in their order, and lays the sum out as [count, E].
+  static void SumPrivates(OpKernelContext* context, const HeadInputs& inputs, const float* privates,
+                          int64_t num_shards, int64_t count, int width, float* query_gradient) {
+    const int64_t size = inputs.num_inputs * width;
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    tensorflow::Shard(workers.num_threads, workers.workers, inputs.num_inputs, num_shards * width,
+                      [&](int64_t first, int64_t last) {
+                        float sum[kMaxTileWidth];
+                        for (int64_t e = first; e < last; ++e) {
+                          std::fill(sum, sum + width, 0.0f);
+                          for (int64_t shard = 0; shard < num_shards; ++shard) {
+                            const float* part = privates + shard * size + e * width;
+                            for (int n = 0; n < width; ++n) sum[n] += part[n];
+                          }
+                          for (int64_t n = 0; n < count; ++n) query_gradient[n * inputs.num_inputs + e] = sum[n];
+                        }
+                      });
+  }
+};
+
+class SparseHeadLogitsGradOp : public BackwardOp {
+ public:
+  using BackwardOp::BackwardOp;
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    Range classes;
+    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
+    const Tensor& gradient = context->input(6);
+    const int64_t size = classes.last - classes.first;
+    OP_REQUIRES(context, gradient.shape() == TensorShape({inputs.num_queries, size}),
+                InvalidArgument("The gradient must be [", inputs.num_queries, ", ", size, "], but is ",
+                                gradient.shape().DebugString(), "."));
+    const float* g = gradient.flat<float>().data();
+    const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
+      return [=, &inputs](Range part, const TileGradients& out) {
+        return TileLogitsGradient(inputs.rows, tile, width, count, g + n * size + part.first - classes.first, size,
+                                  part.first, part.last, out);
+      };
+    };
+    OP_REQUIRES_OK(context, Backward(context, inputs, classes, make_pass));
+  }
+};
+
+Reduction ReductionOf(OpKernelConstruction* context) {
+  std::string name;
+  context->SetStatus(context->GetAttr("reduction", &name));
+  return name == "squared_hinge" ? Reduction::kSquaredHinge
+         : name == "softplus"    ? Reduction::kSoftplus
+                                 : Reduction::kLogSumExp;
+}
+
+class SparseHeadReduceOp : public tensorflow::OpKernel {
+ public:
+  explicit SparseHeadReduceOp(OpKernelConstruction* context) : OpKernel(context), reduction_(ReductionOf(context)) {}
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    const Tensor& labels = context->input(4);
+    OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
+    Tensor *reduced, *positives;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries}), &reduced));
+    OP_REQUIRES_OK(context, context->allocate_output(1, labels.shape(), &positives));
+    const Shards shards{{0, inputs.num_classes}, kMaxShards};
+    FirstBad bad;
+    OP_REQUIRES_OK(context, ForEachTile(context, inputs, [&](int64_t n, int64_t count, int width, const float* tile) {
+                     std::vector<double> sums(shards.count * width);
+                     std::vector<float> maxima(shards.count * width);
+                     ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
+                       const auto [first, last] = shards[shard];
+                       bad.Report(TileReduce(inputs.rows, reduction_, tile, width, first, last,
+                                             &sums[shard * width], &maxima[shard * width]));
+                     });
+                     for (int64_t lane = 0; lane < count; ++lane) {
+                       reduced->flat<float>()(n + lane) = Total(&sums[lane], &maxima[lane], shards.count, width);
+                     }
+                     return absl::OkStatus();
+                   }));
+    OP_REQUIRES_OK(context, CheckClass(inputs, bad.get()));
+    LabelLogits(inputs, labels, positives->flat<float>().data());
+  }
+
+ private:
+  float Total(const double* sums, const float* maxima, int64_t num_shards, int width) const {
+    double total = 0.0, largest = -INFINITY;
+    if (reduction_ != Reduction::kLogSumExp) {
+      for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * width];
+      return total;
+    }
+    for (int64_t shard = 0; shard < num_shards; ++shard) largest = std::max<double>(largest, maxima[shard * width]);
+    for (int64_t shard = 0; shard < num_shards; ++shard) {
+      if (sums[shard * width] != 0.0) total += sums[shard * width] * std::exp(maxima[shard * width] - largest);
+    }
+    return largest + std::log(total);
+  }
+
+  static void LabelLogits(const HeadInputs& inputs, const Tensor& labels, float* positives) {
+    const int64_t per_query = labels.dim_size(1), fan_in = inputs.rows.fan_in;
+    for (int64_t slot = 0; slot < labels.NumElements(); ++slot) {
+      const int64_t l = labels.flat<int32_t>()(slot);
+      positives[slot] = 0.0f;
+      if (l < 0) continue;
+      const float* query = inputs.query + slot / per_query * inputs.num_inputs;
+      double logit = inputs.rows.bias == nullptr ? 0.0 : inputs.rows.bias[l];
+      for (int64_t k = l * fan_in; k < (l + 1) * fan_in; ++k) {
+        logit += inputs.rows.weights[k] * query[inputs.rows.indices[k]];
+      }
+      positives[slot] = logit;
+    }
+  }
+
+  Reduction reduction_;
+};
+
+class SparseHeadReduceGradOp : public BackwardOp {
+ public:
+  explicit SparseHeadReduceGradOp(OpKernelConstruction* context)
+      : BackwardOp(context), reduction_(ReductionOf(context)) {}
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    const Tensor &labels = context->input(4), &reduced = context->input(5);
+    const Tensor &reduced_gradient = context->input(6), &positives_gradient = context->input(7);
+    OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
+    const TensorShape per_query({inputs.num_queries});
+    OP_REQUIRES(context,
+                reduced.shape() == per_query && reduced_gradient.shape() == per_query &&
+                    positives_gradient.shape() == labels.shape(),
+                InvalidArgument("The gradients must have the shapes ", per_query.DebugString(), " and ",
+                                labels.shape().DebugString(), ", but have ", reduced_gradient.shape().DebugString(),
+                                " and ", positives_gradient.shape().DebugString(), "."));
+    const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
+      return [this, &inputs, width, tile, log_sums = Lanes(reduced, n, count),
+              upstream = Lanes(reduced_gradient, n, count),
+              own = LabelsOf(labels, positives_gradient, n, count)](Range part, const TileGradients& out) {
+        const auto begin = std::lower_bound(own.begin(), own.end(), part.first,
+                                            [](const LabelGradient& label, int64_t l) { return label.class_id < l; });
+        return TileReduceGradient(inputs.rows, reduction_, tile, width, log_sums.data(), upstream.data(),
+                                  own.data() + (begin - own.begin()), own.data() + own.size(), part.first, part.last,
+                                  out);
+      };
+    };
+    OP_REQUIRES_OK(context, Backward(context, inputs, {0, inputs.num_classes}, make_pass));
+  }
+
+ private:
+  // A vector's numbers of one tile, and 0 for its padding.
+  static std::array<float, kMaxTileWidth> Lanes(const Tensor& vector, int64_t n, int64_t count) {
+    std::array<float, kMaxTileWidth> lanes{};
+    std::copy_n(vector.flat<float>().data() + n, count, lanes.begin());
+    return lanes;
+  }
+
+  static std::vector<LabelGradient> LabelsOf(const Tensor& labels, const Tensor& gradient, int64_t n, int64_t count) {
+    std::vector<LabelGradient> own;
+    const int64_t per_query = labels.dim_size(1);
+    for (int64_t slot = n * per_query; slot < (n + count) * per_query; ++slot) {
+      const int32_t id = labels.flat<int32_t>()(slot);
+      if (id >= 0) own.push_back({id, static_cast<int>(slot / per_query - n), gradient.flat<float>()(slot)});
+    }
+    std::stable_sort(own.begin(), own.end(),
+                     [](const LabelGradient& a, const LabelGradient& b) { return a.class_id < b.class_id; });
+    return own;
+  }
+
+  Reduction reduction_;
+};
+
+#define TFXC_REGISTER(NAME, OP) REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU), OP)
+TFXC_REGISTER("Tfxc>SparseHeadLogits", SparseHeadLogitsOp);
+TFXC_REGISTER("Tfxc>SparseHeadLogitsGrad", SparseHeadLogitsGradOp);
+TFXC_REGISTER("Tfxc>SparseHeadReduce", SparseHeadReduceOp);
+TFXC_REGISTER("Tfxc>SparseHeadReduceGrad", SparseHeadReduceGradOp);
+
+}  // namespace
+}  // namespace tfxc

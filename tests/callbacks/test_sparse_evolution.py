@@ -1,0 +1,83 @@
+"""When connections move, how many, and what the logs say of it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, learnable, make_model
+
+from tfxc import losses
+from tfxc._keras import keras, tf_variable
+from tfxc.callbacks import SparseEvolution
+from tfxc.layers import UniformSparseHead
+
+
+class Recorder(keras.layers.Dense):
+    """A layer that notes with what share it was told to rewire."""
+
+    def rewire(self, fraction, optimizer):
+        assert optimizer is not None
+        self.fractions = [*getattr(self, "fractions", []), round(fraction, 6)]
+        return {"moved": 7, "dropped_magnitude": 0.25}
+
+
+def recorded(callback, epochs=3, num_steps=4, **options):
+    layer = Recorder(1)
+    model = keras.Sequential([keras.Input((2,)), layer])
+    model.compile("sgd", loss="mse", **options)
+    x = tf.zeros([num_steps, 2])
+    history = model.fit(x, x[:, :1], batch_size=1, epochs=epochs, callbacks=[callback], verbose=0).history
+    return getattr(layer, "fractions", []), history
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"every": "epoch"}, [0.1] * 3),
+        ({"every": 5}, [0.1] * 2),
+        ({"every": 5, "stop_after": 9}, [0.1]),
+        ({"every": "epoch", "stop_after": 2}, [0.1] * 2),
+        ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
+    ],
+)
+def test_when_and_how_much(options, want):
+    fractions, history = recorded(SparseEvolution(0.1, **options))
+    assert fractions == want
+    assert sum(history["moved_connections"]) == 7 * len(want) and max(history["rewire_seconds"]) < 1
+    assert set(history["dropped_magnitude"]) <= {0.0, 0.25}
+
+
+def test_several_steps_in_one_call():
+    assert len(recorded(SparseEvolution(every=4), epochs=2, num_steps=8, steps_per_execution=2)[0]) == 4
+
+
+def test_connections_move_while_a_model_trains():
+    x, y = learnable(64)
+    model = make_model(None, losses.SquaredHinge(), UniformSparseHead(NUM_CLASSES, 4, seed=0))
+    before = tf_variable(model.head.indices).numpy()
+    callback = SparseEvolution(0.25, every="epoch")
+    history = model.fit(x, y, epochs=2, callbacks=[callback], verbose=0).history
+    assert history["moved_connections"] == [NUM_CLASSES] * 2
+    assert history["dropped_magnitude"][0] > 0
+    assert (np.sort(before, 1) != np.sort(tf_variable(model.head.indices).numpy(), 1)).any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fraction": 0.0},
+        {"fraction": 1.5},
+        {"every": 0},
+        {"every": "step"},
+        {"schedule": "linear"},
+        {"schedule": "cosine"},
+        {"stop_after": 0},
+    ],
+)
+def test_bad_arguments(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        SparseEvolution(**options)
+
+
+def test_a_model_without_a_sparse_head():
+    with pytest.raises(ValueError, match="needs a model with a sparse head"):
+        make_model().fit(*learnable(8), callbacks=[SparseEvolution()], verbose=0)

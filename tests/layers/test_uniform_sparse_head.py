@@ -1,0 +1,191 @@
+"""The uniformly sparse head: every way to a logit, what samplers see of it, and rewiring."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
+from head_checks import queries, tiny_blocks  # noqa: F401
+
+from tfxc import losses, optimizers, samplers
+from tfxc._keras import keras, tf_variable
+from tfxc.layers import UniformSparseHead
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def make_head(num_classes=9, fan_in=3, num_inputs=7, use_bias=True, seed=1):
+    head = UniformSparseHead(num_classes, fan_in, use_bias=use_bias, seed=seed)
+    head.build((None, num_inputs))
+    if use_bias:
+        tf_variable(head.bias).assign(np.random.default_rng(2).normal(size=num_classes))
+    return head
+
+
+def dense_weights(head):
+    """The head's weights as a matrix [L, E] of float64."""
+    weights = np.zeros((head.num_classes, head.num_inputs))
+    np.put_along_axis(weights, tf_variable(head.indices).numpy(), tf_variable(head.kernel).numpy(), 1)
+    return weights
+
+
+def numpy_logits(head, query):
+    bias = tf_variable(head.bias).numpy() if head.use_bias else 0.0
+    return np.asarray(query, np.float64) @ dense_weights(head).T + bias
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 3, 7), (30, 5, 5)])
+@pytest.mark.parametrize("num_queries", [1, 4])
+def test_every_way_to_a_logit_agrees(shape, num_queries, use_bias):
+    head, query = make_head(*shape, use_bias=use_bias), queries(num_queries, shape[2])
+    want = numpy_logits(head, query)
+    np.testing.assert_allclose(head(query), want, **CLOSE)
+    np.testing.assert_allclose(head.block_logits(head.prepare(query), 0, shape[0]), want, **CLOSE)
+    ids = np.random.default_rng(0).integers(-1, shape[0], size=(num_queries, 5)).astype(np.int32)
+    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
+    np.testing.assert_allclose(head.score(query, tf.constant(ids)), scored, **CLOSE)
+    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
+    np.testing.assert_allclose(head.score(query, tf.constant(ids[0])), shared, **CLOSE)
+
+
+def test_sequence_queries():
+    head, query = make_head(), queries(6, 7)
+    np.testing.assert_allclose(
+        head(query.reshape(2, 3, 7)), numpy_logits(head, query).reshape(2, 3, 9), **CLOSE
+    )
+
+
+@pytest.mark.parametrize(("num_classes", "num_queries"), [(1, 1), (13, 1), (50, 3)])
+def test_top_k_equals_ranking_all_logits(tiny_blocks, num_classes, num_queries):  # noqa: F811
+    head, query = make_head(num_classes), queries(num_queries, 7)
+    logits, k = numpy_logits(head, query), min(4, num_classes)
+    scores, ids = head.top_k(query, k)
+    want = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(ids, want)
+    np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), **CLOSE)
+
+
+def test_the_gradient_of_chosen_scores_is_sparse():
+    head, query, ids = make_head(), tf.constant(queries(2, 7)), tf.constant([[2, 8], [2, 0]])
+    sources = [query, tf_variable(head.kernel), tf_variable(head.bias)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(query)
+        chosen = tf.reduce_sum(head.score(query, ids) ** 2)
+        picked = tf.reduce_sum(tf.gather(head(query), ids, batch_dims=1) ** 2)
+    got, want = tape.gradient(chosen, sources), tape.gradient(picked, sources)
+    assert isinstance(got[1], tf.IndexedSlices)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.SquaredHinge(), losses.BinaryCrossentropy(), losses.SoftmaxCrossentropy()]
+)
+def test_the_streamed_loss_equals_that_on_all_logits(loss):
+    head, query = make_head(), tf.constant(queries(3, 7))
+    labels = tf.constant([[2, 5], [0, -1], [-1, -1]])
+    sources = [query, tf_variable(head.kernel), tf_variable(head.bias)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(query)
+        reduced, positives = head.reduce_classes(query, labels, loss)
+        streamed = tf.reduce_sum(loss.combine(reduced, positives, labels >= 0))
+        plain = tf.reduce_sum(loss.call(labels, head(query)))
+    np.testing.assert_allclose(streamed, plain, rtol=1e-5)
+    for one, other in zip(tape.gradient(streamed, sources), tape.gradient(plain, sources), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
+
+
+def test_a_loss_without_a_known_reduction_is_refused():
+    class Own(losses.SquaredHinge):
+        reduction_over_classes = None
+
+    with pytest.raises(ValueError, match="cannot stream Own.*sampler"):
+        make_head().reduce_classes(queries(1, 7), tf.constant([[1]]), Own())
+
+
+def test_samplers_see_an_estimate_of_the_logits():
+    head, query = make_head(200, 4, 40), queries(50, 40)
+    vectors = tf.concat([head.class_vectors(0, 77), head.class_vectors(77, 200)], 0)
+    effective = head.effective_query(query)
+    assert effective.shape == (50, head.effective_dim) and vectors.shape == (200, head.effective_dim)
+    estimate = tf.matmul(effective, vectors, transpose_b=True).numpy()
+    assert np.corrcoef(estimate.ravel(), numpy_logits(head, query).ravel())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("sampler", [None, samplers.Uniform(10), samplers.MIDX(10, num_codewords=4)])
+@pytest.mark.parametrize("loss", [losses.SquaredHinge(), losses.SoftmaxCrossentropy()])
+def test_it_learns(sampler, loss):
+    keras.utils.set_random_seed(0)
+    x, y = learnable(400)
+    encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(64, activation="relu")])
+    head = UniformSparseHead(NUM_CLASSES, 16, seed=0)
+    model = make_model(sampler, loss, head, encoder, optimizer=optimizers.LazyAdam(0.01))
+    history = model.fit(x, y, validation_data=(x, y), epochs=8, verbose=0).history
+    assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.4, 1.0])
+def test_rewiring_moves_the_weakest(fraction):
+    head = make_head(50, 5, 40)
+    before, old = dense_weights(head), tf_variable(head.kernel).numpy()
+    logs = head.rewire(fraction)
+    num_moved = round(5 * fraction)
+    indices, kernel = tf_variable(head.indices).numpy(), tf_variable(head.kernel).numpy()
+    assert logs["moved"] == 50 * num_moved
+    assert all(len(set(row)) == 5 for row in indices) and indices.min() >= 0 and indices.max() < 40
+    assert ((kernel == 0).sum(1) == num_moved).all()
+    after = dense_weights(head)
+    kept = np.sort(np.abs(old), 1)[:, num_moved:]
+    np.testing.assert_array_equal(np.sort(np.abs(after), 1)[:, -5:][:, num_moved:], kept)
+    assert (after[after != 0] == before[after != 0]).all()
+    if num_moved:
+        np.testing.assert_allclose(logs["dropped_magnitude"], np.sort(np.abs(old), 1)[:, :num_moved].mean())
+
+
+def test_every_rewire_is_different_and_the_seed_decides():
+    def rewired(seed, times):
+        head = make_head(30, 4, 50, seed=seed)
+        for _ in range(times):
+            head.rewire(0.5)
+        return tf_variable(head.indices).numpy()
+
+    np.testing.assert_array_equal(rewired(1, 2), rewired(1, 2))
+    assert (rewired(1, 1) != rewired(1, 2)).any() and (rewired(1, 1) != rewired(2, 1)).any()
+
+
+def test_the_optimizer_forgets_the_dropped():
+    x, y = learnable(64)
+    head = UniformSparseHead(NUM_CLASSES, 4, seed=0)
+    model = make_model(None, losses.SquaredHinge(), head, optimizer=optimizers.LazyAdam(0.01))
+    model.fit(x, y, verbose=0)
+    old = tf_variable(head.kernel).numpy()
+    head.rewire(0.25, model.optimizer)
+    shape = [NUM_CLASSES, 4]
+    slots = [tf_variable(v).numpy() for v in model.optimizer.variables if list(v.shape) == shape]
+    slots = [slot for slot in slots if (slot != 0).any()]
+    assert len(slots) == 2
+    moved = tf_variable(head.kernel).numpy() != old
+    assert moved.sum() == NUM_CLASSES
+    for slot in slots:
+        assert (slot[moved] == 0).all() and (slot[~moved] != 0).any()
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1])
+def test_the_fraction_is_checked(bad):
+    with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\], but got {bad}"):
+        make_head().rewire(bad)
+
+
+def test_no_input_is_left_to_grow():
+    assert make_head(6, 7, 7).rewire(0.5)["moved"] == 0
+
+
+@pytest.mark.parametrize("bad", [0, 2.0, None])
+def test_fan_in_is_checked(bad):
+    with pytest.raises(ValueError, match="fan_in must be a positive integer"):
+        UniformSparseHead(5, bad)
+
+
+def test_more_connections_than_inputs():
+    with pytest.raises(ValueError, match="fan_in is 8, but there are only 7 inputs"):
+        make_head(5, 8, 7)

@@ -1,0 +1,269 @@
+"""The sparse head's ops, compiled and in TensorFlow ops, against float64 NumPy; and what they refuse."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.ops import library
+from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
+from tfxc.sparsity import random_topology
+
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+# N, E, L, K, bias: ones everywhere; parts of a tile; several tiles; every class reads everything; no query
+SHAPES = pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 1, 1, True),
+        (3, 7, 19, 3, False),
+        (33, 50, 100, 7, True),
+        (70, 12, 37, 12, True),
+        (0, 5, 4, 2, True),
+    ],
+)
+REDUCTIONS = pytest.mark.parametrize("reduction", ["squared_hinge", "softplus", "logsumexp"])
+
+
+@pytest.fixture(params=[pytest.param(True, marks=compiled_only), False], ids=["compiled", "stock"])
+def path(request):
+    if request.param:
+        yield
+        return
+    with library.stock_ops():
+        yield
+
+
+class Problem:
+    """Random weights, queries and labels, and everything about them in float64."""
+
+    def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias):
+        random = np.random.default_rng(num_queries + num_inputs)
+        self.query = random.normal(size=(num_queries, num_inputs)).astype(np.float32)
+        weights = random.normal(size=(num_classes, fan_in)).astype(np.float32)
+        self.weights = tf.Variable(weights)
+        self.indices = tf.Variable(random_topology(num_classes, fan_in, num_inputs, seed=1))
+        self.bias = tf.Variable(random.normal(size=num_classes if use_bias else 0).astype(np.float32))
+        self.ids = random.integers(-1, num_classes, size=(num_queries, 4)).astype(np.int32)
+        self.dense = np.zeros((num_classes, num_inputs))
+        np.put_along_axis(self.dense, self.indices.numpy(), weights.astype(np.float64), 1)
+        bias = self.bias.numpy() if use_bias else 0.0
+        self.logits = self.query @ self.dense.T + bias
+
+    @property
+    def given(self):
+        return self.weights, self.indices, tf.identity(self.bias)
+
+    def chosen(self):
+        picked = np.take_along_axis(self.logits, np.maximum(self.ids, 0), 1) if len(self.query) else self.ids
+        return np.where(self.ids >= 0, picked, 0.0)
+
+    def gradients(self, of_logits):
+        """Of query, weights and bias, from those of all logits [N, L]."""
+        of_rows = of_logits.T @ self.query
+        of_weights = np.take_along_axis(of_rows, self.indices.numpy(), 1)
+        return of_logits @ self.dense, of_weights, of_logits.sum(0)[: len(self.bias.numpy())]
+
+    def of_chosen(self, upstream):
+        gradient = np.zeros(self.logits.shape)
+        for (n, s), i in np.ndenumerate(self.ids):
+            if i >= 0:
+                gradient[n, i] += upstream[n, s]
+        return gradient
+
+
+def check_gradients(problem, function, of_logits):
+    query = tf.constant(problem.query)
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        total = function(query)
+    got = tape.gradient(total, [query, problem.weights, problem.bias])
+    for one, want in zip(got, problem.gradients(of_logits), strict=True):
+        one = np.zeros(want.shape) if one is None and not want.size else tf.convert_to_tensor(one)
+        np.testing.assert_allclose(one, want, rtol=1e-4, atol=2e-4 * max(1.0, np.abs(want).max(initial=0)))
+    return got
+
+
+@SHAPES
+@pytest.mark.parametrize("part", [(0.0, 1.0), (0.3, 0.8), (0.5, 0.5)])
+def test_logits(path, shape, part):
+    problem = Problem(*shape)
+    start, stop = (int(round(share * shape[2])) for share in part)
+    want = problem.logits[:, start:stop]
+    np.testing.assert_allclose(
+        sparse_head_logits(problem.query, *problem.given, start, stop), want, rtol=1e-4, atol=1e-5
+    )
+    upstream = np.random.default_rng(2).normal(size=want.shape).astype(np.float32)
+    of_logits = np.zeros(problem.logits.shape)
+    of_logits[:, start:stop] = upstream
+
+    def total(query):
+        bias = tf.convert_to_tensor(problem.bias)
+        logits = sparse_head_logits(query, problem.weights, problem.indices, bias, start, stop)
+        return tf.reduce_sum(logits * upstream)
+
+    check_gradients(problem, total, of_logits)
+
+
+def reference(logits, reduction):
+    """The reduction [N] and its gradient to the logits [N, L]."""
+    if reduction == "squared_hinge":
+        beyond = np.maximum(0, 1 + logits)
+        return (beyond**2).sum(1), 2 * beyond
+    if reduction == "softplus":
+        return np.logaddexp(0, logits).sum(1), 1 / (1 + np.exp(-logits))
+    value = np.logaddexp.reduce(logits, axis=1)
+    return value, np.exp(logits - value[:, np.newaxis])
+
+
+@SHAPES
+@REDUCTIONS
+def test_reductions(path, shape, reduction):
+    problem, random = Problem(*shape), np.random.default_rng(3)
+    want, of_logits = reference(problem.logits, reduction)
+    upstream = random.normal(size=len(want)).astype(np.float32)
+    for_labels = random.normal(size=problem.ids.shape).astype(np.float32)
+
+    def total(query):
+        bias = tf.convert_to_tensor(problem.bias)
+        reduced, positives = sparse_head_reduce(
+            query, problem.weights, problem.indices, bias, problem.ids, reduction
+        )
+        np.testing.assert_allclose(reduced, want, rtol=1e-5)
+        np.testing.assert_allclose(positives, problem.chosen(), rtol=1e-4, atol=1e-5)
+        return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
+
+    of_logits = of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels)
+    check_gradients(problem, total, of_logits)
+
+
+@SHAPES
+def test_candidates(path, shape):
+    problem = Problem(*shape)
+    scores = sparse_head_candidates(problem.query, *problem.given, problem.ids)
+    np.testing.assert_allclose(scores, problem.chosen(), rtol=1e-4, atol=1e-5)
+    upstream = np.random.default_rng(4).normal(size=problem.ids.shape).astype(np.float32)
+
+    def total(query):
+        bias = tf.convert_to_tensor(problem.bias)
+        chosen = sparse_head_candidates(query, problem.weights, problem.indices, bias, problem.ids)
+        return tf.reduce_sum(chosen * upstream)
+
+    got = check_gradients(problem, total, problem.of_chosen(upstream))
+    assert isinstance(got[1], tf.IndexedSlices)
+
+
+@REDUCTIONS
+@pytest.mark.parametrize("scale", [1e-3, 30.0])
+def test_small_and_large_logits(path, reduction, scale):
+    """exp must not overflow, and thousands of tiny terms must not get lost."""
+    problem = Problem(5, 20, 3000, 6, True)
+    problem.bias.assign(scale * problem.bias - (15.0 if scale < 1 else 0.0))
+    problem.weights.assign(scale * problem.weights)
+    logits = problem.query @ problem.dense.T * scale + problem.bias.numpy()
+    reduced, _ = sparse_head_reduce(problem.query, *problem.given, problem.ids, reduction)
+    np.testing.assert_allclose(reduced, reference(logits.astype(np.float64), reduction)[0], rtol=2e-5)
+
+
+def test_labels_beyond_their_margin_leave_no_gradient(path):
+    """A positive's two gradients cancel exactly, and a class without gradient is not read."""
+    weights, indices = tf.Variable([[3.0], [float("inf")], [-2.0]]), tf.Variable([[0], [1], [0]])
+    query, labels = tf.constant([[1.0, -1.0]]), tf.constant([[0]])
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        reduced, positives = sparse_head_reduce(
+            query, weights, indices, tf.zeros([0]), labels, "squared_hinge"
+        )
+        loss = tf.reduce_sum(reduced) - tf.reduce_sum(tf.square(1.0 + positives))
+    of_query, of_weights = tape.gradient(loss, [query, weights])
+    assert float(of_query[0, 0]) == 0 and of_weights[:, 0].numpy()[[0, 2]].tolist() == [0, 0]
+
+
+@compiled_only
+def test_nan_is_not_hidden():
+    weights, indices = tf.Variable([[np.nan], [0.0]]), tf.Variable([[0], [0]])
+    for reduction in ("squared_hinge", "softplus", "logsumexp"):
+        reduced, _ = sparse_head_reduce([[1.0]], weights, indices, tf.zeros([0]), [[1]], reduction)
+        assert np.isnan(reduced).all()
+
+
+@pytest.mark.parametrize("bad", [-1, 5, 2**31 - 1])
+@pytest.mark.parametrize("traced", [False, True])
+def test_an_input_out_of_range(path, bad, traced):
+    weights, indices = tf.Variable(tf.ones([3, 2])), tf.Variable([[0, 1], [2, bad], [3, 4]])
+    query, bias, labels = tf.ones([2, 5]), tf.zeros([3]), tf.constant([[1], [1]])
+    calls = [
+        lambda: sparse_head_logits(query, weights, indices, bias, 0, 3),
+        lambda: sparse_head_reduce(query, weights, indices, bias, labels, "softplus"),
+        lambda: sparse_head_candidates(query, weights, indices, bias, labels),
+    ]
+    for call in calls:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s)indices.*{bad}"):
+            (tf.function(call) if traced else call)()
+
+
+@pytest.mark.parametrize("bad", [-2, 3])
+def test_a_class_out_of_range(path, bad):
+    weights, indices = tf.Variable(tf.ones([3, 1])), tf.Variable([[0], [1], [0]])
+    given = tf.ones([1, 2]), weights, indices, tf.zeros([0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){bad}"):
+        sparse_head_candidates(*given, [[0, bad]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){bad}"):
+        sparse_head_reduce(*given, [[0, bad]], "logsumexp")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        sparse_head_logits(*given, 0, 4)
+
+
+def test_shapes_are_checked():
+    weights, indices = tf.Variable(tf.ones([3, 2])), tf.Variable(tf.zeros([3, 2], tf.int32))
+    with pytest.raises(ValueError, match="weights must be a tf.Variable float32"):
+        sparse_head_logits(tf.ones([1, 2]), tf.ones([3, 2]), indices, tf.zeros([0]), 0, 1)
+    with pytest.raises(ValueError, match="indices must be a tf.Variable int32"):
+        sparse_head_logits(tf.ones([1, 2]), weights, weights, tf.zeros([0]), 0, 1)
+    with pytest.raises(ValueError, match=r"their shapes are \(2,\)"):
+        sparse_head_logits(tf.ones([2]), weights, indices, tf.zeros([0]), 0, 1)
+    with pytest.raises(ValueError, match=r"their shapes are.*\(2,\)"):
+        sparse_head_logits(tf.ones([1, 2]), weights, indices, tf.zeros([2]), 0, 1)
+    with pytest.raises(ValueError, match="Class ids must be int32"):
+        sparse_head_candidates(tf.ones([2, 2]), weights, indices, tf.zeros([0]), [[0]])
+    with pytest.raises(ValueError, match="reduction must be one of"):
+        sparse_head_reduce(tf.ones([1, 2]), weights, indices, tf.zeros([0]), [[0]], "sum")
+
+
+DIGEST = """
+import hashlib, sys
+import numpy as np, tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+from tfxc.ops.sparse_head import sparse_head_reduce
+from tfxc.sparsity import random_topology
+random = np.random.default_rng(0)
+weights = tf.Variable(random.normal(size=(5000, 8)).astype("f"))
+indices = tf.Variable(random_topology(5000, 8, 100, 0))
+query = tf.constant(random.normal(size=(40, 100)).astype("f"))
+with tf.GradientTape() as tape:
+    tape.watch(query)
+    given = query, weights, indices, tf.zeros([5000]), tf.zeros([40, 1], tf.int32)
+    reduced, _ = sparse_head_reduce(*given, "softplus")
+    loss = tf.reduce_sum(reduced)
+digest = hashlib.sha256(reduced.numpy().tobytes())
+for gradient in tape.gradient(loss, [query, weights]):
+    digest.update(gradient.numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+@compiled_only
+def test_the_number_of_threads_changes_no_bit():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST, str(threads)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=os.environ,
+        ).stdout
+        for threads in (1, 2, 5)
+    }
+    assert len(found) == 1

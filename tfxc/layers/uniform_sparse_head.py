@@ -1,0 +1,197 @@
+"""The uniformly sparse head: every class reads K of the E inputs."""
+
+import random
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc.layers.head import Head
+from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
+from tfxc.optimizer_slots import reset_slots
+from tfxc.sparsity import grow, random_topology, smallest
+from tfxc.sparsity.sketch import random_sketch, sketch_queries, sketch_rows
+
+_SKETCH_DIM = 256
+
+
+@register
+class UniformSparseHead(Head):
+    """Each of the L classes reads exactly K of the E inputs: 8 bytes a weight, and 8 more for Adam.
+
+    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``, the K inputs of a class being
+    distinct. At 670 thousand classes and K = 32 weights and connections take 172 MB, where a dense head of
+    512 inputs takes 1.4 GB. The connections are drawn at random; ``tfxc.callbacks.SparseEvolution`` moves
+    them while the model trains, which is what makes them good. Classes need many inputs to choose from: put
+    a ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
+
+    ``tfxc.losses.SquaredHinge`` suits it best: where the margin holds the gradient is exactly 0 and its work
+    is skipped. Samplers work too: a step then costs nothing in L. Those that look at class vectors (``MIDX``)
+    see a count sketch of 256 dimensions, whose inner products are the logits plus noise; the estimate of the
+    loss stays exact, since a sampler knows its own distribution.
+
+    Args:
+        num_classes: L.
+        fan_in: K, in [1, E]; 32 or 64 are good values.
+        use_bias: whether each class has a bias.
+        seed: of the first connections and of those that grow later; default: from Python's ``random``.
+
+    Call arguments:
+        query: float [..., E].
+
+    Returns:
+        Logits float32 [..., L].
+
+    Raises:
+        ValueError: for arguments outside their range.
+
+    Example:
+        >>> head = UniformSparseHead(1000, fan_in=4, seed=1)
+        >>> head(tf.ones([2, 64])).shape
+        TensorShape([2, 1000])
+        >>> scores, ids = head.top_k(tf.ones([2, 64]), k=5)
+        >>> ids.shape
+        TensorShape([2, 5])
+
+    Reference:
+        Schultheis, Babbar, "Towards Memory-Efficient Training for Extremely Large Output Spaces -- Learning
+        with 670k Labels on a Single Commodity GPU", 2023.
+    """
+
+    max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
+
+    def __init__(self, num_classes, fan_in, use_bias=True, seed=None, **kwargs):
+        super().__init__(num_classes, **kwargs)
+        if not isinstance(fan_in, int) or fan_in < 1:
+            raise ValueError(f"fan_in must be a positive integer, but got {fan_in!r}.")
+        self.fan_in = fan_in
+        self.use_bias = use_bias
+        self.seed = random.randrange(2**31) if seed is None else int(seed)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "fan_in": self.fan_in,
+            "use_bias": self.use_bias,
+            "seed": self.seed,
+        }
+
+    def build(self, input_shape):
+        self.num_inputs = input_shape[-1]
+        if self.fan_in > self.num_inputs:
+            raise ValueError(
+                f"fan_in is {self.fan_in}, but there are only {self.num_inputs} inputs to read: choose at "
+                f"most {self.num_inputs}, or put a wide Dense(..., activation='relu') in front of the head."
+            )
+        shape = (self.num_classes, self.fan_in)
+        topology = random_topology(*shape, self.num_inputs, self.seed)
+        self.kernel = add_weight(self, "kernel", shape, self._initializer())
+        self.indices = add_weight(self, "indices", shape, constant(topology), "int32", trainable=False)
+        if self.use_bias:
+            self.bias = add_weight(self, "bias", (self.num_classes,))
+        self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
+        self.effective_dim = _SKETCH_DIM
+        self._sketch = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
+        super().build(input_shape)
+
+    def _initializer(self):
+        # As wide as for a dense layer of K inputs; Keras would count the L classes as inputs.
+        limit = (3.0 / self.fan_in) ** 0.5
+        return keras.initializers.RandomUniform(-limit, limit, seed=self.seed)
+
+    def _weights(self):
+        """Weights and indices as variables [L, K], and the biases [L], [0] without."""
+        bias = tf.convert_to_tensor(tf_variable(self.bias)) if self.use_bias else tf.zeros([0])
+        return tf_variable(self.kernel), tf_variable(self.indices), bias
+
+    def call(self, query):
+        shape = tf.shape(query)
+        flat = tf.reshape(query, [-1, query.shape[-1]])
+        logits = sparse_head_logits(flat, *self._weights(), 0, self.num_classes)
+        return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def prepare(self, query):
+        return query
+
+    def block_logits(self, prepared, start, stop):
+        return sparse_head_logits(prepared, *self._weights(), start, stop)
+
+    def score(self, query, class_ids):
+        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
+
+        Args:
+            query: float [N, E].
+            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        """
+        if class_ids.shape.rank == 1:
+            class_ids = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])
+        return sparse_head_candidates(query, *self._weights(), class_ids)
+
+    def reduce_classes(self, query, labels, loss):
+        """A loss's reduction over all classes [N] and its positives' logits [N, P], in one pass of an op.
+
+        Raises:
+            ValueError: for a loss whose reduction the op does not know.
+        """
+        if loss.reduction_over_classes is None:
+            raise ValueError(
+                f"UniformSparseHead cannot stream {type(loss).__name__} over all classes. Use SquaredHinge, "
+                "BinaryCrossentropy or SoftmaxCrossentropy, or give ExtremeClassifier a sampler."
+            )
+        return sparse_head_reduce(query, *self._weights(), labels, loss.reduction_over_classes)
+
+    def effective_query(self, query):
+        """Count sketch [N, 256] of the query and 1 for the bias: what samplers see."""
+        query = tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
+        return sketch_queries(query, self._sketch)
+
+    def class_vectors(self, start, stop):
+        """Count sketches [stop - start, 256] of the classes' weights and biases."""
+        kernel, indices, bias = self._weights()
+        rows = tf.range(start, stop)
+        weights, inputs = tf.gather(kernel, rows), tf.gather(indices, rows)
+        if self.use_bias:
+            weights = tf.concat([weights, tf.gather(bias, rows)[:, tf.newaxis]], 1)
+            inputs = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=self.num_inputs)
+        return sketch_rows(weights, inputs, self._sketch)
+
+    def rewire(self, fraction, optimizer=None):
+        """Drops the weakest connections of every class and grows as many new ones, with weight 0.
+
+        Sparse evolutionary training (SET): the inputs of the new connections are drawn uniformly from those
+        that the class does not read, and the optimizer forgets what it knew of the old ones.
+
+        Args:
+            fraction: share of the K connections to move, in [0, 1]; rounded to whole connections.
+            optimizer: the Keras optimizer that trains the head, or None.
+
+        Returns:
+            dict: ``"moved"``, how many connections, and ``"dropped_magnitude"``, their mean |weight|.
+
+        Raises:
+            ValueError: for a fraction outside [0, 1], or weights that are NaN.
+
+        Reference:
+            Mocanu et al., "Scalable Training of Artificial Neural Networks with Adaptive Sparse Connectivity
+            Inspired by Network Science", 2018.
+        """
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must be in [0, 1], but got {fraction}.")
+        num_moved = min(round(fraction * self.fan_in), self.num_inputs - self.fan_in)
+        if num_moved == 0:
+            return {"moved": 0, "dropped_magnitude": 0.0}
+        kernel, indices = tf_variable(self.kernel), tf_variable(self.indices)
+        weights = kernel.numpy()
+        dropped = smallest(weights, num_moved)
+        rng = np.random.default_rng([self.seed, int(tf_variable(self.num_rewires).numpy())])
+        indices.assign(grow(indices.numpy(), dropped, self.num_inputs, rng))
+        magnitude = float(np.abs(np.take_along_axis(weights, dropped, 1)).mean())
+        np.put_along_axis(weights, dropped, 0.0, 1)
+        kernel.assign(weights)
+        tf_variable(self.num_rewires).assign_add(1)
+        if optimizer is not None:
+            reset_slots(optimizer, self.kernel, dropped)
+        return {"moved": dropped.size, "dropped_magnitude": magnitude}

@@ -1,0 +1,273 @@
+"""Logits of uniformly sparse classes: of blocks, of chosen ones, and reductions over all of them.
+
+Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``.
+The compiled ops read the variables where they lie and never hold ``[N, L]``. The reference paths in
+TensorFlow ops add up one input of each class at a time, in blocks of classes: ``[N, b]`` at most.
+"""
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import resource_variable_ops
+
+from tfxc.ops import library
+
+_OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
+for _name in _OPS:
+    auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>SparseHead{_name}")
+
+_BLOCK_CLASSES = 4096  # of the reference's reductions
+# How each reduction begins, takes a block of logits, and ends.
+_REDUCTIONS = {
+    "squared_hinge": lambda logits: tf.reduce_sum(tf.square(tf.nn.relu(1.0 + logits)), 1),
+    "softplus": lambda logits: tf.reduce_sum(tf.nn.softplus(logits), 1),
+    "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
+}
+
+
+def sparse_head_logits(query, weights, indices, bias, start, stop):
+    """Logits of the classes ``start`` to ``stop``.
+
+    Args:
+        query: ``[N, E]``, cast to float32.
+        weights: ``tf.Variable`` float32 ``[L, K]``.
+        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        bias: ``[L]`` float32, or ``[0]`` for none.
+        start: First class, an int or int32 scalar.
+        stop: The class after the last one.
+
+    Returns:
+        ``[N, stop - start]`` float32. The gradient of weights and bias is dense.
+
+    Raises:
+        ValueError: A shape or dtype does not fit.
+        tf.errors.InvalidArgumentError: An input outside ``[0, E)``, or no block of the classes.
+
+    >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
+    >>> sparse_head_logits([[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), 0, 2).numpy().tolist()
+    [[102.0, 31.0]]
+    """
+    query = _check(query, weights, indices, bias)
+    start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
+    if not library.use_compiled():
+        return _block_logits(query, weights, indices, bias, start, stop)
+    _announce(weights, indices)
+    return library.load().tfxc_sparse_head_logits(
+        query=query, weights=weights.handle, indices=indices.handle, bias=bias, start=start, stop=stop
+    )
+
+
+def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
+    """A reduction over all classes, and the logits of the labels.
+
+    In the backward pass the logits are computed again, class by class, and a class whose gradient is exactly
+    0 in the whole batch costs no more: with the squared hinge that is most of them.
+
+    Args:
+        query: ``[N, E]``, cast to float32.
+        weights: ``tf.Variable`` float32 ``[L, K]``.
+        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        bias: ``[L]`` float32, or ``[0]`` for none.
+        labels: ``[N, P]`` int32 class ids, padded with -1.
+        reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)`` or "logsumexp".
+
+    Returns:
+        The reduction ``[N]`` and the labels' logits ``[N, P]`` (0 on padding), float32.
+
+    Raises:
+        ValueError: A shape or dtype does not fit, or an unknown reduction.
+        tf.errors.InvalidArgumentError: An input outside ``[0, E)``, or a label outside ``[-1, L)``.
+
+    >>> weights, indices = tf.Variable([[2.0], [-1.0]]), tf.Variable([[0], [1]])
+    >>> reduced, positives = sparse_head_reduce(
+    ...     [[1.0, 0.0]], weights, indices, tf.zeros([0]), [[1]], "squared_hinge")
+    >>> reduced.numpy().tolist(), positives.numpy().tolist()
+    ([10.0], [[0.0]])
+    """
+    query = _check(query, weights, indices, bias)
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction must be one of {sorted(_REDUCTIONS)}, but is {reduction!r}.")
+    labels = _check_ids(query, labels)
+    if not library.use_compiled():
+        positives = _candidates(query, weights, indices, bias, labels)
+        return _reduce(query, weights, indices, bias, reduction), positives
+    _announce(weights, indices)
+    return library.load().tfxc_sparse_head_reduce(
+        query=query,
+        weights=weights.handle,
+        indices=indices.handle,
+        bias=bias,
+        labels=labels,
+        reduction=reduction,
+    )
+
+
+def sparse_head_candidates(query, weights, indices, bias, class_ids):
+    """Logits of a few chosen classes a query, at a cost that does not depend on L.
+
+    Args:
+        query: ``[N, E]``, cast to float32.
+        weights: ``tf.Variable`` float32 ``[L, K]``; its gradient is ``tf.IndexedSlices``.
+        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        bias: ``tf.Variable`` ``[L]`` float32, whose gradient is ``tf.IndexedSlices``, or ``[0]`` for none.
+        class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
+
+    Returns:
+        ``[N, S]`` float32.
+
+    Raises:
+        ValueError: A shape or dtype does not fit.
+        tf.errors.InvalidArgumentError: A class id outside ``[-1, L)``, or an input outside ``[0, E)``.
+
+    >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
+    >>> sparse_head_candidates(
+    ...     [[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), [[1, -1]]).numpy().tolist()
+    [[31.0, 0.0]]
+    """
+    query = _check(query, weights, indices, bias)
+    class_ids = _check_ids(query, class_ids)
+    if not library.use_compiled():
+        return _candidates(query, weights, indices, bias, class_ids)
+    _announce(weights, indices)
+    return library.load().tfxc_sparse_head_candidates(
+        query=query, weights=weights.handle, indices=indices.handle, bias=bias, class_ids=class_ids
+    )
+
+
+def _check(query, weights, indices, bias):
+    for name, variable, dtype in (("weights", weights, tf.float32), ("indices", indices, tf.int32)):
+        if not isinstance(variable, tf.Variable) or variable.dtype != dtype or variable.shape.rank != 2:
+            raise ValueError(f"{name} must be a tf.Variable {dtype.name} [L, K], but is {variable!r}.")
+    query = tf.cast(query, tf.float32)
+    fits = (
+        query.shape.rank == 2
+        and weights.shape.is_compatible_with(indices.shape)
+        and bias.shape.rank == 1
+        and bias.shape[0] in (0, None, weights.shape[0])
+    )
+    if not fits:
+        raise ValueError(
+            "A sparse head needs query [N, E], weights and indices [L, K] and bias [L] or [0], but their "
+            f"shapes are {query.shape}, {weights.shape}, {indices.shape} and {bias.shape}."
+        )
+    return query
+
+
+def _check_ids(query, ids):
+    ids = tf.convert_to_tensor(ids, dtype_hint=tf.int32)
+    if ids.dtype != tf.int32 or ids.shape.rank != 2 or not ids.shape[:1].is_compatible_with(query.shape[:1]):
+        raise ValueError(
+            f"Class ids must be int32 [N, S] for query {query.shape}, but are {ids.dtype.name} {ids.shape}."
+        )
+    return ids
+
+
+def _announce(weights, indices):
+    # The ops take handles, so tapes and functions have to be told which variables they read.
+    resource_variable_ops.variable_accessed(weights)
+    resource_variable_ops.variable_accessed(indices)
+
+
+def _require(ids, low, limit, what):
+    bad = tf.where((ids < low) | (ids >= limit))[:1]
+    message = [what, tf.gather_nd(ids, bad), "at", bad, "is outside", low, "to", limit]
+    return [tf.debugging.Assert(tf.equal(tf.size(bad), 0), message)]
+
+
+def _rows(weights, indices, bias, ids, num_inputs):
+    """Weights [..., K], indices and bias [...] of classes, checked."""
+    inputs = tf.gather(indices, ids)
+    with tf.control_dependencies(_require(inputs, 0, num_inputs, "indices: the input")):
+        inputs = tf.identity(inputs)
+    own_bias = tf.gather(bias, ids) if bias.shape[0] != 0 else tf.zeros(tf.shape(ids))
+    return tf.gather(weights, ids), inputs, own_bias
+
+
+def _block_logits(query, weights, indices, bias, start, stop):
+    num_classes = weights.shape[0]
+    with tf.control_dependencies(_require(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")):
+        classes = tf.range(start, stop)
+    own, inputs, own_bias = _rows(weights, indices, bias, classes, tf.shape(query)[1])
+    by_input = tf.transpose(query)  # gathered by rows
+
+    def add(k, logits):
+        return k + 1, logits + own[:, k, tf.newaxis] * tf.gather(by_input, inputs[:, k])
+
+    logits = tf.repeat(own_bias[:, tf.newaxis], tf.shape(query)[0], 1)
+    fan_in = weights.shape[1]
+    logits = tf.while_loop(lambda k, _: k < fan_in, add, (tf.constant(0), logits))[1]
+    return tf.transpose(logits)
+
+
+def _candidates(query, weights, indices, bias, class_ids):
+    occupied = class_ids >= 0
+    with tf.control_dependencies(_require(class_ids, -1, weights.shape[0], "class_ids: the id")):
+        ids = tf.where(occupied, class_ids, 0)
+    own, inputs, own_bias = _rows(weights, indices, bias, ids, tf.shape(query)[1])
+    shape = tf.shape(inputs)
+    read = tf.gather(query, tf.reshape(inputs, [shape[0], shape[1] * shape[2]]), batch_dims=1)
+    scores = tf.reduce_sum(own * tf.reshape(read, shape), 2) + own_bias
+    return tf.where(occupied, scores, 0.0)
+
+
+def _reduce(query, weights, indices, bias, reduction):
+    """Blocks of classes one after the other; each is computed again for the backward pass."""
+    function, parts = _REDUCTIONS[reduction], []
+    for start in range(0, weights.shape[0], _BLOCK_CLASSES):
+        stop = min(start + _BLOCK_CLASSES, weights.shape[0])
+        block = tf.recompute_grad(
+            lambda query, bias, start=start, stop=stop: function(
+                _block_logits(query, weights, indices, bias, tf.constant(start), tf.constant(stop))
+            )
+        )
+        parts.append(block(query, bias))
+    parts = tf.stack(parts, 1)
+    return tf.reduce_logsumexp(parts, 1) if reduction == "logsumexp" else tf.reduce_sum(parts, 1)
+
+
+@tf.RegisterGradient("Tfxc>SparseHeadLogits")
+def _logits_gradient(op, gradient):
+    query, weights, indices, bias, start, stop = op.inputs
+    gradients = library.load().tfxc_sparse_head_logits_grad(
+        query=query, weights=weights, indices=indices, bias=bias, start=start, stop=stop, gradient=gradient
+    )
+    return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None, None
+
+
+@tf.RegisterGradient("Tfxc>SparseHeadReduce")
+def _reduce_gradient(op, reduced_gradient, positives_gradient):
+    query, weights, indices, bias, labels = op.inputs
+    gradients = library.load().tfxc_sparse_head_reduce_grad(
+        query=query,
+        weights=weights,
+        indices=indices,
+        bias=bias,
+        labels=labels,
+        reduced=op.outputs[0],
+        reduced_gradient=reduced_gradient,
+        positives_gradient=positives_gradient,
+        reduction=op.get_attr("reduction"),
+    )
+    return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None
+
+
+@tf.RegisterGradient("Tfxc>SparseHeadCandidates")
+def _candidates_gradient(op, gradient):
+    query, weights, indices, bias, class_ids = op.inputs
+    gradients = library.load().tfxc_sparse_head_candidates_grad(
+        query=query, weights=weights, indices=indices, bias=bias, class_ids=class_ids, gradient=gradient
+    )
+    rows, shape = gradients.rows, tf.raw_ops.VariableShape(input=weights)
+    weight_gradient = tf.IndexedSlices(gradients.row_gradients, rows, shape)
+    bias_gradient = None
+    if bias.shape[0] != 0:
+        bias_gradient = tf.IndexedSlices(gradients.bias_gradients, rows, tf.shape(bias))
+    return gradients.query_gradient, weight_gradient, None, bias_gradient, None
+
+
+def _no_second_derivative(op, *gradients):
+    raise NotImplementedError(f"{op.type} has no derivative: the sparse head is differentiable once.")
+
+
+for _name in _OPS:
+    if _name.endswith("Grad"):
+        tf.RegisterGradient(f"Tfxc>SparseHead{_name}")(_no_second_derivative)
