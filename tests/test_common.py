@@ -27,6 +27,10 @@ HEADS = {
         name="top",
     ),
     "DenseHead, tied": lambda: layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
+    "UniformSparseHead": lambda: layers.UniformSparseHead(NUM_CLASSES, fan_in=3),
+    "UniformSparseHead, all options": lambda: layers.UniformSparseHead(
+        NUM_CLASSES, fan_in=4, use_bias=False, seed=7, name="top"
+    ),
 }
 SAMPLERS = {
     "Uniform": lambda: samplers.Uniform(6, seed=3),
@@ -48,6 +52,7 @@ LOSSES = {
         "partition", reduction="sum", name="own"
     ),
     "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
+    "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
 METRICS = {
     f"{kind.__name__}": lambda kind=kind: kind(3, name="own")
@@ -59,6 +64,10 @@ METRICS = {
         metrics.MAPAtK,
         metrics.NDCGAtK,
     )
+}
+METRICS |= {
+    kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
+    for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
 OPTIMIZERS = {
     "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
@@ -215,7 +224,7 @@ def test_same_seed_same_training(name):
 def test_export_serves_the_same(name, tmp_path):
     model = trained(name)
     model.export(tmp_path / "1")
-    x = tf.constant(data_of(model)[0], tf.int32 if model.head.tied_to else tf.float32)
+    x = tf.constant(data_of(model)[0], tf.int32 if getattr(model.head, "tied_to", None) else tf.float32)
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     served = loaded.serve(x)
     want = model.rank(x, model.k)

@@ -10,7 +10,6 @@ from tfxc.optimizer_slots import reset_slots, slots_of
 
 CASES = {
     "Adam": (lambda: keras.optimizers.Adam(0.1), 2),
-    "SGD": (lambda: keras.optimizers.SGD(0.1), 0),
     "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), 1),
     "RMSprop": (lambda: keras.optimizers.RMSprop(0.1), 1),
     "LazyAdam": (lambda: optimizers.LazyAdam(0.1), 2),

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import tf_variable
+from tfxc._keras import IS_KERAS_3, tf_variable
 
 
 def slots_of(optimizer, variable):
@@ -11,19 +11,19 @@ def slots_of(optimizer, variable):
 
     Both Keras build the slots in lists parallel to the trainable variables.
     """
-    if not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
-        return []
-    variables = optimizer._trainable_variables
-    index = next((i for i, other in enumerate(variables) if other is variable), None)
+    if IS_KERAS_3:
+        owners = [id(other) for other in optimizer._trainable_variables] if optimizer.built else []
+        index = owners.index(id(variable)) if id(variable) in owners else None
+    else:
+        owners = getattr(optimizer, "_index_dict", {})
+        index = owners.get(optimizer._var_key(variable))
     if index is None:
         return []
     lists = [
-        value
-        for value in vars(optimizer).values()
-        if isinstance(value, list) and len(value) == len(variables)
+        value for value in vars(optimizer).values() if isinstance(value, list) and len(value) == len(owners)
     ]
-    slots = [items[index] for items in lists if items is not variables]
-    slots = [tf_variable(slot) for slot in slots if hasattr(slot, "assign") and slot is not variable]
+    slots = [items[index] for items in lists if hasattr(items[index], "assign")]
+    slots = [tf_variable(slot) for slot in slots if slot is not variable]
     return [slot for slot in slots if slot.shape == variable.shape]
 
 

@@ -21,7 +21,7 @@ using tensorflow::errors::InvalidArgument;
 // The classes are cut into as many shards whatever the number of threads, so sums over classes come out alike.
 constexpr int kMaxShards = 32;
 // All private query gradients together: every shard has one, [E, width].
-constexpr int64_t kPrivateBytes = 16 << 20;
+constexpr int64_t kPrivateBytes = 8 << 20;
 
 struct Range {
   int64_t first, last;

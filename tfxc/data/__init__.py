@@ -1,6 +1,13 @@
 """Reading sequence data, splitting it and feeding it to a model."""
 
 from tfxc.data.csv_interactions import read_csv
+from tfxc.data.extreme_classification import (
+    LabeledPoints,
+    classification_dataset,
+    read_extreme_classification,
+    tfidf,
+    write_extreme_classification,
+)
 from tfxc.data.filtering import CoreReport, k_core
 from tfxc.data.interactions import read_interactions
 from tfxc.data.pipeline import evaluation_dataset, training_dataset
@@ -12,19 +19,24 @@ from tfxc.data.vocabulary import Vocabulary
 
 __all__ = [
     "CoreReport",
+    "LabeledPoints",
     "Sequences",
     "Split",
     "Vocabulary",
+    "classification_dataset",
     "evaluation_dataset",
     "k_core",
     "leave_last_out",
     "ratio_split",
     "read_csv",
+    "read_extreme_classification",
     "read_interactions",
     "read_sequences",
     "read_sessions",
     "read_text",
     "tail_split",
+    "tfidf",
     "time_split",
     "training_dataset",
+    "write_extreme_classification",
 ]

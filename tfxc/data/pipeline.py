@@ -8,6 +8,7 @@ Everything is gathered from the flat arrays a batch at a time inside tf.data; no
 import numpy as np
 import tensorflow as tf
 
+from tfxc.data.batching import row_batches
 from tfxc.data.sequences import Sequences
 
 
@@ -51,19 +52,7 @@ def training_dataset(
         raise ValueError("No sequence has 2 items, an input and its target.")
     batch = _gatherer(sequences, starts, stops, max_length)
 
-    if seed is None:
-        return _batches(len(starts), batch_size, batch)
-
-    def shuffled(draw):
-        def permuted(rows):
-            # A permutation computed index by index: nothing of the dataset's length is held or filled.
-            return batch(tf.random.experimental.index_shuffle(rows, draw, len(starts) - 1))
-
-        return _batches(len(starts), batch_size, permuted)
-
-    draws = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
-    dataset = draws.batch(2, drop_remainder=True).take(1).flat_map(shuffled)
-    return dataset.apply(tf.data.experimental.assert_cardinality(_num_batches(len(starts), batch_size)))
+    return row_batches(len(starts), batch_size, batch, seed)
 
 
 def evaluation_dataset(
@@ -114,7 +103,7 @@ def evaluation_dataset(
         seen = history(rows)[0] - 1
         return {"items": items, "exclude": tf.where(seen == target, -1, seen)}, labels
 
-    return _batches(len(sequences), batch_size, example)
+    return row_batches(len(sequences), batch_size, example)
 
 
 def _check_sizes(max_length, batch_size):
@@ -155,15 +144,3 @@ def _gatherer(sequences: Sequences, starts, stops, max_length: int | None = None
         return tf.ensure_shape(items, [None, max_length]), tf.ensure_shape(labels, [None, max_length])
 
     return gather
-
-
-def _batches(num_rows, batch_size, function) -> tf.data.Dataset:
-    def batch(i):
-        return function(tf.range(i * batch_size, tf.minimum((i + 1) * batch_size, num_rows)))
-
-    numbers = tf.data.Dataset.range(_num_batches(num_rows, batch_size))
-    return numbers.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
-
-
-def _num_batches(num_rows, batch_size) -> int:
-    return -(-num_rows // batch_size)

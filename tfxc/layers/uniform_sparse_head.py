@@ -5,12 +5,12 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.layers.head import Head
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizer_slots import reset_slots
 from tfxc.sparsity import grow, random_topology, smallest
-from tfxc.sparsity.sketch import random_sketch, sketch_queries, sketch_rows
+from tfxc.sparsity.sketch import Sketch, random_sketch, sketch_queries, sketch_rows
 
 _SKETCH_DIM = 256
 
@@ -85,24 +85,33 @@ class UniformSparseHead(Head):
             )
         shape = (self.num_classes, self.fan_in)
         topology = random_topology(*shape, self.num_inputs, self.seed)
-        self.kernel = add_weight(self, "kernel", shape, self._initializer())
+        self.kernel = add_weight(self, "kernel", shape, constant(self._initial_weights(shape)))
         self.indices = add_weight(self, "indices", shape, constant(topology), "int32", trainable=False)
         if self.use_bias:
             self.bias = add_weight(self, "bias", (self.num_classes,))
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
-        self._sketch = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
+        bucket, sign, _ = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
+        # Weights, since an index built from sketches is of no use with others.
+        self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
+        self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         super().build(input_shape)
 
-    def _initializer(self):
-        # As wide as for a dense layer of K inputs; Keras would count the L classes as inputs.
-        limit = (3.0 / self.fan_in) ** 0.5
-        return keras.initializers.RandomUniform(-limit, limit, seed=self.seed)
+    def _initial_weights(self, shape):
+        """Uniform, of variance 1 / K. Keras would take L for the fan-in, and three times the memory."""
+        weights = np.random.default_rng([self.seed, 1]).random(shape, np.float32)
+        weights -= 0.5
+        weights *= np.float32((12.0 / self.fan_in) ** 0.5)
+        return weights
 
     def _weights(self):
         """Weights and indices as variables [L, K], and the biases [L], [0] without."""
         bias = tf.convert_to_tensor(tf_variable(self.bias)) if self.use_bias else tf.zeros([0])
         return tf_variable(self.kernel), tf_variable(self.indices), bias
+
+    @property
+    def _sketch(self):
+        return Sketch(tf_variable(self.bucket), tf_variable(self.sign), _SKETCH_DIM)
 
     def call(self, query):
         shape = tf.shape(query)

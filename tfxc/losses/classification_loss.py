@@ -51,7 +51,7 @@ class ClassificationLoss(keras.losses.Loss):
     """
 
     # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
-    reduction_over_classes = None
+    reduction_over_classes: str | None = None
 
     def call(self, y_true, y_pred):
         """Per-example loss [N] from ids [N] or [N, P] (padded with -1) and all logits [N, L]."""

@@ -1,6 +1,18 @@
 """Metrics of ranked classes."""
 
+from tfxc.metrics.propensity import PSNDCGAtK, PSPAtK, propensities
 from tfxc.metrics.ranking import HitRateAtK, MAPAtK, MRRAtK, NDCGAtK, PrecisionAtK, RecallAtK
 from tfxc.metrics.ranking_metric import RankingMetric
 
-__all__ = ["HitRateAtK", "MAPAtK", "MRRAtK", "NDCGAtK", "PrecisionAtK", "RankingMetric", "RecallAtK"]
+__all__ = [
+    "HitRateAtK",
+    "MAPAtK",
+    "MRRAtK",
+    "NDCGAtK",
+    "PSNDCGAtK",
+    "PSPAtK",
+    "PrecisionAtK",
+    "RankingMetric",
+    "RecallAtK",
+    "propensities",
+]

@@ -162,8 +162,8 @@ class NDCGAtK(RankingMetric):
 
     def per_example(self, labels, ids):
         hit = hits(labels, ids)
-        gain = tf.reduce_sum(hit * _discounts(tf.shape(hit)[1]), axis=1)
-        best = tf.cumsum(_discounts(self.k))
+        gain = tf.reduce_sum(hit * discounts(tf.shape(hit)[1]), axis=1)
+        best = tf.cumsum(discounts(self.k))
         return gain / tf.gather(best, tf.minimum(num_positives(labels), self.k) - 1)
 
 
@@ -171,6 +171,6 @@ def _ranks(hit):
     return tf.range(1, tf.shape(hit)[1] + 1, dtype=hit.dtype)
 
 
-def _discounts(length):
+def discounts(length):
     """`1 / log2(j + 1)` for the ranks j = 1 .. length."""
     return tf.math.log(2.0) / tf.math.log(tf.range(2, length + 2, dtype=tf.float32))

@@ -1,0 +1,162 @@
+"""The uniformly sparse head against TensorFlow's sparse matmul and a dense head, at Amazon-670K's size.
+
+Forward, and forward and backward with the squared hinge summed over all classes, the tasks taking turns. The
+sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in 1000 is not).
+Memory is that of one whole Adam step in a process of its own.
+
+    python benchmarks/sparse_head.py --batch-sizes 32 --memory
+"""
+
+import argparse
+
+import numpy as np
+from _measure import in_turns, peak_memory, show
+
+FAN_IN, NUM_INPUTS, DENSE_INPUTS = 32, 16_384, 512
+
+
+def problem(num_classes, batch_size):
+    """Weights and indices [L, K], queries [B, E] as after a relu, labels [B, 5]."""
+    from tfxc.sparsity import random_topology
+
+    random = np.random.default_rng(0)
+    weights = (random.normal(size=(num_classes, FAN_IN)) / FAN_IN**0.5).astype(np.float32)
+    indices = random_topology(num_classes, FAN_IN, NUM_INPUTS, seed=0)
+    query = np.maximum(0, random.normal(size=(batch_size, NUM_INPUTS))).astype(np.float32)
+    return weights, indices, query, random.integers(num_classes, size=(batch_size, 5)).astype(np.int32)
+
+
+def tasks(num_classes, batch_size):
+    """Forward and backward steps of ours and of both peers, by name."""
+    import tensorflow as tf
+
+    from tfxc.ops.sparse_head import sparse_head_logits, sparse_head_reduce
+
+    values, topology, query, labels = problem(num_classes, batch_size)
+    weights, indices, query = tf.Variable(values), tf.Variable(topology), tf.constant(query)
+    worst, trained = tf.zeros([num_classes]), tf.fill([num_classes], -3.5)
+
+    @tf.function
+    def ours_forward():
+        return sparse_head_logits(query, weights, indices, worst, 0, num_classes)
+
+    @tf.function
+    def ours_step(bias):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, "squared_hinge")
+            loss = tf.reduce_sum(reduced) - 4 * tf.reduce_sum(positives)
+        return tape.gradient(loss, [query, weights])
+
+    order = np.argsort(topology, axis=1)
+    rows = np.repeat(np.arange(num_classes), FAN_IN)
+    places = np.stack([rows, np.take_along_axis(topology, order, 1).ravel()], 1).astype(np.int64)
+    coo_values = tf.Variable(np.take_along_axis(values, order, 1).ravel())
+
+    def hinge(logits):
+        own = tf.gather(logits, labels, batch_dims=1)
+        return tf.reduce_sum(tf.square(tf.nn.relu(1 + logits))) - 4 * tf.reduce_sum(own)
+
+    def coo_logits():
+        matrix = tf.SparseTensor(places, coo_values, [num_classes, NUM_INPUTS])
+        return tf.transpose(tf.sparse.sparse_dense_matmul(matrix, query, adjoint_b=True))
+
+    @tf.function
+    def coo_step():
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            loss = hinge(coo_logits())
+        return tape.gradient(loss, [query, coo_values])
+
+    table = tf.Variable(np.random.default_rng(1).normal(size=(DENSE_INPUTS, num_classes)).astype(np.float32))
+    narrow = query[:, :DENSE_INPUTS]
+
+    @tf.function
+    def dense_step():
+        with tf.GradientTape() as tape:
+            tape.watch(narrow)
+            loss = hinge(tf.matmul(narrow, table))
+        return tape.gradient(loss, [narrow, table])
+
+    forward = {
+        "ours": ours_forward,
+        "COO": tf.function(coo_logits),
+        "dense": tf.function(lambda: narrow @ table),
+    }
+    step = {
+        "ours, worst": lambda: ours_step(worst),
+        "ours": lambda: ours_step(trained),
+        "COO": coo_step,
+        "dense": dense_step,
+    }
+    return forward, step
+
+
+def adam_step(set_up_done, kind, num_classes, batch_size):
+    """A few training steps of one head with Adam, for its memory."""
+    import tensorflow as tf
+
+    import tfxc
+    from tfxc._keras import keras
+
+    keras.utils.set_random_seed(0)
+    width = NUM_INPUTS if kind == "sparse" else DENSE_INPUTS
+    random = np.random.default_rng(0)
+    x = tf.constant(random.normal(size=(batch_size, width)), tf.float32)
+    y = tf.constant(random.integers(num_classes, size=(batch_size, 5)), tf.int32)
+    set_up_done()
+    encoder = keras.Sequential([keras.Input((width,)), keras.layers.Activation("relu")])
+    if kind == "sparse":
+        head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, use_bias=False, seed=0)
+        model = tfxc.ExtremeClassifier(encoder, head)
+        model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SquaredHinge())
+        for _ in range(3):
+            model.train_on_batch(x, y)
+        return
+    model = keras.Sequential([encoder, keras.layers.Dense(num_classes, use_bias=False)])
+
+    def hinge(labels, logits):
+        own = tf.gather(logits, tf.cast(labels, tf.int32), batch_dims=1)
+        return tf.reduce_sum(tf.square(tf.nn.relu(1 + logits)), 1) - 4 * tf.reduce_sum(own, 1)
+
+    model.compile("adam", loss=hinge)
+    for _ in range(3):
+        model.train_on_batch(x, y)
+
+
+def show_memory(num_classes, batch_size):
+    sparse, dense = (peak_memory(adam_step, kind, num_classes, batch_size) for kind in ("sparse", "dense"))
+    state = num_classes * FAN_IN * 16 / 2**20  # weights, indices and two slots
+    rows = [["sparse", sparse, sparse / state], [f"dense, {DENSE_INPUTS} wide", dense, ""]]
+    rows.append(["dense / sparse", dense / sparse, ""])
+    columns = ["head", "peak MB", "of weights, indices and slots"]
+    show(f"One Adam step, B = {batch_size}", rows, columns)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-classes", type=int, default=670_091)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 128])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", action="store_true", help="measure the memory of a training step too")
+    args = parser.parse_args()
+    if args.memory:
+        show_memory(args.num_classes, 32)
+    floor = args.num_classes * FAN_IN * 8
+    copied = np.ones(floor // 8)
+    bandwidth = floor / in_turns({"read": lambda: copied.sum()}, 5)["read"] / 1e9
+    print(f"\nWeights and indices: {floor / 2**20:.0f} MB; one thread reads {bandwidth:.1f} GB/s")
+    for batch_size in args.batch_sizes:
+        forward, step = tasks(args.num_classes, batch_size)
+        rows = []
+        for title, group in (("forward", forward), ("forward and backward", step)):
+            seconds = in_turns(group, args.rounds, warmup=1)
+            for name, value in seconds.items():
+                peers = [seconds[peer] / value for peer in ("COO", "dense")]
+                rows.append([title, name, value * 1000, *(f"{ratio:.2f}x" for ratio in peers)])
+        columns = ["", "head", "ms", "faster than COO", "faster than dense"]
+        show(f"B = {batch_size}, L = {args.num_classes:,}, K = {FAN_IN}, E = {NUM_INPUTS:,}", rows, columns)
+
+
+if __name__ == "__main__":
+    main()

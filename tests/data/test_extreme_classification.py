@@ -1,0 +1,153 @@
+"""The repository's text format: real files' faults, bad lines, both ways, and batches."""
+
+import lzma
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from tfxc.data import (
+    LabeledPoints,
+    classification_dataset,
+    read_extreme_classification,
+    tfidf,
+    write_extreme_classification,
+)
+
+
+def written(tmp_path, text, name="train.txt"):
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def random_points(num_points=30, num_features=12, num_labels=7, seed=0):
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(num_points, num_features)) * (
+        random.random((num_points, num_features)) < 0.3
+    )
+    labels = random.random((num_points, num_labels)) < 0.2
+    return LabeledPoints(
+        scipy.sparse.csr_matrix(features.astype(np.float32)), scipy.sparse.csr_matrix(labels)
+    )
+
+
+def assert_equal(one, other):
+    np.testing.assert_array_equal(one.features.toarray(), other.features.toarray())
+    np.testing.assert_array_equal(one.labels.toarray(), other.labels.toarray())
+
+
+def test_what_real_files_hold(tmp_path):
+    """No labels, no features, neither, CRLF, trailing spaces, repeated ids, ids out of order, exponents."""
+    text = "6 4 5\r\n3,0 1:0.5 0:2\r\n 2:1e-3\r\n4 \r\n\r\n1,1,1 3:1 3:2 \r\n0\t1:-.5\r\n"
+    points = read_extreme_classification(written(tmp_path, text))
+    np.testing.assert_allclose(
+        points.features.toarray(),
+        [[2, 0.5, 0, 0], [0, 0, 1e-3, 0], [0] * 4, [0] * 4, [0, 0, 0, 3], [0, -0.5, 0, 0]],
+    )
+    rows = [row.indices.tolist() for row in points.labels]
+    assert rows == [[0, 3], [], [4], [], [1], [0]] and points.labels.dtype == bool
+    assert points.label_counts().tolist() == [2, 1, 0, 1, 1] and points.features.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1 2", "not 'label"),
+        ("1 a:2", "not 'label"),
+        ("1 2:nan", "not 'label"),
+        ("1, 2:1", "not 'label"),
+        ("1 2:1:1", "not 'label"),
+        ("-1 2:1", "not 'label"),
+        ("1 4:1", "feature 4 of 4"),
+        ("5 1:1", "label 5 of 5"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, line, reason):
+    path = written(tmp_path, f"3 4 5\n0 1:1\n{line}\n0 1:1\n")
+    with pytest.raises(ValueError, match=rf"(?s)1 bad of 4 lines.*line 3: {reason}"):
+        read_extreme_classification(path)
+    with pytest.warns(UserWarning, match="line 3"):
+        assert len(read_extreme_classification(path, on_error="skip")) == 2
+
+
+@pytest.mark.parametrize("text", ["", "3 4", "a b c", "1 2 3 4"])
+def test_a_bad_header(tmp_path, text):
+    with pytest.raises(ValueError, match="line 1 must be 'num_points num_features num_labels'"):
+        read_extreme_classification(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("num", [1, 3])
+def test_the_wrong_number_of_points(tmp_path, num):
+    with pytest.raises(ValueError, match=f"header says {num} points, but 2 lines follow"):
+        read_extreme_classification(written(tmp_path, f"{num} 4 5\n0 1:1\n0 1:1\n"))
+
+
+@pytest.mark.parametrize("suffix", ["txt", "gz", "xz"])
+def test_there_and_back(tmp_path, suffix):
+    points, path = random_points(), tmp_path / f"points.{suffix}"
+    write_extreme_classification(path, points)
+    assert_equal(read_extreme_classification(path), points)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_truncated_archive(tmp_path):
+    path = tmp_path / "points.xz"
+    path.write_bytes(lzma.compress(b"1 4 5\n0 1:1\n" * 1000)[:-20])
+    with pytest.raises(ValueError, match="cannot be decompressed"):
+        read_extreme_classification(path)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = written(tmp_path, "old")
+
+    def fail(matrix):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("tfxc.data.extreme_classification._split", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_extreme_classification(path, random_points())
+    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_tfidf_by_hand():
+    features = scipy.sparse.csr_matrix(np.float32([[1, 2, 0], [0, 3, 0], [0, 0, 0]]))
+    labels = scipy.sparse.csr_matrix((3, 2), dtype=bool)
+    train, test = tfidf(LabeledPoints(features, labels), LabeledPoints(features[:1], labels[:1]))
+    rare, common = np.log(4 / 2) + 1, np.log(4 / 3) + 1
+    first = np.array([rare, 2 * common, 0])
+    np.testing.assert_allclose(train.features.toarray()[0], first / np.linalg.norm(first), rtol=1e-6)
+    np.testing.assert_allclose(train.features.toarray()[1:], [[0, 1, 0], [0, 0, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(test.features.toarray(), train.features.toarray()[:1])
+    assert train.features.dtype == np.float32
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_batches_hold_every_point(batch_size):
+    points = random_points()
+    ids, values, labels = [], [], []
+    for inputs, own in classification_dataset(points, batch_size, seed=None):
+        assert inputs["ids"].dtype == own.dtype == np.int32 and inputs["values"].dtype == np.float32
+        ids += [row[row >= 0].tolist() for row in inputs["ids"].numpy()]
+        values += [row[row != 0].tolist() for row in inputs["values"].numpy()]
+        labels += [row[row >= 0].tolist() for row in own.numpy()]
+    assert ids == [row.indices.tolist() for row in points.features]
+    assert values == [row.data.tolist() for row in points.features]
+    assert labels == [row.indices.tolist() for row in points.labels]
+
+
+def test_shuffled_batches_keep_points_together():
+    points = random_points()
+    seen = set()
+    for inputs, own in classification_dataset(points, 7, seed=1):
+        for row_ids, row in zip(inputs["ids"].numpy(), own.numpy(), strict=True):
+            seen.add((tuple(row_ids[row_ids >= 0]), tuple(row[row >= 0])))
+    pairs = zip(points.features, points.labels, strict=True)
+    assert seen == {(tuple(one.indices), tuple(other.indices)) for one, other in pairs}
+
+
+def test_nothing_to_batch():
+    with pytest.raises(ValueError, match="0 points"):
+        classification_dataset(random_points(0), 4)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        classification_dataset(random_points(), 0)

@@ -1,0 +1,72 @@
+"""Bags of features: values and sparse gradients against NumPy, saving, and bad ids."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc import losses, optimizers
+from tfxc._keras import keras, tf_variable
+from tfxc.classifier import ExtremeClassifier
+from tfxc.layers import DenseHead, EmbeddingBag
+
+IDS = np.array([[3, 0, 3], [5, -1, -1], [-1, -1, -1]], np.int32)
+VALUES = np.array([[0.5, -1.0, 2.0], [3.0, 9.0, 0.0], [1.0, 0.0, 0.0]], np.float32)
+
+
+def built(combiner="sum"):
+    layer = EmbeddingBag(6, 4, combiner)
+    layer({"ids": IDS, "values": VALUES})
+    return layer
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_values(combiner):
+    layer = built(combiner)
+    table = tf_variable(layer.embeddings).numpy().astype(np.float64)
+    want = np.stack([0.5 * table[3] - table[0] + 2 * table[3], 3 * table[5], np.zeros(4)])
+    sizes = {"sum": [1, 1, 1], "mean": [3.5, 3, 1], "sqrtn": [5.25**0.5, 3, 1]}[combiner]
+    got = layer({"ids": IDS, "values": VALUES})
+    np.testing.assert_allclose(got, want / np.array(sizes)[:, np.newaxis], rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_is_sparse():
+    layer = built()
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(layer({"ids": IDS, "values": VALUES}))
+    gradient = tape.gradient(total, tf_variable(layer.embeddings))
+    assert isinstance(gradient, tf.IndexedSlices)
+    want = np.zeros((6, 4))
+    want[[3, 0, 5]] = [[2.5], [-1.0], [3.0]]
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient), want)
+
+
+def test_in_a_model_saved_and_exported(tmp_path):
+    inputs = {
+        "ids": keras.Input((None,), dtype="int32", name="ids"),
+        "values": keras.Input((None,), name="values"),
+    }
+    encoder = keras.Model(inputs, keras.layers.Dense(3)(EmbeddingBag(6, 4, "sqrtn", "he_normal")(inputs)))
+    model = ExtremeClassifier(encoder, DenseHead(9), k=2)
+    model.compile(optimizers.LazyAdam(0.1), loss=losses.BinaryCrossentropy())
+    x = {"ids": IDS, "values": VALUES}
+    model.fit(x, np.array([[1, 8], [0, -1], [-1, -1]]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    want = model.predict(x, verbose=0)
+    got = keras.models.load_model(tmp_path / "model.keras").predict(x, verbose=0)
+    np.testing.assert_array_equal(got["ids"], want["ids"])
+    model.export(tmp_path / "1")
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    served = loaded.serve(ids=tf.constant(IDS), values=tf.constant(VALUES))
+    np.testing.assert_array_equal(served["ids"], want["ids"])
+
+
+@pytest.mark.parametrize("bad", [6, -2])
+def test_ids_are_checked(bad):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature id is outside \[0, 6\)"):
+        built()({"ids": np.array([[0, bad]]), "values": np.ones((1, 2), np.float32)})
+
+
+@pytest.mark.parametrize("options", [{"combiner": "max"}, {"num_features": 0}, {"dim": 0}])
+def test_arguments_are_checked(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        EmbeddingBag(**{"num_features": 3, "dim": 2, **options})

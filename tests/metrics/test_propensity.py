@@ -1,0 +1,61 @@
+"""Propensity-scored metrics against sums by hand and in NumPy."""
+
+import numpy as np
+import pytest
+
+from tfxc.metrics import PSNDCGAtK, PSPAtK, propensities
+
+PROPENSITIES = np.array([0.5, 0.25, 0.1, 1.0, 0.2, 0.8])
+
+
+def test_the_model_of_propensities():
+    got = propensities([0, 7, 1000], num_points=5000, a=0.6, b=2.6)
+    scale = (np.log(5000) - 1) * 3.6**0.6
+    want = [1 / (1 + scale * (n + 2.6) ** -0.6) for n in (0, 7, 1000)]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert (np.diff(got) > 0).all()
+
+
+@pytest.mark.parametrize("arguments", [([1, -1], 10), ([1, 2], 2)])
+def test_bad_counts(arguments):
+    with pytest.raises(ValueError, match="at least"):
+        propensities(*arguments)
+
+
+def reference(kind, k, labels, ranked, weights):
+    reached = most = 0.0
+    for positives, ids, weight in zip(labels, ranked, weights, strict=True):
+        positives = {label for label in positives if label >= 0}
+        discount = [1 / np.log2(j + 2) if kind is PSNDCGAtK else 1.0 for j in range(k)]
+        gains = [(i in positives) / PROPENSITIES[i] if i >= 0 else 0.0 for i in ids[:k]]
+        best = sorted((1 / PROPENSITIES[label] for label in positives), reverse=True)[:k]
+        reached += weight * np.dot(gains, discount[: len(gains)])
+        most += weight * np.dot(best, discount[: len(best)])
+    return reached / most
+
+
+@pytest.mark.parametrize("kind", [PSPAtK, PSNDCGAtK])
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_ratio_of_sums_over_all_batches(kind, k, weighted):
+    random, metric = np.random.default_rng(k), kind(k, PROPENSITIES)
+    labels = random.integers(-1, 6, size=(20, 4))
+    labels[3] = -1
+    ranked = np.stack([random.permutation(6)[:5] for _ in range(20)])
+    ranked[5, 1] = -1
+    weights = random.random(20) if weighted else np.ones(20)
+    for part in (slice(0, 7), slice(7, 20)):
+        metric.update_state(labels[part], ranked[part], weights[part] if weighted else None)
+    np.testing.assert_allclose(metric.result(), reference(kind, k, labels, ranked, weights), rtol=1e-5)
+
+
+def test_the_best_ranking_reaches_1_and_scores_do():
+    metric = PSPAtK(2, PROPENSITIES)
+    metric.update_state([[2, 3, 4]], np.array([[0.1, 0.0, 0.9, 0.2, 0.8, 0.3]]))
+    np.testing.assert_allclose(metric.result(), 1.0)
+
+
+@pytest.mark.parametrize("bad", [None, [], [0.5, 0.0], [1.5], [[0.5]], [float("nan")]])
+def test_propensities_are_checked(bad):
+    with pytest.raises(ValueError, match="propensity of every class"):
+        PSPAtK(3, bad)

@@ -1,0 +1,257 @@
+"""The text format of the Extreme Classification Repository, both ways, and its points as batches.
+
+First line ``num_points num_features num_labels``, then a line a point: ``l1,l2,... f:v f:v ...``. Labels or
+features may be missing. scikit-learn's reader of the related svmlight format refuses what real files hold
+(ids repeated or out of order, points without a label), so lines are split here and counted by SciPy.
+"""
+
+import gzip
+import lzma
+import os
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+
+from tfxc.data.batching import row_batches
+from tfxc.data.line_reader import LineReader
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*")
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledPoints:
+    """Sparse feature vectors with several labels each.
+
+    Args:
+        features: CSR matrix float32 [N, F].
+        labels: CSR matrix bool [N, L].
+
+    Example:
+        >>> features = scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 0]]))
+        >>> points = LabeledPoints(features, scipy.sparse.csr_matrix([[True, True, False], [False] * 3]))
+        >>> len(points), points.num_features, points.num_labels, points.label_counts().tolist()
+        (2, 2, 3, [1, 1, 0])
+    """
+
+    features: scipy.sparse.csr_matrix
+    labels: scipy.sparse.csr_matrix
+
+    def __post_init__(self):
+        if self.features.shape[0] != self.labels.shape[0]:
+            raise ValueError(f"Got features {self.features.shape} for labels {self.labels.shape}.")
+
+    def __len__(self):
+        return self.features.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
+
+    @property
+    def num_labels(self) -> int:
+        return self.labels.shape[1]
+
+    def label_counts(self) -> np.ndarray:
+        """How many points have each label: int64 [L]."""
+        return np.bincount(self.labels.indices, minlength=self.num_labels)
+
+
+def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
+    """Reads a file of the Extreme Classification Repository; plain, ``.gz`` or ``.xz``.
+
+    Values of a feature that is repeated in a line are added up, repeated labels count once.
+
+    Args:
+        path: the file.
+        on_error: ``"raise"`` or ``"skip"``, what happens if lines are bad.
+
+    Raises:
+        ValueError: naming the first bad lines: no ``label,... id:value ...``, NaN, an id that the header does
+            not allow; or if there are fewer or more points than the header says.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
+        >>> _ = path.write_text("2 3 4\\n0,3 1:0.5 2:1\\n 0:2\\n")
+        >>> points = read_extreme_classification(path)
+        >>> points.features.toarray().tolist()
+        [[0.0, 0.5, 1.0], [2.0, 0.0, 0.0]]
+        >>> points.labels.toarray().astype(int).tolist()
+        [[1, 0, 0, 1], [0, 0, 0, 0]]
+
+    Reference:
+        Bhatia et al., "The Extreme Classification Repository: Multi-label Datasets and Code", 2016.
+    """
+    lines = LineReader(path, on_error)
+    text = iter(lines)
+    num_points, num_features, num_labels = _header(next(text, ""), lines.path)
+    labels, features = _Rows(num_labels), _Rows(num_features)
+    for line in text:
+        match = _POINT.fullmatch(line)
+        if match is None:
+            lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
+            continue
+        own_labels = np.array(match[1].split(",") if match[1] else [], np.int64)
+        pairs = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2)
+        problem = labels.problem(own_labels, "label") or features.problem(pairs[:, 0], "feature")
+        if problem:
+            lines.reject(problem)
+            continue
+        labels.add(own_labels, np.ones(len(own_labels)))
+        features.add(pairs[:, 0], pairs[:, 1])
+    if lines.number - 1 != num_points:
+        raise ValueError(
+            f"{lines.path}: the header says {num_points} points, but {lines.number - 1} lines follow: the "
+            "file is cut short or damaged. Fetch it again, or mend the header."
+        )
+    lines.report()
+    return LabeledPoints(features.matrix().astype(np.float32), labels.matrix().astype(bool))
+
+
+def _header(line, path):
+    sizes = line.split()
+    if len(sizes) != 3 or not all(size.isdecimal() for size in sizes):
+        raise ValueError(
+            f"{path}: line 1 must be 'num_points num_features num_labels', but is {line[:60]!r}."
+        )
+    return (int(size) for size in sizes)
+
+
+class _Rows:
+    """Sparse rows as they come."""
+
+    def __init__(self, width):
+        self.width, self.ids, self.values = width, [], []
+
+    def problem(self, ids, what):
+        if len(ids) and ids.max() >= self.width:
+            return f"{what} {int(ids.max())} of {self.width}: ids are 0 to {self.width - 1}"
+        return None
+
+    def add(self, ids, values):
+        self.ids.append(ids)
+        self.values.append(values)
+
+    def matrix(self):
+        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in self.ids])])
+        empty = [np.empty(0)]
+        ids, values = np.concatenate(self.ids or empty), np.concatenate(self.values or empty)
+        matrix = scipy.sparse.csr_matrix((values, ids.astype(np.int32), offsets), (len(self.ids), self.width))
+        matrix.sum_duplicates()
+        return matrix
+
+
+def write_extreme_classification(path, points: LabeledPoints):
+    """Writes points in the repository's format; compressed if the path ends in ``.gz`` or ``.xz``.
+
+    An interrupted write leaves an older file as it was.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
+        >>> write_extreme_classification(path, LabeledPoints(
+        ...     scipy.sparse.csr_matrix(np.float32([[0, 0.5]])), scipy.sparse.csr_matrix([[True, True]])))
+        >>> path.read_text()
+        '1 2 2\\n0,1 1:0.5\\n'
+    """
+    path = os.fspath(path)
+    aside = f"{path}.writing"
+    openers: dict = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(os.path.splitext(path)[1], open)(aside, "wt", encoding="utf-8") as file:
+            file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")
+            for labels, features in zip(_split(points.labels), _split(points.features), strict=True):
+                pairs = "".join(f" {i}:{value:.9g}" for i, value in zip(*features, strict=True))
+                file.write(",".join(map(str, labels[0])) + (pairs or " ") + "\n")
+        os.replace(aside, path)
+    finally:
+        if os.path.exists(aside):
+            os.remove(aside)
+
+
+def _split(matrix):
+    for start, stop in zip(matrix.indptr, matrix.indptr[1:], strict=False):
+        yield matrix.indices[start:stop].tolist(), matrix.data[start:stop].tolist()
+
+
+def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
+    """The points with features ``value · (log((1 + N) / (1 + n_f)) + 1)``, each point scaled to length 1.
+
+    ``n_f`` is the number of training points that have feature f; the other sets are weighted alike.
+
+    Example:
+        >>> labels = scipy.sparse.csr_matrix((2, 1), dtype=bool)
+        >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[1, 1], [0, 3]])), labels)
+        >>> print(tfidf(points)[0].features.toarray().round(2))
+        [[0.81 0.58]
+         [0.   1.  ]]
+
+    Reference: Salton, Buckley, "Term-weighting approaches in automatic text retrieval", 1988.
+    """
+    counts = np.bincount(train.features.indices[train.features.data != 0], minlength=train.num_features)
+    weight = np.log((1 + len(train)) / (1 + counts)) + 1
+    weighted = []
+    for points in (train, *others):
+        features = points.features @ scipy.sparse.diags(weight)
+        length = np.sqrt(np.asarray(features.multiply(features).sum(1)).ravel())
+        features = scipy.sparse.diags(1 / np.where(length > 0, length, 1)) @ features
+        weighted.append(replace(points, features=scipy.sparse.csr_matrix(features, dtype=np.float32)))
+    return weighted
+
+
+def classification_dataset(points: LabeledPoints, batch_size: int, seed: int | None = 0) -> tf.data.Dataset:
+    """Batches ``({"ids", "values"}, labels)``: what ``tfxc.layers.EmbeddingBag`` and the losses take.
+
+    ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
+    0) to the longest of the batch: dense tensors pass through ``fit`` and exports of either Keras, which
+    sparse ones do not. The last batch may be smaller.
+
+    Args:
+        points: N points.
+        batch_size: B, at least 1.
+        seed: points are shuffled anew in each epoch; None keeps their order.
+
+    Raises:
+        ValueError: if there is no point, or for another batch_size.
+
+    Example:
+        >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 3]])),
+        ...                        scipy.sparse.csr_matrix([[True, False], [False, False]]))
+        >>> inputs, labels = next(iter(classification_dataset(points, 2, seed=None)))
+        >>> inputs["ids"].numpy().tolist(), inputs["values"].numpy().tolist(), labels.numpy().tolist()
+        ([[1, -1], [0, 1]], [[2.0, 0.0], [1.0, 3.0]], [[0], [-1]])
+    """
+    if batch_size < 1 or not len(points):
+        raise ValueError(f"Got batch_size={batch_size} and {len(points)} points; both must be at least 1.")
+    features, labels = _RowGather(points.features), _RowGather(points.labels)
+
+    def batch(rows):
+        inside, where = features.places(rows)
+        ids = tf.where(inside, tf.gather(features.ids, where), -1)
+        values = tf.where(inside, tf.gather(features.values, where), 0.0)
+        inside, where = labels.places(rows)
+        return {"ids": ids, "values": values}, tf.where(inside, tf.gather(labels.ids, where), -1)
+
+    return row_batches(len(points), batch_size, batch, seed)
+
+
+class _RowGather:
+    """The entries of a CSR matrix, to be gathered row by row."""
+
+    def __init__(self, matrix):
+        # An entry more, so that there is something to read where there is none.
+        self.ids = tf.constant(np.append(matrix.indices, 0), tf.int32)
+        self.values = tf.constant(np.append(matrix.data, 0), tf.float32)
+        self.offsets = tf.constant(matrix.indptr, tf.int64)
+
+    def places(self, rows):
+        """Which slots [B, longest row, at least 1] hold an entry, and where it stands."""
+        start, stop = tf.gather(self.offsets, rows), tf.gather(self.offsets, rows + 1)
+        longest = tf.maximum(tf.reduce_max(stop - start), 1)
+        where = start[:, tf.newaxis] + tf.range(longest)
+        inside = where < stop[:, tf.newaxis]
+        return inside, tf.where(inside, where, 0)

@@ -1,0 +1,86 @@
+"""Bags of weighted features as one vector each."""
+
+import tensorflow as tf
+
+from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc.labels import check_ids
+
+_COMBINERS = ("sum", "mean", "sqrtn")
+
+
+@register
+class EmbeddingBag(keras.layers.Layer):
+    """The weighted sum of the vectors of a point's features: the first layer for bags of words.
+
+    ``out[b] = Σ_f values[b, f] · table[ids[b, f]]``, divided for "mean" by ``Σ_f |values|`` and for "sqrtn"
+    by ``(Σ_f values²)^½``. The gradient of the table is sparse in its rows: with
+    ``tfxc.optimizers.LazyAdam`` a step costs what its own features cost, whatever F. A point without
+    features gives zeros.
+
+    Args:
+        num_features: F.
+        dim: D, the width of a vector.
+        combiner: "sum", "mean" or "sqrtn".
+        embeddings_initializer: initializer of the table.
+
+    Call arguments:
+        inputs: ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1.
+
+    Returns:
+        float32 [B, D].
+
+    Raises:
+        ValueError: for other arguments.
+        tf.errors.InvalidArgumentError: for an id outside [-1, F).
+
+    Example:
+        >>> bag = EmbeddingBag(100, 4)
+        >>> ids, values = tf.constant([[7, 3], [99, -1]]), tf.constant([[0.5, 1.0], [2.0, 0.0]])
+        >>> bag({"ids": ids, "values": values}).shape
+        TensorShape([2, 4])
+
+    Reference:
+        Joulin et al., "Bag of Tricks for Efficient Text Classification", 2017.
+    """
+
+    supports_jit = False
+
+    def __init__(self, num_features, dim, combiner="sum", embeddings_initializer="uniform", **kwargs):
+        super().__init__(**kwargs)
+        if combiner not in _COMBINERS:
+            raise ValueError(f"combiner must be one of {_COMBINERS}, but got {combiner!r}.")
+        if num_features < 1 or dim < 1:
+            raise ValueError(f"num_features and dim must be at least 1, but got {num_features} and {dim}.")
+        self.num_features = num_features
+        self.dim = dim
+        self.combiner = combiner
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.supports_jit = False
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_features": self.num_features,
+            "dim": self.dim,
+            "combiner": self.combiner,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+    def build(self, input_shape=None):
+        shape = (self.num_features, self.dim)
+        self.embeddings = add_weight(self, "embeddings", shape, self.embeddings_initializer)
+        super().build(input_shape)
+
+    def call(self, inputs):
+        ids = check_ids(inputs["ids"], self.num_features, "feature")
+        values = tf.where(ids >= 0, tf.cast(inputs["values"], tf.float32), 0.0)
+        rows = tf.gather(tf_variable(self.embeddings), tf.maximum(ids, 0))
+        total = tf.linalg.matvec(rows, values, transpose_a=True)
+        if self.combiner == "sum":
+            return total
+        mean = self.combiner == "mean"
+        size = tf.reduce_sum(tf.abs(values) if mean else tf.square(values), 1, keepdims=True)
+        return tf.math.divide_no_nan(total, size if mean else tf.sqrt(size))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape["ids"][:1], self.dim)
