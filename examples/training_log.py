@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 
-METRIC = "val_ndcg_at_10"
-
 
 class TrainingLog(keras.callbacks.Callback):
     """After each epoch: a line of history, a checkpoint of the last and of the best state; stops early.
@@ -20,14 +18,16 @@ class TrainingLog(keras.callbacks.Callback):
     Args:
         folder: where ``history.json`` and the checkpoints go.
         model: the compiled model.
-        patience: epochs without a better ``val_ndcg_at_10`` after which training stops.
+        patience: epochs without a better ``metric`` after which training stops.
+        metric: name of the validation metric in the logs; more is better.
     """
 
-    def __init__(self, folder, model, patience):
+    def __init__(self, folder, model, patience, metric="val_ndcg_at_10"):
         super().__init__()
         os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, "history.json")
         self.patience = patience
+        self.metric = metric
         state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
         self.last = tf.train.CheckpointManager(state, os.path.join(folder, "last"), max_to_keep=1)
         self.best = tf.train.CheckpointManager(state, os.path.join(folder, "best"), max_to_keep=1)
@@ -53,7 +53,7 @@ class TrainingLog(keras.callbacks.Callback):
         return bool(self.rows) and len(self.rows) - 1 - self._best_epoch() >= self.patience
 
     def _best_epoch(self):
-        return max(range(len(self.rows)), key=lambda epoch: self.rows[epoch][METRIC])
+        return max(range(len(self.rows)), key=lambda epoch: self.rows[epoch][self.metric])
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start, self._paused = time.perf_counter(), 0.0
@@ -77,8 +77,8 @@ class TrainingLog(keras.callbacks.Callback):
         self.model.stop_training = self.done
 
 
-def plot(histories, path):
-    """Validation NDCG@10 against training seconds, one curve a run, as PNG."""
+def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10"):
+    """A validation metric against training seconds, one curve a run, as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -86,8 +86,8 @@ def plot(histories, path):
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, rows in histories.items():
-        axes.plot([row["seconds"] for row in rows], [row[METRIC] for row in rows], marker=".", label=name)
-    axes.set(xlabel="training time (s)", ylabel="validation NDCG@10")
+        axes.plot([row["seconds"] for row in rows], [row[metric] for row in rows], marker=".", label=name)
+    axes.set(xlabel="training time (s)", ylabel=label)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)

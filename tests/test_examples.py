@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tfxc._keras import IS_KERAS_3
@@ -58,3 +59,30 @@ def test_recommends_from_an_interaction_log_with_every_sampler(tmp_path):
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
     for name in ("log-uniform", "in-batch", "midx-pq"):
         assert f"| {name} | 1 |" in printed
+
+
+def write_points(path, num_points, seed):
+    """Points whose two labels are told by their features."""
+    random = np.random.default_rng(seed)
+    lines = [f"{num_points} 30 10"]
+    for _ in range(num_points):
+        first, second = sorted(random.choice(10, 2, replace=False))
+        lines.append(f"{first},{second} {first}:1 {second + 10}:1 {20 + random.integers(10)}:1")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_classifies_with_dense_and_sparse_heads(tmp_path):
+    write_points(tmp_path / "train.txt", 400, seed=0)
+    write_points(tmp_path / "test.txt", 50, seed=1)
+    (tmp_path / "label_names.txt").write_text("".join(f"subject {label}\n" for label in range(10)))
+    out = tmp_path / "out"
+    options = ["--data", tmp_path, "--dim", 32, "--num-inputs", 64, "--fan-in", 8, "--dropout", 0.1]
+    options += ["--batch-size", 16, "--learning-rate", 0.01, "--verbose", 2, "--output", out]
+    run("extreme_classification.py", *options, "--epochs", 1)
+    printed = run("extreme_classification.py", *options, "--epochs", 4)
+    assert printed.count("resumed after 1") == 3 and "subject " in printed
+    results = json.loads((out / "results.json").read_text())["results"]
+    assert set(results) == {"dense", "sparse", "sparse-direct"}
+    assert results["dense"]["precision_at_1"] > 0.9 and results["sparse"]["precision_at_1"] > 0.9
+    assert results["sparse"]["head_mb"] == pytest.approx((10 * 8 * 16 + 10 * 12 + 65 * 8 + 8) / 2**20)
+    assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")

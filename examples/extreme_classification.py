@@ -1,0 +1,191 @@
+"""Extreme multi-label classification: dense and sparse heads on one data set, compared.
+
+Without arguments it tags artworks with their subjects (the data of Tate's collection that come along). Data
+of your own: a folder with train.txt and test.txt (also .xz or .gz) in the format of the Extreme
+Classification Repository, and if you like label_names.txt, a name a line:
+
+    python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
+
+A run that was interrupted goes on where it stopped when the same command is given again.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from training_log import TrainingLog, plot
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.data.line_reader import LineReader
+
+BUNDLED = Path(__file__).parent / "data" / "tate"
+HEADS = ("dense", "sparse", "sparse-direct")
+LOSSES = {
+    "squared-hinge": tfxc.losses.SquaredHinge,
+    "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
+}
+RANKS = (1, 3, 5)
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
+    add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
+    add("--loss", choices=LOSSES, default="squared-hinge")
+    add("--dim", type=int, default=512, help="width of the bag of words' vector")
+    add("--num-inputs", type=int, default=16384, help="sparse: width of the layer before the head")
+    add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
+    add(
+        "--evolve", type=float, default=0.1, help="sparse: share of connections that move each epoch; 0: none"
+    )
+    add("--dropout", type=float, default=0.5)
+    add("--batch-size", type=int, default=64)
+    add("--epochs", type=int, default=10)
+    add("--learning-rate", type=float, default=1e-3, help="at the start; falls to 0 along a cosine")
+    add("--seed", type=int, default=0)
+    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
+    return parser.parse_args(argv)
+
+
+def find(folder, name):
+    """The file of that name, plain or compressed; None if there is none."""
+    paths = [folder / (name + suffix) for suffix in ("", ".xz", ".gz")]
+    return next((path for path in paths if path.exists()), None)
+
+
+def load(folder):
+    """TF-IDF weighted training and test points, and the labels' names or None."""
+    paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names")}
+    if None in (paths["train"], paths["test"]):
+        raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
+    points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
+    names = paths["label_names"] and [line.strip() for line in LineReader(paths["label_names"])]
+    return *tfxc.data.tfidf(*points), names
+
+
+def make_encoder(name, num_features, args):
+    """Bag of words to queries, [B, num_inputs] for the sparse head."""
+    inputs = {
+        "ids": keras.Input((None,), dtype="int32", name="ids"),
+        "values": keras.Input((None,), name="values"),
+    }
+    hidden = keras.layers.Activation("relu")(tfxc.layers.EmbeddingBag(num_features, args.dim)(inputs))
+    hidden = keras.layers.Dropout(args.dropout)(hidden)
+    if name == "sparse":
+        hidden = keras.layers.Dense(args.num_inputs, activation="relu")(hidden)
+        hidden = keras.layers.Dropout(0.1)(hidden)
+    return keras.Model(inputs, hidden)
+
+
+def make_model(name, train, names, num_steps, args):
+    """A compiled classifier with the head of that name."""
+    keras.utils.set_random_seed(args.seed)
+    if name == "dense":
+        head = tfxc.layers.DenseHead(train.num_labels, use_bias=True)
+    else:
+        head = tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in)
+    encoder = make_encoder(name, train.num_features, args)
+    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    chances = tfxc.metrics.propensities(train.label_counts(), len(train))
+    model.compile(
+        tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
+        loss=LOSSES[args.loss](),
+        metrics=[
+            *(tfxc.metrics.PrecisionAtK(k) for k in RANKS),
+            *(tfxc.metrics.PSPAtK(k, chances) for k in RANKS),
+        ],
+    )
+    return model
+
+
+def head_megabytes(model):
+    """Weights, connections and Adam's two slots of the head."""
+    size = sum(tf_variable(weight).numpy().nbytes for weight in model.head.weights)
+    return (size + 2 * sum(tf_variable(w).numpy().nbytes for w in model.head.trainable_weights)) / 2**20
+
+
+def train_head(name, data, args):
+    """Trains one head's model to its end or resumes it; returns it, its history and test results."""
+    train, test, names = data
+    train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed)
+    test_set = tfxc.data.classification_dataset(test, 256, seed=None)
+    model = make_model(name, train, names, args.epochs * len(train_set), args)
+    folder = os.path.join(args.output, name)
+    log = TrainingLog(folder, model, args.epochs, metric="val_precision_at_1")
+    done = log.resume()
+    callbacks = [log]
+    if args.evolve and name != "dense":
+        # What grows in the last epochs would have no time to learn.
+        stop = max(1, args.epochs * 3 // 4)
+        callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, every="epoch", stop_after=stop))
+    print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
+    if done < args.epochs:
+        model.fit(
+            train_set,
+            validation_data=test_set,
+            initial_epoch=done,
+            epochs=args.epochs,
+            callbacks=callbacks,
+            shuffle=False,  # the dataset shuffles itself
+            verbose=args.verbose,
+        )
+    result = model.evaluate(test_set, return_dict=True, verbose=0)
+    return model, log.rows, {"seconds": log.seconds, "head_mb": head_megabytes(model), **result}
+
+
+def table(results):
+    """The results as a Markdown table."""
+    names = [f"{metric}_at_{k}" for metric in ("precision", "psp") for k in RANKS]
+    titles = [f"{metric}@{k}" for metric in ("P", "PSP") for k in RANKS]
+    lines = [
+        "| head | train s | head MB | " + " | ".join(titles) + " |",
+        "|---|" + "---:|" * (len(titles) + 2),
+    ]
+    for name, row in results.items():
+        values = " | ".join(f"{100 * row[metric]:.1f}" for metric in names)
+        lines.append(f"| {name} | {row['seconds']:.0f} | {row['head_mb']:.1f} | {values} |")
+    return "\n".join(lines)
+
+
+def show_predictions(model, test, names, num_examples=3):
+    """Prints true and predicted labels of a few test points by name."""
+    named = names.__getitem__ if names else str
+    for row in np.linspace(0, len(test) - 1, num_examples).astype(int):
+        features = test.features[row]
+        inputs = {"ids": features.indices[np.newaxis], "values": features.data[np.newaxis]}
+        best = model.predict(inputs, verbose=0)["ids"][0]
+        print(f"  {', '.join(map(named, test.labels[row].indices))}\n    -> {', '.join(map(named, best))}")
+
+
+def run(args):
+    """Trains every head's model and writes the comparison; returns the test results."""
+    start = time.perf_counter()
+    data = train, test, names = load(args.data)
+    print(
+        f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "
+        f"{train.num_labels:,} labels (read in {time.perf_counter() - start:.1f} s)"
+    )
+    histories, results = {}, {}
+    for name in args.heads:
+        model, histories[name], results[name] = train_head(name, data, args)
+    text = table(results)
+    print(f"\n{text}\n\nTrue labels of some test points, and those that {args.heads[-1]} predicts:")
+    show_predictions(model, test, names)
+    arguments = {key: str(value) for key, value in vars(args).items()}
+    with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
+        json.dump({"arguments": arguments, "results": results, "histories": histories}, file, indent=1)
+    plot(histories, os.path.join(args.output, "precision_against_time.png"), "val_precision_at_1", "test P@1")
+    print(f"\nWrote results and plot to {args.output}/.")
+    return results
+
+
+if __name__ == "__main__":
+    run(parse_arguments())
