@@ -1,0 +1,149 @@
+// How the work on all classes is cut up: into tiles of queries and shards of classes, the same for any number of
+// threads, so that sums over classes come out alike.
+#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
+#define TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
+
+#include <algorithm>
+#include <atomic>
+
+#include "inputs.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+
+using tensorflow::DT_FLOAT;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr int kMaxShards = 32;
+// All private query gradients together: every shard has one, [E, width].
+constexpr int64_t kPrivateBytes = 8 << 20;
+
+struct Range {
+  int64_t first, last;
+};
+
+struct Shards {
+  Range classes;
+  int64_t count;
+  Range operator[](int64_t shard) const {
+    const int64_t size = classes.last - classes.first;
+    return {classes.first + size * shard / count, classes.first + size * (shard + 1) / count};
+  }
+};
+
+inline Shards BackwardShards(const HeadInputs& inputs, Range classes, int width) {
+  const int64_t bytes = std::max<int64_t>(inputs.num_inputs, 1) * width * sizeof(float);
+  return {classes, std::clamp<int64_t>(kPrivateBytes / bytes, 2, kMaxShards)};
+}
+
+// Calls work(shard) for each shard on TensorFlow's threads.
+template <typename Work>
+void ForEachShard(OpKernelContext* context, const HeadInputs& inputs, const Shards& shards, int width, Work work) {
+  const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+  const int64_t cost = (shards.classes.last - shards.classes.first) * inputs.rows.fan_in * width / 8 / shards.count;
+  tensorflow::Shard(workers.num_threads, workers.workers, shards.count, cost, [&](int64_t first, int64_t last) {
+    for (int64_t shard = first; shard < last; ++shard) work(shard);
+  });
+}
+
+// The smallest bad class of all shards.
+class FirstBad {
+ public:
+  void Report(int64_t bad) {
+    int64_t known = first_.load();
+    while (bad < known && !first_.compare_exchange_weak(known, bad)) {
+    }
+  }
+  int64_t get() const { return first_.load(); }
+
+ private:
+  std::atomic<int64_t> first_{kNoClass};
+};
+
+// Calls work(first query, count, width, tile) for the queries, a tile at a time.
+template <typename Work>
+absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, Work work) {
+  Tensor tile;
+  TF_RETURN_IF_ERROR(context->allocate_temp(
+      DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.num_queries)}), &tile));
+  for (int64_t n = 0; n < inputs.num_queries; n += kMaxTileWidth) {
+    const int64_t count = std::min<int64_t>(kMaxTileWidth, inputs.num_queries - n);
+    const int width = TileWidth(count);
+    FillTile(inputs.query + n * inputs.num_inputs, count, inputs.num_inputs, width, tile.flat<float>().data());
+    TF_RETURN_IF_ERROR(work(n, count, width, static_cast<const float*>(tile.flat<float>().data())));
+  }
+  return absl::OkStatus();
+}
+
+// Query, weight and bias gradients; subclasses give the pass over one shard of classes.
+class BackwardOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+ protected:
+  // make_pass(first query, count, width, tile) gives the pass of a tile, a function of some classes and of the
+  // gradients it is to write.
+  template <typename MakePass>
+  absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
+    Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
+    const int64_t fan_in = inputs.rows.fan_in, width = TileWidth(inputs.num_queries);
+    const Shards shards = BackwardShards(inputs, classes, width);
+    TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
+    TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
+    TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
+    float* d_weights = weight_gradient->flat<float>().data();
+    float* d_bias = inputs.num_biases == 0 ? nullptr : bias_gradient->flat<float>().data();
+    const auto clear = [&](int64_t first, int64_t last) {
+      std::fill(d_weights + first * fan_in, d_weights + last * fan_in, 0.0f);
+      if (d_bias != nullptr) std::fill(d_bias + first, d_bias + last, 0.0f);
+    };
+    clear(0, classes.first);
+    clear(classes.last, inputs.num_classes);
+    if (inputs.num_queries == 0) clear(classes.first, classes.last);
+    FirstBad bad;
+    TF_RETURN_IF_ERROR(ForEachTile(context, inputs, [&](int64_t n, int64_t count, int tile_width, const float* tile) {
+      const int64_t size = inputs.num_inputs * tile_width;
+      float* own = privates.flat<float>().data();
+      const auto pass = make_pass(n, count, tile_width, tile);
+      ForEachShard(context, inputs, shards, 3 * tile_width, [&](int64_t shard) {
+        const Range part = shards[shard];
+        float* tile_gradient = own + shard * size;
+        std::fill(tile_gradient, tile_gradient + size, 0.0f);
+        bad.Report(pass(part, {d_weights + part.first * fan_in, d_bias == nullptr ? nullptr : d_bias + part.first,
+                               tile_gradient, n > 0}));
+      });
+      SumPrivates(context, inputs, own, shards.count, count, tile_width,
+                  query_gradient->flat<float>().data() + n * inputs.num_inputs);
+      return absl::OkStatus();
+    }));
+    return CheckClass(inputs, bad.get());
+  }
+
+ private:
+  // Adds up the shards' [E, width], in their order, and lays the sum out as [count, E].
+  static void SumPrivates(OpKernelContext* context, const HeadInputs& inputs, const float* privates,
+                          int64_t num_shards, int64_t count, int width, float* query_gradient) {
+    const int64_t size = inputs.num_inputs * width;
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    tensorflow::Shard(workers.num_threads, workers.workers, inputs.num_inputs, num_shards * width,
+                      [&](int64_t first, int64_t last) {
+                        float sum[kMaxTileWidth];
+                        for (int64_t e = first; e < last; ++e) {
+                          std::fill(sum, sum + width, 0.0f);
+                          for (int64_t shard = 0; shard < num_shards; ++shard) {
+                            const float* part = privates + shard * size + e * width;
+                            for (int n = 0; n < width; ++n) sum[n] += part[n];
+                          }
+                          for (int64_t n = 0; n < count; ++n) query_gradient[n * inputs.num_inputs + e] = sum[n];
+                        }
+                      });
+  }
+};
+
+}  // namespace tfxc
+
+#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
