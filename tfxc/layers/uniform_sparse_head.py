@@ -85,7 +85,7 @@ class UniformSparseHead(Head):
             )
         shape = (self.num_classes, self.fan_in)
         topology = random_topology(*shape, self.num_inputs, self.seed)
-        self.kernel = add_weight(self, "kernel", shape, constant(self._initial_weights(shape)))
+        self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
         self.indices = add_weight(self, "indices", shape, constant(topology), "int32", trainable=False)
         if self.use_bias:
             self.bias = add_weight(self, "bias", (self.num_classes,))
@@ -97,7 +97,7 @@ class UniformSparseHead(Head):
         self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         super().build(input_shape)
 
-    def _initial_weights(self, shape):
+    def _random_weights(self, shape):
         """Uniform, of variance 1 / K. Keras would take L for the fan-in, and three times the memory."""
         weights = np.random.default_rng([self.seed, 1]).random(shape, np.float32)
         weights -= 0.5
