@@ -59,6 +59,11 @@ def test_what_real_files_hold(tmp_path):
         ("1, 2:1", "not 'label"),
         ("1 2:1:1", "not 'label"),
         ("-1 2:1", "not 'label"),
+        ("1 2:\u0661", "not 'label"),
+        ("1 2:1e39", "value 1e\\+39 is beyond float32"),
+        ("1 2:-1e999", "value -inf is beyond float32"),
+        (f"{10**30} 2:1", f"label {10**6}.* of 5"),
+        (f"1 {10**30}:1", f"feature {10**6}.* of 4"),
         ("1 4:1", "feature 4 of 4"),
         ("5 1:1", "label 5 of 5"),
     ],
@@ -75,6 +80,20 @@ def test_bad_lines_are_named(tmp_path, line, reason):
 def test_a_bad_header(tmp_path, text):
     with pytest.raises(ValueError, match="line 1 must be 'num_points num_features num_labels'"):
         read_extreme_classification(written(tmp_path, text))
+
+
+def test_a_header_beyond_32_bits(tmp_path):
+    with pytest.raises(ValueError, match="ids have 32 bits"):
+        read_extreme_classification(written(tmp_path, f"1 {2**31} 5\n0 {2**31 - 1}:1\n"))
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 0), (0, 3, 4), (1, 1, 1)])
+def test_tiny_files(tmp_path, shape):
+    num_points, num_features, num_labels = shape
+    text = f"{num_points} {num_features} {num_labels}\n" + "0 0:1\n" * num_points
+    points = read_extreme_classification(written(tmp_path, text))
+    assert (len(points), points.num_features, points.num_labels) == shape
+    assert points.label_counts().tolist() == ([1] if num_points else [0] * num_labels)
 
 
 @pytest.mark.parametrize("num", [1, 3])
@@ -110,6 +129,25 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+def test_points_from_other_matrices():
+    """Column order, int labels with zeros, repeated entries: one form, and the caller's stays as it was."""
+    repeated = scipy.sparse.csr_matrix(([1.0, 2.0, 5.0], [1, 1, 0], [0, 2, 3]), (2, 3))
+    labels = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [1, 0, 3]]))
+    labels.data[0] = 0
+    points = LabeledPoints(repeated, labels)
+    assert points.features.toarray().tolist() == [[0, 3, 0], [5, 0, 0]] and repeated.nnz == 3
+    assert points.features.dtype == np.float32 and points.labels.dtype == bool and labels.nnz == 3
+    assert points.labels.indices.tolist() == [1, 2] and points.label_counts().tolist() == [0, 1, 1]
+
+
+def test_bad_points():
+    with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(1, 3\)"):
+        LabeledPoints(scipy.sparse.csr_matrix((2, 3)), scipy.sparse.csr_matrix((1, 3), dtype=bool))
+    features = scipy.sparse.csr_matrix([[1.0, 0.0], [2.0, float("nan")]])
+    with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
+        LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
+
+
 def test_tfidf_by_hand():
     features = scipy.sparse.csr_matrix(np.float32([[1, 2, 0], [0, 3, 0], [0, 0, 0]]))
     labels = scipy.sparse.csr_matrix((3, 2), dtype=bool)
@@ -120,6 +158,11 @@ def test_tfidf_by_hand():
     np.testing.assert_allclose(train.features.toarray()[1:], [[0, 1, 0], [0, 0, 0]], rtol=1e-6)
     np.testing.assert_array_equal(test.features.toarray(), train.features.toarray()[:1])
     assert train.features.dtype == np.float32
+
+
+def test_tfidf_of_other_features():
+    with pytest.raises(ValueError, match=r"\[12, 5\] of them"):
+        tfidf(random_points(), random_points(num_features=5))
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
@@ -144,6 +187,17 @@ def test_shuffled_batches_keep_points_together():
             seen.add((tuple(row_ids[row_ids >= 0]), tuple(row[row >= 0])))
     pairs = zip(points.features, points.labels, strict=True)
     assert seen == {(tuple(one.indices), tuple(other.indices)) for one, other in pairs}
+
+
+def epoch(dataset):
+    return [[*inputs["ids"].numpy().tolist(), *own.numpy().tolist()] for inputs, own in dataset]
+
+
+def test_orders_follow_the_seed():
+    one, same, other = (classification_dataset(random_points(), 7, seed=seed) for seed in (1, 1, 2))
+    first, second = epoch(one), epoch(one)
+    assert len(one) == len(first) == 5 and first != second
+    assert [first, second] == [epoch(same), epoch(same)] and first != epoch(other)
 
 
 def test_nothing_to_batch():

@@ -40,6 +40,53 @@ def test_the_gradient_is_sparse():
     np.testing.assert_allclose(tf.convert_to_tensor(gradient), want)
 
 
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_gradients_against_differences(combiner):
+    layer = built(combiner)
+    table = tf_variable(layer.embeddings)
+    start, weight = table.numpy(), np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+
+    def loss():
+        return tf.reduce_sum(layer({"ids": IDS, "values": VALUES}) * weight)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradient = tf.convert_to_tensor(tape.gradient(value, table)).numpy()
+    for row, column in np.ndindex(*start.shape):
+        step = np.zeros_like(start)
+        step[row, column] = 0.5  # the loss is linear in the table
+        table.assign(start + step)
+        np.testing.assert_allclose(gradient[row, column], (loss() - value) / 0.5, rtol=1e-3, atol=1e-4)
+
+
+def test_padding_moves_no_row():
+    """Momentum would move row 0 in every step if padding read it."""
+    layer, optimizer = built(), optimizers.LazyAdam(0.1)
+    for ids in ([[0, 1]], [[3, -1]]):
+        before = tf_variable(layer.embeddings).numpy()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer({"ids": np.array(ids), "values": np.ones((1, 2), np.float32)}))
+        table = tf_variable(layer.embeddings)
+        optimizer.apply_gradients([(tape.gradient(loss, table), layer.trainable_variables[0])])
+        moved = np.flatnonzero((layer.embeddings.numpy() != before).any(1))
+        assert moved.tolist() == [i for i in ids[0] if i >= 0]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 0), (0, 3)])
+def test_odd_shapes(shape):
+    layer = built("mean")
+    out = layer({"ids": np.full(shape, -1, np.int32), "values": np.full(shape, np.nan, np.float32)})
+    np.testing.assert_array_equal(out, np.zeros((shape[0], 4)))
+
+
+def test_in_a_sequential_model():
+    model = keras.Sequential([EmbeddingBag(6, 4), keras.layers.Dense(2)])
+    x = {"ids": IDS, "values": VALUES}
+    model.compile("sgd", "mse")
+    model.fit(x, np.ones((3, 2)), verbose=0)
+    assert model.predict(x, verbose=0).shape == (3, 2)
+
+
 def test_in_a_model_saved_and_exported(tmp_path):
     inputs = {
         "ids": keras.Input((None,), dtype="int32", name="ids"),
@@ -64,6 +111,20 @@ def test_in_a_model_saved_and_exported(tmp_path):
 def test_ids_are_checked(bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature id is outside \[0, 6\)"):
         built()({"ids": np.array([[0, bad]]), "values": np.ones((1, 2), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (IDS, "but got"),
+        ({"ids": IDS}, r"but got \['ids'\]"),
+        ({"ids": IDS, "values": VALUES[:, :2]}, "must have one shape"),
+        ({"ids": IDS[0], "values": VALUES[0]}, "must have one shape"),
+    ],
+)
+def test_inputs_are_checked(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        built()(inputs)
 
 
 @pytest.mark.parametrize("options", [{"combiner": "max"}, {"num_features": 0}, {"dim": 0}])

@@ -1,7 +1,10 @@
 """Propensity-scored metrics against sums by hand and in NumPy."""
 
+import json
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxc.metrics import PSNDCGAtK, PSPAtK, propensities
 
@@ -16,7 +19,17 @@ def test_the_model_of_propensities():
     assert (np.diff(got) > 0).all()
 
 
-@pytest.mark.parametrize("arguments", [([1, -1], 10), ([1, 2], 2)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ([1, -1], 10),
+        ([1, float("nan")], 10),
+        ([[1]], 10),
+        ([1, 2], 2),
+        ([1, 2], 10, -1.0),
+        ([0, 2], 10, 0.5, 0.0),
+    ],
+)
 def test_bad_counts(arguments):
     with pytest.raises(ValueError, match="at least"):
         propensities(*arguments)
@@ -29,6 +42,8 @@ def reference(kind, k, labels, ranked, weights):
         discount = [1 / np.log2(j + 2) if kind is PSNDCGAtK else 1.0 for j in range(k)]
         gains = [(i in positives) / PROPENSITIES[i] if i >= 0 else 0.0 for i in ids[:k]]
         best = sorted((1 / PROPENSITIES[label] for label in positives), reverse=True)[:k]
+        if kind is PSNDCGAtK and positives:
+            discount = discount / np.sum(discount[: len(positives)])
         reached += weight * np.dot(gains, discount[: len(gains)])
         most += weight * np.dot(best, discount[: len(best)])
     return reached / most
@@ -49,13 +64,43 @@ def test_a_ratio_of_sums_over_all_batches(kind, k, weighted):
     np.testing.assert_allclose(metric.result(), reference(kind, k, labels, ranked, weights), rtol=1e-5)
 
 
+def test_psndcg_by_hand():
+    """Each example counts relative to nDCG's ideal for its number of positives, as in published values."""
+    metric = PSNDCGAtK(2, [0.5, 0.1, 1.0])
+    metric.update_state([[0, -1], [1, 2]], [[1, 0], [1, 0]])
+    log3 = np.log2(3)
+    ideal = 1 + 1 / log3
+    want = (2 / log3 + 10 / ideal) / (2 + (10 + 1 / log3) / ideal)
+    np.testing.assert_allclose(metric.result(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [PSPAtK, PSNDCGAtK])
+def test_ids_without_a_propensity(kind):
+    metric = kind(1, PROPENSITIES)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"label id is outside \[0, 6\)"):
+        metric.update_state([6], [[1]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ranked class id is outside \[0, 6\)"):
+        metric.update_state([1], [[6]])
+    with pytest.raises(ValueError, match="integer class ids"):
+        metric.update_state([1.0], [[1]])
+
+
+def test_a_config_is_small_text():
+    counts = np.random.default_rng(0).zipf(1.5, 100_000)
+    metric = PSPAtK(3, propensities(counts, 10**6))
+    text = json.dumps(metric.get_config())
+    assert len(text) < 2 * len(counts)
+    again = PSPAtK.from_config(json.loads(text))
+    np.testing.assert_array_equal(again.propensities, metric.propensities)
+
+
 def test_the_best_ranking_reaches_1_and_scores_do():
     metric = PSPAtK(2, PROPENSITIES)
     metric.update_state([[2, 3, 4]], np.array([[0.1, 0.0, 0.9, 0.2, 0.8, 0.3]]))
     np.testing.assert_allclose(metric.result(), 1.0)
 
 
-@pytest.mark.parametrize("bad", [None, [], [0.5, 0.0], [1.5], [[0.5]], [float("nan")]])
+@pytest.mark.parametrize("bad", [None, [], [0.5, 0.0], [1.5], [[0.5]], [float("nan")], "abc"])
 def test_propensities_are_checked(bad):
     with pytest.raises(ValueError, match="propensity of every class"):
         PSPAtK(3, bad)

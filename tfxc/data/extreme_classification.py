@@ -19,7 +19,9 @@ from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*")
+_POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*", re.ASCII)
+_MAX_SIZE = np.iinfo(np.int32).max
+_MAX_VALUE = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +29,11 @@ class LabeledPoints:
     """Sparse feature vectors with several labels each.
 
     Args:
-        features: CSR matrix float32 [N, F].
-        labels: CSR matrix bool [N, L].
+        features: sparse matrix [N, F], kept as CSR float32.
+        labels: sparse matrix [N, L], kept as CSR bool.
+
+    Raises:
+        ValueError: if they differ in N, or a feature is infinite or NaN.
 
     Example:
         >>> features = scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 0]]))
@@ -41,8 +46,21 @@ class LabeledPoints:
     labels: scipy.sparse.csr_matrix
 
     def __post_init__(self):
-        if self.features.shape[0] != self.labels.shape[0]:
-            raise ValueError(f"Got features {self.features.shape} for labels {self.labels.shape}.")
+        features, labels = _canonical(self.features, np.float32), _canonical(self.labels, bool)
+        if features.shape[0] != labels.shape[0]:
+            raise ValueError(
+                f"features [N, F] and labels [N, L] must have a row for each of the N points, but have "
+                f"shapes {features.shape} and {labels.shape}."
+            )
+        bad = np.flatnonzero(~np.isfinite(features.data))
+        if len(bad):
+            point = np.searchsorted(features.indptr, bad[0], side="right") - 1
+            raise ValueError(
+                f"Features must be finite float32 numbers, but feature {features.indices[bad[0]]} of point "
+                f"{point} is {features.data[bad[0]]}."
+            )
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels)
 
     def __len__(self):
         return self.features.shape[0]
@@ -60,6 +78,18 @@ class LabeledPoints:
         return np.bincount(self.labels.indices, minlength=self.num_labels)
 
 
+def _canonical(matrix, dtype):
+    """As CSR with every entry once and labels without False; the caller's own matrix is not changed."""
+    own = scipy.sparse.csr_matrix(matrix, dtype=dtype)
+    if own.has_canonical_format and (dtype is not bool or own.data.all()):
+        return own
+    own = own.copy()
+    own.sum_duplicates()
+    if dtype is bool:
+        own.eliminate_zeros()
+    return own
+
+
 def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
     """Reads a file of the Extreme Classification Repository; plain, ``.gz`` or ``.xz``.
 
@@ -70,8 +100,8 @@ def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
         on_error: ``"raise"`` or ``"skip"``, what happens if lines are bad.
 
     Raises:
-        ValueError: naming the first bad lines: no ``label,... id:value ...``, NaN, an id that the header does
-            not allow; or if there are fewer or more points than the header says.
+        ValueError: naming the first bad lines: no ``label,... id:value ...``, NaN, a value beyond float32, an
+            id that the header does not allow; or if there are fewer or more points than the header says.
 
     Example:
         >>> import pathlib, tempfile
@@ -95,21 +125,24 @@ def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
         if match is None:
             lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
             continue
-        own_labels = np.array(match[1].split(",") if match[1] else [], np.int64)
-        pairs = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2)
-        problem = labels.problem(own_labels, "label") or features.problem(pairs[:, 0], "feature")
+        # Ids as floats too: those below 2^31 are exact, and larger ones no overflow.
+        own_labels = np.array(match[1].split(",") if match[1] else [], np.float64)
+        ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
+        problem = labels.problem(own_labels, "label") or features.problem(ids, "feature")
+        if not problem and len(values) and np.abs(values).max() > _MAX_VALUE:
+            problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
         if problem:
             lines.reject(problem)
             continue
         labels.add(own_labels, np.ones(len(own_labels)))
-        features.add(pairs[:, 0], pairs[:, 1])
+        features.add(ids, values)
     if lines.number - 1 != num_points:
         raise ValueError(
             f"{lines.path}: the header says {num_points} points, but {lines.number - 1} lines follow: the "
             "file is cut short or damaged. Fetch it again, or mend the header."
         )
     lines.report()
-    return LabeledPoints(features.matrix().astype(np.float32), labels.matrix().astype(bool))
+    return LabeledPoints(features.matrix(), labels.matrix())
 
 
 def _header(line, path):
@@ -118,7 +151,10 @@ def _header(line, path):
         raise ValueError(
             f"{path}: line 1 must be 'num_points num_features num_labels', but is {line[:60]!r}."
         )
-    return (int(size) for size in sizes)
+    sizes = [int(size) for size in sizes]
+    if max(sizes) > _MAX_SIZE:
+        raise ValueError(f"{path}: line 1 is {line[:60]!r}, but ids have 32 bits: at most {_MAX_SIZE} each.")
+    return sizes
 
 
 class _Rows:
@@ -140,9 +176,7 @@ class _Rows:
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in self.ids])])
         empty = [np.empty(0)]
         ids, values = np.concatenate(self.ids or empty), np.concatenate(self.values or empty)
-        matrix = scipy.sparse.csr_matrix((values, ids.astype(np.int32), offsets), (len(self.ids), self.width))
-        matrix.sum_duplicates()
-        return matrix
+        return scipy.sparse.csr_matrix((values, ids.astype(np.int32), offsets), (len(self.ids), self.width))
 
 
 def write_extreme_classification(path, points: LabeledPoints):
@@ -183,6 +217,9 @@ def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
 
     ``n_f`` is the number of training points that have feature f; the other sets are weighted alike.
 
+    Raises:
+        ValueError: if a set has another number of features than the training points.
+
     Example:
         >>> labels = scipy.sparse.csr_matrix((2, 1), dtype=bool)
         >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[1, 1], [0, 3]])), labels)
@@ -192,6 +229,9 @@ def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
 
     Reference: Salton, Buckley, "Term-weighting approaches in automatic text retrieval", 1988.
     """
+    widths = [points.num_features for points in (train, *others)]
+    if len(set(widths)) > 1:
+        raise ValueError(f"All sets must have the same features, but they have {widths} of them.")
     counts = np.bincount(train.features.indices[train.features.data != 0], minlength=train.num_features)
     weight = np.log((1 + len(train)) / (1 + counts)) + 1
     weighted = []
@@ -207,8 +247,8 @@ def classification_dataset(points: LabeledPoints, batch_size: int, seed: int | N
     """Batches ``({"ids", "values"}, labels)``: what ``tfxc.layers.EmbeddingBag`` and the losses take.
 
     ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
-    0) to the longest of the batch: dense tensors pass through ``fit`` and exports of either Keras, which
-    sparse ones do not. The last batch may be smaller.
+    0) to the longest of the batch: a model exported by either Keras takes them as they are, where a sparse
+    input would turn into a dense [B, F]. The last batch may be smaller.
 
     Args:
         points: N points.

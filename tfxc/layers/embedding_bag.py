@@ -14,8 +14,8 @@ class EmbeddingBag(keras.layers.Layer):
 
     ``out[b] = Σ_f values[b, f] · table[ids[b, f]]``, divided for "mean" by ``Σ_f |values|`` and for "sqrtn"
     by ``(Σ_f values²)^½``. The gradient of the table is sparse in its rows: with
-    ``tfxc.optimizers.LazyAdam`` a step costs what its own features cost, whatever F. A point without
-    features gives zeros.
+    ``tfxc.optimizers.LazyAdam`` a step costs what its own features cost, whatever F, and moves only their
+    rows. A point without features gives zeros.
 
     Args:
         num_features: F.
@@ -24,13 +24,14 @@ class EmbeddingBag(keras.layers.Layer):
         embeddings_initializer: initializer of the table.
 
     Call arguments:
-        inputs: ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1.
+        inputs: ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1, a feature at most once
+            a point (repeats add up, but "mean" and "sqrtn" count each).
 
     Returns:
         float32 [B, D].
 
     Raises:
-        ValueError: for other arguments.
+        ValueError: for other arguments or inputs.
         tf.errors.InvalidArgumentError: for an id outside [-1, F).
 
     Example:
@@ -72,15 +73,28 @@ class EmbeddingBag(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs):
-        ids = check_ids(inputs["ids"], self.num_features, "feature")
-        values = tf.where(ids >= 0, tf.cast(inputs["values"], tf.float32), 0.0)
-        rows = tf.gather(tf_variable(self.embeddings), tf.maximum(ids, 0))
+        ids, values = self._ids_and_values(inputs)
+        values = tf.where(ids >= 0, tf.cast(values, tf.float32), 0.0)
+        # Padding reads a row that the batch reads anyway: with momentum, even a gradient of zero moves a row.
+        some_id = tf.maximum(tf.reduce_max(ids), 0)
+        rows = tf.gather(tf_variable(self.embeddings), tf.where(ids >= 0, ids, some_id))
         total = tf.linalg.matvec(rows, values, transpose_a=True)
         if self.combiner == "sum":
             return total
         mean = self.combiner == "mean"
         size = tf.reduce_sum(tf.abs(values) if mean else tf.square(values), 1, keepdims=True)
         return tf.math.divide_no_nan(total, size if mean else tf.sqrt(size))
+
+    def _ids_and_values(self, inputs):
+        if not isinstance(inputs, dict) or not {"ids", "values"} <= inputs.keys():
+            what = list(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+            raise ValueError(f'EmbeddingBag takes {{"ids": [B, F\'], "values": [B, F\']}}, but got {what}.')
+        ids, values = inputs["ids"], inputs["values"]
+        if len(ids.shape) != 2 or not ids.shape.is_compatible_with(values.shape):
+            raise ValueError(
+                f"ids and values must have one shape [B, F'], but have {ids.shape} and {values.shape}."
+            )
+        return check_ids(ids, self.num_features, "feature"), values
 
     def compute_output_shape(self, input_shape):
         return (*input_shape["ids"][:1], self.dim)

@@ -1,13 +1,15 @@
 """Propensity-scored metrics: hits on rare labels, which are often missing from the data, count more."""
 
 import base64
+import zlib
 
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc.labels import check_ids
 from tfxc.metrics.ranking import discounts
-from tfxc.metrics.ranking_metric import RankingMetric, hits, unique_positives
+from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives, unique_positives
 
 
 def propensities(label_counts, num_points, a=0.55, b=1.5):
@@ -18,14 +20,14 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
     Args:
         label_counts: [L], how many of the training points have each label.
         num_points: N, the number of training points, at least 3.
-        a: 0.55; 0.5 for Wikipedia, 0.6 for Amazon data.
-        b: 1.5; 0.4 for Wikipedia, 2.6 for Amazon data.
+        a: 0.55; 0.5 for Wikipedia, 0.6 for Amazon data; at least 0.
+        b: 1.5; 0.4 for Wikipedia, 2.6 for Amazon data; above 0.
 
     Returns:
         float32 [L] in (0, 1].
 
     Raises:
-        ValueError: for negative counts, or fewer than 3 points.
+        ValueError: for counts that are not [L] or below 0, fewer than 3 points, other a or b.
 
     Example:
         >>> print(propensities([0, 1, 100], num_points=1000).round(3))
@@ -36,10 +38,14 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
         Missing Label Applications", 2016.
     """
     label_counts = np.asarray(label_counts, np.float64)
-    if num_points < 3 or (label_counts < 0).any():
+    if label_counts.ndim != 1 or not (np.isfinite(label_counts) & (label_counts >= 0)).all():
         raise ValueError(
-            f"Got {num_points} points, at least 3 needed, and label counts from {label_counts.min()}, "
-            "at least 0 needed."
+            f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
+            f"shape {label_counts.shape}. Use points.label_counts() of the training points."
+        )
+    if not (num_points >= 3 and a >= 0 and b > 0):
+        raise ValueError(
+            f"Needs num_points at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."
         )
     scale = (np.log(num_points) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (label_counts + b) ** -a)).astype(np.float32)
@@ -48,6 +54,8 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
 class _PropensityScored(RankingMetric):
     """Ratio of two sums over the examples: what was reached, and the most that could be.
 
+    A subclass gives ``rank_weights``.
+
     Args:
         k: cutoff, at least 1.
         propensities: float [L] in (0, 1], or their encoding in a config.
@@ -55,41 +63,76 @@ class _PropensityScored(RankingMetric):
         dtype: of the result.
     """
 
-    def __init__(self, k=5, propensities=None, name=None, dtype=None):
+    def __init__(self, k, propensities, name=None, dtype=None):
         super().__init__(k, name=name, dtype=dtype)
-        if isinstance(propensities, str):
-            propensities = np.frombuffer(base64.b64decode(propensities), np.float32)
-        values = np.asarray([] if propensities is None else propensities, np.float32)
-        if values.ndim != 1 or not len(values) or not ((values > 0) & (values <= 1)).all():
-            raise ValueError(
-                f"{type(self).__name__} needs the propensity of every class, in (0, 1], but got "
-                f"{propensities!r}. Use tfxc.metrics.propensities(label_counts, num_points)."
-            )
-        self.propensities = values
+        self.propensities = _checked(propensities, type(self).__name__)
+        # One tensor: of a NumPy array every trace would hold copies of its own.
+        self._gains = tf.constant(1 / self.propensities)
+
+    def rank_weights(self, labels, num):
+        """What a hit at each of the ranks 1 .. num is worth: [num], or [N, num] by example."""
+        raise NotImplementedError
 
     def get_config(self):
-        # As text of 5 bytes a class: a list would take three times that.
-        return {**super().get_config(), "propensities": base64.b64encode(self.propensities).decode()}
+        return {**super().get_config(), "propensities": _encoded(self.propensities)}
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch; arguments as ``RankingMetric.update_state``."""
-        labels = unique_positives(tf.convert_to_tensor(y_true))
+        """Adds a batch; arguments as ``RankingMetric.update_state``.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for a label or ranked id that has no propensity.
+        """
+        y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
+        self._check(y_true, y_pred)
+        y_true = check_ids(y_true, len(self.propensities))
         # The mean, weighted with the most that each example could reach, is the ratio of the sums.
-        most = self.most(labels)
+        most = self.most(unique_positives(y_true))
         if sample_weight is not None:
-            most *= tf.cast(tf.reshape(sample_weight, [-1]), most.dtype)
+            most *= tf.cast(tf.reshape(sample_weight, tf.shape(most)), most.dtype)
         return super().update_state(y_true, y_pred, most)
 
     def per_example(self, labels, ids):
-        gains = hits(labels, ids) * tf.gather(1 / self.propensities, tf.maximum(ids, 0))
-        reached = tf.reduce_sum(gains * self.rank_weights(tf.shape(ids)[1]), 1)
+        ids = check_ids(ids, len(self.propensities), "ranked class")
+        gains = hits(labels, tf.cast(ids, tf.int64)) * tf.gather(self._gains, tf.maximum(ids, 0))
+        reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, self.most(labels))
 
     def most(self, labels):
         """What the best ranking of each example reaches: [N]."""
-        gains = tf.where(labels >= 0, tf.gather(1 / self.propensities, tf.maximum(labels, 0)), 0.0)
+        gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
-        return tf.reduce_sum(tf.math.top_k(gains, num)[0] * self.rank_weights(num), 1)
+        return tf.reduce_sum(tf.math.top_k(gains, num)[0] * self.rank_weights(labels, num), 1)
+
+
+def _checked(propensities, what):
+    if isinstance(propensities, str):
+        propensities = _decoded(propensities)
+    values = np.asarray([] if propensities is None else propensities, np.float32)
+    remedy = "Use tfxc.metrics.propensities(label_counts, num_points)."
+    if values.ndim != 1 or not len(values):
+        raise ValueError(
+            f"{what} needs the propensity of every class, [L], but got shape {values.shape}. {remedy}"
+        )
+    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
+    if len(bad):
+        raise ValueError(
+            f"{what} needs the propensity of every class to be in (0, 1], but {len(bad)} of {len(values)} "
+            f"are not, the first being class {bad[0]} with {values[bad[0]]}. {remedy}"
+        )
+    return values
+
+
+def _encoded(propensities):
+    # Kept whole, so that a loaded model can evaluate. Few values are distinct, so they compress well: to one
+    # or two bytes a class, where a list would take ten.
+    return base64.b64encode(zlib.compress(propensities.astype("<f4").tobytes())).decode()
+
+
+def _decoded(text):
+    try:
+        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), "<f4")
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"{text[:20]!r}... does not hold the propensity of every class: {error}") from error
 
 
 @register
@@ -119,13 +162,16 @@ class PSPAtK(_PropensityScored):
 
     abbreviation = "psp"
 
-    def rank_weights(self, num):
+    def rank_weights(self, labels, num):
         return tf.ones([num])
 
 
 @register
 class PSNDCGAtK(_PropensityScored):
-    """Propensity-scored nDCG: as ``PSPAtK``, with gains divided by ``log2(rank + 1)``.
+    """Propensity-scored nDCG.
+
+    ``PSnDCG@k = Σ_n (1 / I_n) Σ_{hits j ≤ k} 1 / (p_j log2(j + 1))  /  Σ_n max over rankings of the same``
+    with ``I_n = Σ_{j ≤ min(k, P_n)} 1 / log2(j + 1)`` for P_n positives, as in nDCG.
 
     Args:
         k: cutoff, at least 1.
@@ -148,5 +194,6 @@ class PSNDCGAtK(_PropensityScored):
 
     abbreviation = "psndcg"
 
-    def rank_weights(self, num):
-        return discounts(num)
+    def rank_weights(self, labels, num):
+        ideal = tf.gather(tf.cumsum(discounts(self.k)), tf.minimum(num_positives(labels), self.k) - 1)
+        return discounts(num) / ideal[:, tf.newaxis]
