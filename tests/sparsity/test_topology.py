@@ -34,15 +34,30 @@ def test_a_bad_row_is_named(bad):
         check_topology(np.array([[0, 1], bad, [9, 9]]), 3)
 
 
+@pytest.mark.parametrize("bad", [np.zeros(3, np.int32), np.zeros((3, 1))])
+def test_a_topology_is_a_matrix_of_integers(bad):
+    with pytest.raises(ValueError, match=r"Expected integers \[L, K\]"):
+        check_topology(bad, 3)
+
+
 def test_the_smallest_by_hand():
     weights = np.array([[0.5, -0.1, 0.1, 2.0], [-3.0, 0.0, 1.0, 0.0]], np.float32)
     assert smallest(weights, 0).shape == (2, 0)
     assert smallest(weights, 2).tolist() == [[1, 2], [1, 3]]
     assert smallest(weights, 4).tolist() == [[1, 2, 0, 3], [1, 3, 2, 0]]
     assert weights[0, 1] == np.float32(-0.1)  # the argument stays as it was
-    weights[1, 2] = np.nan
-    with pytest.raises(ValueError, match="weights of class 1 are NaN"):
-        smallest(weights, 1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite(bad):
+    with pytest.raises(ValueError, match="weights of class 1 are not finite"):
+        smallest(np.array([[1.0, 2.0], [0.0, bad]], np.float32), 2)
+
+
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_the_number_to_drop_is_checked(bad):
+    with pytest.raises(ValueError, match=rf"num_drop must be in \[0, 2\].*got {bad}"):
+        smallest(np.ones((4, 2)), bad)
 
 
 def test_growing_by_hand():
@@ -67,6 +82,15 @@ def test_no_input_is_left():
         grow(np.int32([[0, 1, 2]]), np.array([[0, 1]]), 4, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("bad", [[0, 0], [-1, 1], [1, 2]])
+def test_dropped_positions_are_checked(bad):
+    indices, rng = np.int32([[0, 1], [4, 5]]), np.random.default_rng(0)
+    with pytest.raises(ValueError, match=rf"Class 1 drops \[{bad[0]}, {bad[1]}\].*in \[0, 2\)"):
+        grow(indices, np.array([[0, 1], bad]), 6, rng)
+    with pytest.raises(ValueError, match="positions for 2 classes, but got 1 rows"):
+        grow(indices, np.array([[0]]), 6, rng)
+
+
 def test_a_thousand_rewires_keep_every_invariant():
     rng = np.random.default_rng(0)
     for round_ in range(1000):
@@ -79,6 +103,12 @@ def test_a_thousand_rewires_keep_every_invariant():
         check_topology(grown, num_inputs)
         moved = grown != indices
         assert (moved.sum(1) == num_moved).all() and np.take_along_axis(moved, dropped, 1).all()
+
+
+def test_blocks_of_keys_do_not_change_the_draw(monkeypatch):
+    whole = random_topology(10, 4, 6, seed=0)
+    monkeypatch.setattr("tfxc.sparsity.topology._BLOCK_KEYS", 20)
+    np.testing.assert_array_equal(random_topology(10, 4, 6, seed=0), whole)
 
 
 def test_blocks_of_rows(monkeypatch):

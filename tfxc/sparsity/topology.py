@@ -6,7 +6,9 @@ pure functions of arrays and a random generator.
 
 import numpy as np
 
-_BLOCK_ROWS = 1 << 16  # rows worked on at a time: temporaries stay small beside the topology
+# Rows, and random keys, worked on at a time: temporaries stay small beside the topology.
+_BLOCK_ROWS = 1 << 16
+_BLOCK_KEYS = 1 << 20
 
 
 def random_topology(num_classes, fan_in, num_inputs, seed):
@@ -47,14 +49,24 @@ def check_topology(indices, num_inputs):
         Traceback (most recent call last):
         ValueError: Class 1 reads [1, 1]: its inputs must be distinct and in [0, 3).
     """
-    ordered = np.sort(indices, axis=1)
-    bad = (ordered < 0).any(1) | (ordered >= num_inputs).any(1) | (ordered[:, 1:] == ordered[:, :-1]).any(1)
-    if bad.any():
-        row = int(np.argmax(bad))
+    if indices.ndim != 2 or not np.issubdtype(indices.dtype, np.integer):
+        raise ValueError(f"Expected integers [L, K], but got {indices.dtype} of shape {indices.shape}.")
+    row = _first_bad_row(indices, num_inputs)
+    if row is not None:
         raise ValueError(
             f"Class {row} reads {indices[row].tolist()}: "
             f"its inputs must be distinct and in [0, {num_inputs})."
         )
+
+
+def _first_bad_row(rows, limit):
+    """The first row whose entries are not distinct and in [0, limit), or None."""
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        ordered = np.sort(rows[start : start + _BLOCK_ROWS], axis=1)
+        bad = ((ordered < 0) | (ordered >= limit)).any(1) | (ordered[:, 1:] == ordered[:, :-1]).any(1)
+        if bad.any():
+            return start + int(np.argmax(bad))
+    return None
 
 
 def smallest(weights, num_drop):
@@ -68,24 +80,28 @@ def smallest(weights, num_drop):
         int64 [L, n] positions in [0, K), the smallest first; the lower position first among equals.
 
     Raises:
-        ValueError: for NaN weights, which have no magnitude: training has diverged.
+        ValueError: for ``num_drop`` outside [0, K], or weights that are not finite: training has diverged.
 
     Example:
         >>> smallest(np.array([[0.3, -0.1, 0.2], [0.0, 0.0, -5.0]]), 2).tolist()
         [[1, 2], [0, 1]]
     """
+    if not 0 <= num_drop <= weights.shape[1]:
+        raise ValueError(
+            f"num_drop must be in [0, {weights.shape[1]}], the weights a class, but got {num_drop}."
+        )
     positions = np.empty((len(weights), num_drop), np.int64)
     for start in range(0, len(weights), _BLOCK_ROWS):
         magnitude = np.abs(weights[start : start + _BLOCK_ROWS])
-        if np.isnan(magnitude).any():
-            row = start + int(np.argmax(np.isnan(magnitude).any(1)))
+        finite = np.isfinite(magnitude).all(1)  # infinite marks what is taken, below
+        if not finite.all():
+            row = start + int(np.argmin(finite))
             raise ValueError(
-                f"The weights of class {row} are NaN: training has diverged; lower the learning rate."
+                f"The weights of class {row} are not finite: training has diverged; lower the learning rate."
             )
         block = positions[start : start + _BLOCK_ROWS]
-        for n in range(
-            num_drop
-        ):  # few of K: cheaper than sorting the rows, and ties go to the lower position
+        # Few of K: cheaper than sorting the rows, and ties go to the lower position.
+        for n in range(num_drop):
             block[:, n] = np.argmin(magnitude, axis=1)
             np.put_along_axis(magnitude, block[:, n : n + 1], np.inf, 1)
     return positions
@@ -107,7 +123,7 @@ def grow(indices, dropped, num_inputs, rng):
         int32 [L, K].
 
     Raises:
-        ValueError: if too few inputs are left to draw from.
+        ValueError: if too few inputs are left to draw from, or for positions outside their range.
 
     Example:
         >>> grow(np.int32([[0, 1]]), np.array([[1]]), num_inputs=3, rng=np.random.default_rng(0)).tolist()
@@ -118,6 +134,13 @@ def grow(indices, dropped, num_inputs, rng):
         raise ValueError(
             f"{num_grown} connections a class cannot move: of {num_inputs} inputs it reads {fan_in}, "
             f"which leaves {num_inputs - fan_in}."
+        )
+    if len(dropped) != len(indices):
+        raise ValueError(f"Expected positions for {len(indices)} classes, but got {len(dropped)} rows.")
+    row = _first_bad_row(dropped, fan_in)
+    if row is not None:
+        raise ValueError(
+            f"Class {row} drops {dropped[row].tolist()}: positions must be distinct and in [0, {fan_in})."
         )
     grown = indices.copy()
     for start in range(0, len(indices), _BLOCK_ROWS):
@@ -131,9 +154,7 @@ def _draw_unread(read, num_drawn, num_inputs, rng):
     """For each row n distinct inputs [b, n], uniform among those not in ``read`` [b, K]."""
     fan_in = read.shape[1]
     if 2 * (fan_in + num_drawn) > num_inputs:  # rejection would take long
-        keys = rng.random((len(read), num_inputs))
-        np.put_along_axis(keys, read, np.inf, 1)
-        return np.argpartition(keys, num_drawn - 1, axis=1)[:, :num_drawn] if num_drawn else read[:, :0]
+        return _draw_by_keys(read, num_drawn, num_inputs, rng)
     taken = np.concatenate([read, np.full((len(read), num_drawn), -1, np.int32)], 1)
     for n in range(fan_in, fan_in + num_drawn):
         rows = np.arange(len(read))
@@ -143,3 +164,15 @@ def _draw_unread(read, num_drawn, num_inputs, rng):
             taken[rows, n] = new
             rows = rows[clash]
     return taken[:, fan_in:]
+
+
+def _draw_by_keys(read, num_drawn, num_inputs, rng):
+    """As ``_draw_unread``, at a cost of E a row: the inputs with the smallest of E random keys."""
+    drawn = np.empty((len(read), num_drawn), np.int32)
+    num_rows = max(1, _BLOCK_KEYS // num_inputs)
+    for start in range(0, len(read) if num_drawn else 0, num_rows):
+        rows = slice(start, start + num_rows)
+        keys = rng.random((len(read[rows]), num_inputs))
+        np.put_along_axis(keys, read[rows], np.inf, 1)
+        drawn[rows] = np.argpartition(keys, num_drawn - 1, axis=1)[:, :num_drawn]
+    return drawn
