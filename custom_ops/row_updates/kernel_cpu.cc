@@ -1,10 +1,13 @@
 // CPU kernels of the row updates: validate, sort the gradient rows by table row, update each touched row once.
 #define EIGEN_USE_THREADS
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "common/simd.h"
+#include "huge_pages.h"
 #include "row_groups.h"
 #include "row_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -108,7 +111,12 @@ class RowUpdateOp : public tensorflow::OpKernel {
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
     std::array<float*, kNumVariables> data;
-    for (int i = 0; i < kNumVariables; ++i) data[i] = WritableData(variables[i].get());
+    for (int i = 0; i < kNumVariables; ++i) {
+      data[i] = WritableData(variables[i].get());
+      if (in_huge_pages_[i].exchange(data[i]) != data[i]) {
+        MoveToHugePages(data[i], variables[i]->tensor()->TotalBytes());
+      }
+    }
     ForEachTouchedRow(context, sorted, values.flat<float>().data(), width, Rule(data, scalars, width));
   }
 
@@ -170,6 +178,9 @@ class RowUpdateOp : public tensorflow::OpKernel {
     variable->copy_on_read_mode.store(true);
     return variable->tensor()->flat<float>().data();
   }
+
+  // The buffers moved last: a variable that was assigned to has another.
+  std::array<std::atomic<const float*>, kNumVariables> in_huge_pages_{};
 };
 
 #define TFXC_REGISTER(NAME, INDEX, RULE)                                                               \

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/row_sort.h"
+#include "common/simd.h"
 #include "row_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/util/work_sharder.h"
@@ -44,7 +45,7 @@ absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int6
 template <typename Rule>
 void ForEachTouchedRow(tensorflow::OpKernelContext* context, const std::vector<RowPosition>& sorted,
                        const float* values, int64_t width, const Rule& rule) {
-  constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency, few enough to stay in L1
+  constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency
   const int64_t num_gradients = sorted.size();
   const auto prefetch = [&](int64_t i) {
     if (i >= num_gradients) return;

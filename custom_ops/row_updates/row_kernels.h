@@ -2,7 +2,6 @@
 #ifndef TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_KERNELS_H_
 #define TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_KERNELS_H_
 
-#include <algorithm>
 #include <cstdint>
 
 namespace tfxc {
@@ -19,13 +18,6 @@ void SgdRow(const float* g, float learning_rate, float* x, int64_t width);
 void AdamRow(const float* g, const AdamScalars& scalars, float* x, float* m, float* v, int64_t width);
 // mean of g^2, summed in a fixed order
 float MeanSquare(const float* g, int64_t width);
-
-// Asks for the cache lines of a row; past a few the processor's own prefetcher has understood.
-inline void PrefetchRow(const float* row, int64_t width) {
-  constexpr int64_t kFloatsPerLine = 16, kMaxLines = 8;
-  const int64_t end = std::min(width, kMaxLines * kFloatsPerLine);
-  for (int64_t d = 0; d < end; d += kFloatsPerLine) __builtin_prefetch(row + d);
-}
 
 }  // namespace tfxc
 

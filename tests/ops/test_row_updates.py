@@ -102,6 +102,11 @@ def test_row_ids_of_every_size(rows):
     assert tf.math.count_nonzero(table).numpy() == 4
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_table_of_many_pages_keeps_its_other_rows(rule):
+    check(rule, (40_001, 64), [40_000, 3, 3, 20_000])  # 10 MB: moved to huge pages where the system has them
+
+
 def test_adam_by_hand():
     table, momentum, velocity = (tf.Variable([[0.0], [1.0]]) for _ in range(3))
     gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 1]))
