@@ -40,6 +40,7 @@ lint: setup  ## Check style, format and types
 	$(BIN)/mypy tfxc
 
 bench: setup  ## Run every benchmark at its default size
+	$(RUN) -m pip install --quiet -e ".[bench]" --no-build-isolation
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
 clean:  ## Remove everything built or written, except .venv

@@ -2,9 +2,10 @@
 
 Forward, and forward and backward with the squared hinge summed over all classes, the tasks taking turns. The
 sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in 1000 is not).
-Memory is that of one whole Adam step in a process of its own.
+Memory is that of one whole Adam step in a process of its own. Then ``fit`` with sampled negatives,
+at 100 thousand and 3 million classes.
 
-    python benchmarks/sparse_head.py --batch-sizes 32 --memory
+    python benchmarks/sparse_head.py --batch-sizes 1 32 128 512 --memory
 """
 
 import argparse
@@ -126,11 +127,41 @@ def adam_step(set_up_done, kind, num_classes, batch_size):
 
 def show_memory(num_classes, batch_size):
     sparse, dense = (peak_memory(adam_step, kind, num_classes, batch_size) for kind in ("sparse", "dense"))
+    tiny = peak_memory(adam_step, "sparse", 1000, batch_size)  # what Keras and TensorFlow take themselves
     state = num_classes * FAN_IN * 16 / 2**20  # weights, indices and two slots
-    rows = [["sparse", sparse, sparse / state], [f"dense, {DENSE_INPUTS} wide", dense, ""]]
-    rows.append(["dense / sparse", dense / sparse, ""])
+    rows = [
+        ["sparse", sparse, sparse / state],
+        ["sparse, beyond that of 1,000 classes", sparse - tiny, (sparse - tiny) / state],
+        [f"dense, {DENSE_INPUTS} wide", dense, ""],
+        ["dense / sparse", dense / sparse, ""],
+    ]
     columns = ["head", "peak MB", "of weights, indices and slots"]
     show(f"One Adam step, B = {batch_size}", rows, columns)
+
+
+def sampled_step(num_classes, batch_size=32, num_negatives=100):
+    """A step of ``fit`` that scores each query's labels and 100 uniform negatives of its own."""
+    import tensorflow as tf
+
+    import tfxc
+    from tfxc._keras import keras
+
+    random = np.random.default_rng(0)
+    x = tf.nn.relu(tf.constant(random.normal(size=(batch_size, NUM_INPUTS)), tf.float32))
+    y = tf.constant(random.integers(num_classes, size=(batch_size, 5)), tf.int32)
+    encoder = keras.Sequential([keras.Input((NUM_INPUTS,)), keras.layers.Activation("relu")])
+    head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, seed=0)
+    model = tfxc.ExtremeClassifier(encoder, head, sampler=tfxc.samplers.Uniform(num_negatives, seed=0))
+    model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SquaredHinge())
+    data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())
+    model.make_train_function()
+    return lambda: float(model.train_function(data)["loss"])
+
+
+def show_sampled(small=100_000, large=3_000_000):
+    seconds = in_turns({size: sampled_step(size) for size in (small, large)}, rounds=60, warmup=10)
+    rows = [[f"{size:,}", time * 1e3, time / seconds[small]] for size, time in seconds.items()]
+    show("A step with 100 uniform negatives a query", rows, ["classes", "ms", "x the smallest"])
 
 
 def main():
@@ -140,6 +171,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="measure the memory of a training step too")
     args = parser.parse_args()
+    show_sampled()
     if args.memory:
         show_memory(args.num_classes, 32)
     floor = args.num_classes * FAN_IN * 8

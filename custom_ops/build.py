@@ -3,6 +3,9 @@
 ``pip install`` calls :func:`build`; developers run ``python custom_ops/build.py``.
 The library is bound to the TensorFlow minor version it was compiled against, which
 is recorded beside it in ``_tfxc_ops.json``.
+
+With ``TFXC_CUDA=1`` the script also compiles the CUDA kernels, ``custom_ops/*/*.cu``, into
+programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 """
 
 import json
@@ -23,12 +26,19 @@ OBJECTS = SOURCES.parent / "build" / "custom_ops"
 COMPILE_FLAGS = ("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-DNDEBUG", "-w")
 
 
+# Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.
+CUDA_FLAGS = (
+    *("-O3", "-std=c++17", "-Xcompiler=-fPIC"),
+    *("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"),
+)
+
+
 class CompilerNotFoundError(RuntimeError):
-    """There is no C++ compiler on this machine."""
+    """There is no compiler for C++, or none for CUDA, on this machine."""
 
 
 class CompileError(RuntimeError):
-    """The C++ compiler ran and failed; the message holds its output."""
+    """A compiler ran and failed; the message holds its output."""
 
 
 def build(library=LIBRARY, objects=OBJECTS):
@@ -83,11 +93,66 @@ def find_compiler():
     )
 
 
+def build_cuda(objects=OBJECTS):
+    """Builds a program of every ``custom_ops/*/*_check.cu`` and the other ``*.cu`` of its folder.
+
+    TensorFlow takes no part in it. A program compares kernels with plain loops; its exit status
+    is 77 where there is no GPU.
+
+    Args:
+        objects: Folder for the object files and the programs.
+
+    Returns:
+        The paths of the programs.
+
+    Raises:
+        CompilerNotFoundError: No nvcc: set ``NVCC`` or ``CUDA_HOME``, or put it on the PATH.
+        CompileError: nvcc failed.
+    """
+    objects = Path(objects)
+    compiler = find_nvcc()
+    objects.mkdir(parents=True, exist_ok=True)
+    compile_command = [*compiler, *CUDA_FLAGS, f"-I{SOURCES}"]
+    sources = sorted(SOURCES.glob("*/*.cu"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
+
+    programs = []
+    for check in (source for source in sources if source.stem.endswith("_check")):
+        program = objects / f"{check.parent.name}_{check.stem}"
+        parts = [target for source, target in zip(sources, compiled, strict=True) if _belongs(source, check)]
+        command = [*compiler, *map(str, parts)]
+        stamp = program.with_suffix(".command")
+        if _outdated(program, parts, command, stamp):
+            _run_aside(command, program)
+            stamp.write_text(shlex.join(command))
+        programs.append(program)
+    return programs
+
+
+def find_nvcc():
+    """The CUDA compiler command as a list: ``$NVCC`` if set, else that of ``$CUDA_HOME``, else nvcc."""
+    chosen, home = os.environ.get("NVCC"), os.environ.get("CUDA_HOME")
+    command = shlex.split(chosen) if chosen else [str(Path(home, "bin", "nvcc")) if home else "nvcc"]
+    if command and shutil.which(command[0]):
+        return command
+    raise CompilerNotFoundError(
+        f"No CUDA compiler found (looked for {shlex.join(command)}). Install the CUDA toolkit and put nvcc "
+        f"on the PATH, or set CUDA_HOME to its folder or NVCC to the compiler."
+    )
+
+
+def _belongs(source, check):
+    """Whether the program of ``check`` takes in ``source``: not another check, each has a main()."""
+    return source == check or (source.parent == check.parent and not source.stem.endswith("_check"))
+
+
 def _compile(source, objects, compile_command):
     target = objects / f"{source.parent.name}.{source.stem}.o"
     command = [*compile_command, "-c", str(source)]
     stamp = target.with_suffix(".command")
-    if _outdated(target, [source, *SOURCES.glob("*/*.h")], command, stamp):
+    headers = [*SOURCES.glob("*/*.h"), *(SOURCES.glob("*/*.cuh") if source.suffix == ".cu" else ())]
+    if _outdated(target, [source, *headers], command, stamp):
         _run_aside(command, target)
         stamp.write_text(shlex.join(command))
     return target
@@ -113,3 +178,5 @@ def _run_aside(command, target):
 
 if __name__ == "__main__":
     print(build())
+    if os.environ.get("TFXC_CUDA") == "1":
+        print(*build_cuda(), sep="\n")

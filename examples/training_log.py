@@ -28,20 +28,27 @@ class TrainingLog(keras.callbacks.Callback):
         self.path = os.path.join(folder, "history.json")
         self.patience = patience
         self.metric = metric
-        state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-        self.last = tf.train.CheckpointManager(state, os.path.join(folder, "last"), max_to_keep=1)
-        self.best = tf.train.CheckpointManager(state, os.path.join(folder, "best"), max_to_keep=1)
+        self.state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        self.last = tf.train.CheckpointManager(self.state, os.path.join(folder, "last"), max_to_keep=1)
+        self.best = tf.train.CheckpointManager(self.state, os.path.join(folder, "best"), max_to_keep=1)
         self.rows = []
 
     def resume(self):
         """Restores the last whole epoch, if there is one; returns how many epochs are done."""
-        if os.path.exists(self.path) and self.last.restore_or_initialize():
+        if os.path.exists(self.path) and self._restore(self.last):
             with open(self.path, encoding="utf-8") as file:
                 self.rows = json.load(file)
         return len(self.rows)
 
     def restore_best(self):
-        self.best.restore_or_initialize()
+        self._restore(self.best)
+
+    def _restore(self, manager):
+        """Whether there was a checkpoint. The optimizer's part waits for training, which may not come."""
+        path = manager.latest_checkpoint
+        if path:
+            self.state.restore(path).expect_partial()
+        return path is not None
 
     @property
     def seconds(self):

@@ -18,29 +18,31 @@ struct HeadInputs {
   SparseRows rows;
 };
 
-inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, HeadInputs* inputs) {
+// `bias` [L] or [0], or nullptr for an op without.
+inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, const tensorflow::Tensor* bias,
+                               HeadInputs* inputs) {
   using tensorflow::errors::InvalidArgument;
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
   inputs->indices_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->indices->mu());
-  const tensorflow::Tensor &query = context->input(0), &bias = context->input(3);
+  const tensorflow::Tensor& query = context->input(0);
+  inputs->num_biases = bias == nullptr ? 0 : bias->dim_size(0);
   const tensorflow::Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
-      weights.shape() != indices.shape() || query.dims() != 2 || bias.dims() != 1 ||
-      (bias.dim_size(0) != 0 && bias.dim_size(0) != weights.dim_size(0))) {
+      weights.shape() != indices.shape() || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
+      (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
                            "[L] or [0], but got ", inputs->weights->DebugString(), ", ",
                            inputs->indices->DebugString(), ", ", query.shape().DebugString(), " and ",
-                           bias.shape().DebugString(), ".");
+                           bias == nullptr ? "none" : bias->shape().DebugString(), ".");
   }
   inputs->query = query.flat<float>().data();
   inputs->num_queries = query.dim_size(0);
   inputs->num_inputs = query.dim_size(1);
   inputs->num_classes = weights.dim_size(0);
-  inputs->num_biases = bias.dim_size(0);
   inputs->rows = {weights.flat<float>().data(), indices.flat<int32_t>().data(),
-                  bias.dim_size(0) == 0 ? nullptr : bias.flat<float>().data(), weights.dim_size(1),
+                  inputs->num_biases == 0 ? nullptr : bias->flat<float>().data(), weights.dim_size(1),
                   static_cast<uint32_t>(query.dim_size(1))};
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/row_sort.h"
+#include "common/simd.h"
 #include "inputs.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -20,10 +21,18 @@ bool InRange(const SparseRows& rows, int64_t l) {
                      [&](int32_t input) { return static_cast<uint32_t>(input) < rows.num_inputs; });
 }
 
-// The first touched class that reads an input out of range.
+// The first touched class that reads an input out of range. Rows are asked for ahead: this is their first use.
 absl::Status CheckTouched(const HeadInputs& inputs, const Tensor& ids) {
+  constexpr int64_t kAhead = 16;
   const int32_t* id = ids.flat<int32_t>().data();
-  for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
+  const SparseRows& rows = inputs.rows;
+  const int64_t num_slots = ids.NumElements();
+  for (int64_t slot = 0; slot < num_slots; ++slot) {
+    if (slot + kAhead < num_slots && id[slot + kAhead] >= 0) {
+      const int64_t start = id[slot + kAhead] * rows.fan_in;
+      PrefetchRow(reinterpret_cast<const float*>(rows.indices + start), rows.fan_in);
+      PrefetchRow(rows.weights + start, rows.fan_in);
+    }
     if (id[slot] >= 0 && !InRange(inputs.rows, id[slot])) return CheckClass(inputs, id[slot]);
   }
   return absl::OkStatus();
@@ -41,8 +50,8 @@ class SparseHeadCandidatesOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
-    const Tensor& ids = context->input(4);
+    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    const Tensor& ids = context->input(3);
     OP_REQUIRES_OK(context, CheckIds(inputs, ids, "class_ids"));
     OP_REQUIRES_OK(context, CheckTouched(inputs, ids));
     Tensor* scores;
@@ -57,7 +66,7 @@ class SparseHeadCandidatesOp : public tensorflow::OpKernel {
         out[slot] = 0.0f;
         if (l < 0) continue;
         const float* query = inputs.query + slot / samples * inputs.num_inputs;
-        float score = rows.bias == nullptr ? 0.0f : rows.bias[l];
+        float score = 0.0f;
         for (int64_t k = l * fan_in; k < (l + 1) * fan_in; ++k) score += rows.weights[k] * query[rows.indices[k]];
         out[slot] = score;
       }
@@ -71,8 +80,8 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
-    const Tensor &ids = context->input(4), &gradient = context->input(5);
+    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    const Tensor &ids = context->input(3), &gradient = context->input(4);
     OP_REQUIRES_OK(context, CheckIds(inputs, ids, "class_ids"));
     OP_REQUIRES_OK(context, CheckTouched(inputs, ids));
     OP_REQUIRES(context, gradient.shape() == ids.shape(),
@@ -116,26 +125,22 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
     SortByRow(inputs.num_classes, &slots);
     const std::vector<int64_t> starts = GroupStarts(slots);
     const int64_t touched = starts.size() - 1;
-    Tensor *row_gradients, *bias_gradients, *class_ids;
+    Tensor *row_gradients, *class_ids;
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, fan_in}), &row_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &bias_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(3, TensorShape({touched}), &class_ids));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &class_ids));
     const int64_t cost = (20 + 2 * fan_in) * (1 + slots.size() / std::max<int64_t>(touched, 1));
     ShardOver(context, touched, cost, [&](int64_t first, int64_t last) {
       for (int64_t u = first; u < last; ++u) {
         const int64_t l = Row(slots[starts[u]]);
         const int32_t* indices = inputs.rows.indices + l * fan_in;
         float* out = row_gradients->flat<float>().data() + u * fan_in;
-        float bias_gradient = 0.0f;
         std::fill(out, out + fan_in, 0.0f);
         for (int64_t i = starts[u]; i < starts[u + 1]; ++i) {
           const int64_t slot = Position(slots[i]);
           if (g[slot] == 0.0f) continue;
           const float* query = inputs.query + slot / samples * inputs.num_inputs;
           for (int64_t k = 0; k < fan_in; ++k) out[k] += g[slot] * query[indices[k]];
-          bias_gradient += g[slot];
         }
-        bias_gradients->flat<float>()(u) = bias_gradient;
         class_ids->flat<int32_t>()(u) = static_cast<int32_t>(l);
       }
     });

@@ -30,7 +30,7 @@ class SparseHeadLogitsOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     Range classes;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const int64_t size = classes.last - classes.first;
     Tensor* logits;
@@ -57,7 +57,7 @@ class SparseHeadLogitsGradOp : public BackwardOp {
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     Range classes;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const Tensor& gradient = context->input(6);
     const int64_t size = classes.last - classes.first;
@@ -89,7 +89,7 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
     const Tensor& labels = context->input(4);
     OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
     Tensor *reduced, *positives;
@@ -153,7 +153,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
     const Tensor &labels = context->input(4), &reduced = context->input(5);
     const Tensor &reduced_gradient = context->input(6), &positives_gradient = context->input(7);
     OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));

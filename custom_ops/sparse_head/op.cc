@@ -24,28 +24,36 @@ absl::Status HandleShape(InferenceContext* c, int input, ShapeHandle* shape) {
   return c->WithRank((*handle)[0].shape, 2, shape);
 }
 
-// Checks what all ops begin with: query [N, E], weights and indices [L, K], bias [L] or [0].
+// Checks what all ops begin with: query [N, E], weights and indices [L, K].
 absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
-  ShapeHandle query, weights, indices, bias;
+  ShapeHandle query, weights, indices;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &query));
   TF_RETURN_IF_ERROR(HandleShape(c, 1, &weights));
   TF_RETURN_IF_ERROR(HandleShape(c, 2, &indices));
   TF_RETURN_IF_ERROR(c->Merge(weights, indices, &weights));
+  *sizes = {c->Dim(query, 0), c->Dim(query, 1), c->Dim(weights, 0), c->Dim(weights, 1), c->UnknownDim()};
+  return absl::OkStatus();
+}
+
+// The same, and after them bias [L] or [0].
+absl::Status MergeInputsAndBias(InferenceContext* c, Sizes* sizes) {
+  ShapeHandle bias;
+  TF_RETURN_IF_ERROR(MergeInputs(c, sizes));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &bias));
-  *sizes = {c->Dim(query, 0), c->Dim(query, 1), c->Dim(weights, 0), c->Dim(weights, 1), c->Dim(bias, 0)};
+  sizes->biases = c->Dim(bias, 0);
   return absl::OkStatus();
 }
 
 absl::Status LogitsShape(InferenceContext* c) {
   Sizes sizes;
-  TF_RETURN_IF_ERROR(MergeInputs(c, &sizes));
+  TF_RETURN_IF_ERROR(MergeInputsAndBias(c, &sizes));
   c->set_output(0, c->Matrix(sizes.queries, c->UnknownDim()));
   return absl::OkStatus();
 }
 
 absl::Status DenseGradientShape(InferenceContext* c) {
   Sizes sizes;
-  TF_RETURN_IF_ERROR(MergeInputs(c, &sizes));
+  TF_RETURN_IF_ERROR(MergeInputsAndBias(c, &sizes));
   c->set_output(0, c->Matrix(sizes.queries, sizes.inputs));
   c->set_output(1, c->Matrix(sizes.classes, sizes.fan_in));
   c->set_output(2, c->Vector(sizes.biases));
@@ -55,7 +63,7 @@ absl::Status DenseGradientShape(InferenceContext* c) {
 absl::Status ReduceShape(InferenceContext* c) {
   Sizes sizes;
   ShapeHandle labels;
-  TF_RETURN_IF_ERROR(MergeInputs(c, &sizes));
+  TF_RETURN_IF_ERROR(MergeInputsAndBias(c, &sizes));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &labels));
   c->set_output(0, c->Vector(sizes.queries));
   c->set_output(1, labels);
@@ -66,7 +74,7 @@ absl::Status CandidatesShape(InferenceContext* c) {
   Sizes sizes;
   ShapeHandle ids;
   TF_RETURN_IF_ERROR(MergeInputs(c, &sizes));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &ids));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &ids));
   c->set_output(0, ids);
   return absl::OkStatus();
 }
@@ -78,16 +86,16 @@ absl::Status CandidatesGradientShape(InferenceContext* c) {
   c->set_output(0, c->Matrix(sizes.queries, sizes.inputs));
   c->set_output(1, c->Matrix(touched, sizes.fan_in));
   c->set_output(2, c->Vector(touched));
-  c->set_output(3, c->Vector(touched));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 #define TFXC_SPARSE_HEAD_OP(NAME) \
-  REGISTER_OP(NAME).Input("query: float").Input("weights: resource").Input("indices: resource").Input("bias: float").SetIsStateful()
+  REGISTER_OP(NAME).Input("query: float").Input("weights: resource").Input("indices: resource").SetIsStateful()
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogits")
+    .Input("bias: float")
     .Input("start: int32")
     .Input("stop: int32")
     .Output("logits: float")
@@ -95,6 +103,7 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogits")
     .Doc("logits[n, l - start] = sum_k weights[l, k] * query[n, indices[l, k]] + bias[l] for classes start to stop.");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogitsGrad")
+    .Input("bias: float")
     .Input("start: int32")
     .Input("stop: int32")
     .Input("gradient: float")
@@ -105,6 +114,7 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogitsGrad")
     .Doc("Dense gradients of Tfxc>SparseHeadLogits, 0 for the classes outside the block.");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadReduce")
+    .Input("bias: float")
     .Input("labels: int32")
     .Attr("reduction: {'squared_hinge', 'softplus', 'logsumexp'}")
     .Output("reduced: float")
@@ -113,6 +123,7 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadReduce")
     .Doc("The reduction over all classes of each query, and the logits of its labels (-1: 0).");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadReduceGrad")
+    .Input("bias: float")
     .Input("labels: int32")
     .Input("reduced: float")
     .Input("reduced_gradient: float")
@@ -128,16 +139,15 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadCandidates")
     .Input("class_ids: int32")
     .Output("scores: float")
     .SetShapeFn(CandidatesShape)
-    .Doc("Logits of chosen classes; id -1 is an empty slot, score 0.");
+    .Doc("Logits of chosen classes, biases aside; id -1 is an empty slot, score 0.");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadCandidatesGrad")
     .Input("class_ids: int32")
     .Input("gradient: float")
     .Output("query_gradient: float")
     .Output("row_gradients: float")
-    .Output("bias_gradients: float")
     .Output("rows: int32")
     .SetShapeFn(CandidatesGradientShape)
-    .Doc("Gradients of Tfxc>SparseHeadCandidates: dense for the query, one row a touched class for the rest.");
+    .Doc("Gradients of Tfxc>SparseHeadCandidates: dense for the query, one row a touched class for the weights.");
 
 }  // namespace tfxc

@@ -6,7 +6,7 @@ import tensorflow as tf
 from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
 
 from tfxc.layers import DenseHead, Head
-from tfxc.layers.head import block_size
+from tfxc.layers.head import block_size, class_biases
 
 
 def tied_head(num_classes):
@@ -116,3 +116,12 @@ def test_number_of_classes_is_checked(bad):
     with pytest.raises(ValueError, match="num_classes must be a positive integer"):
         DenseHead(bad)
     assert issubclass(DenseHead, Head)
+
+
+def test_empty_slots_touch_no_bias_that_is_not_scored():
+    bias = tf.Variable([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        biases = class_biases(bias, tf.constant([[2, -1], [-1, 1]]))
+    assert biases.numpy().tolist() == [[3.0, 0.0], [0.0, 2.0]]
+    gradient = tape.gradient(biases, bias)
+    assert 0 not in gradient.indices and tf.convert_to_tensor(gradient).numpy().tolist() == [0.0, 1.0, 1.0]

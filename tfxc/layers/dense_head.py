@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc._keras import add_weight, keras, register, tf_variable
 from tfxc.labels import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
-from tfxc.layers.head import Head
+from tfxc.layers.head import Head, class_biases
 from tfxc.ops.candidate_scores import candidate_scores
 
 _EPSILON = 1e-12
@@ -31,6 +31,9 @@ class DenseHead(Head):
         tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared.
         row_offset: the table row of class 0; 1 for an embedding that keeps row 0 for padding.
         embeddings_initializer: initializer of a table of its own.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
+            ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
+            cross-entropy; from 0 the first epochs go into pushing every class down.
 
     Call arguments:
         query: float [..., D].
@@ -62,6 +65,7 @@ class DenseHead(Head):
         tied_to=None,
         row_offset=0,
         embeddings_initializer="glorot_uniform",
+        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
@@ -78,6 +82,7 @@ class DenseHead(Head):
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.row_offset = row_offset
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self._shared = None
         if isinstance(tied_to, keras.layers.Layer):
             self._share(tied_to)
@@ -91,6 +96,7 @@ class DenseHead(Head):
             "tied_to": self.tied_to,
             "row_offset": self.row_offset,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
     def get_build_config(self):
@@ -121,7 +127,7 @@ class DenseHead(Head):
         else:
             self._check_tied(dim)
         if self.use_bias:
-            self.bias = add_weight(self, "bias", (self.num_classes,))
+            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.effective_dim = dim + int(self.use_bias)
         super().build(input_shape)
 
@@ -201,8 +207,8 @@ class DenseHead(Head):
         else:
             logits = candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
         if self.use_bias:
-            bias = tf.gather(tf_variable(self.bias), tf.maximum(class_ids, 0))
-            logits += tf.where(class_ids >= 0, bias, 0.0)
+            with tf.control_dependencies([logits]):  # bad ids are for the op to name
+                logits += class_biases(self.bias, class_ids)
         return logits
 
     def _score_shared(self, query, class_ids):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import keras
+from tfxc._keras import keras, tf_variable
 from tfxc.labels import check_ids
 from tfxc.layers.block_top_k import BlockTopK
 
@@ -104,6 +104,22 @@ class Head(keras.layers.Layer):
             exclude = check_ids(exclude, self.num_classes, "excluded class")
         ranking = BlockTopK(tf.minimum(k, self.num_classes), exclude)
         return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
+
+
+def class_biases(bias, class_ids):
+    """Biases of classes; 0 for empty slots, which touch no class that is not scored anyway.
+
+    Args:
+        bias: variable float32 [L]; its gradient is sparse.
+        class_ids: int32, -1 for an empty slot.
+
+    Returns:
+        float32, of the shape of ``class_ids``.
+    """
+    # With momentum, even a gradient of zero moves a class.
+    some_id = tf.maximum(tf.reduce_max(class_ids), 0)
+    scored = class_ids >= 0
+    return tf.where(scored, tf.gather(tf_variable(bias), tf.where(scored, class_ids, some_id)), 0.0)
 
 
 def block_size(num_queries, largest):

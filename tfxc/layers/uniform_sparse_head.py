@@ -5,8 +5,8 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.layers.head import Head
+from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc.layers.head import Head, class_biases
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizer_slots import reset_slots
 from tfxc.sparsity import grow, random_topology, smallest
@@ -34,6 +34,9 @@ class UniformSparseHead(Head):
         num_classes: L.
         fan_in: K, in [1, E]; 32 or 64 are good values.
         use_bias: whether each class has a bias.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
+            ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
+            cross-entropy; from 0 the first epochs go into pushing every class down.
         seed: of the first connections and of those that grow later; default: from Python's ``random``.
 
     Call arguments:
@@ -60,12 +63,13 @@ class UniformSparseHead(Head):
 
     max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
 
-    def __init__(self, num_classes, fan_in, use_bias=True, seed=None, **kwargs):
+    def __init__(self, num_classes, fan_in, use_bias=True, bias_initializer="zeros", seed=None, **kwargs):
         super().__init__(num_classes, **kwargs)
         if not isinstance(fan_in, int) or fan_in < 1:
             raise ValueError(f"fan_in must be a positive integer, but got {fan_in!r}.")
         self.fan_in = fan_in
         self.use_bias = use_bias
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = random.randrange(2**31) if seed is None else int(seed)
 
     def get_config(self):
@@ -73,6 +77,7 @@ class UniformSparseHead(Head):
             **super().get_config(),
             "fan_in": self.fan_in,
             "use_bias": self.use_bias,
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
         }
 
@@ -88,7 +93,7 @@ class UniformSparseHead(Head):
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
         self.indices = add_weight(self, "indices", shape, constant(topology), "int32", trainable=False)
         if self.use_bias:
-            self.bias = add_weight(self, "bias", (self.num_classes,))
+            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
         bucket, sign, _ = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
@@ -135,9 +140,14 @@ class UniformSparseHead(Head):
         Raises:
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
+        each = class_ids
         if class_ids.shape.rank == 1:
-            class_ids = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])
-        return sparse_head_candidates(query, *self._weights(), class_ids)
+            each = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])
+        logits = sparse_head_candidates(query, tf_variable(self.kernel), tf_variable(self.indices), each)
+        if self.use_bias:
+            with tf.control_dependencies([logits]):  # bad ids are for the op to name
+                logits += class_biases(self.bias, class_ids)
+        return logits
 
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P], in one pass of an op.
@@ -159,11 +169,11 @@ class UniformSparseHead(Head):
 
     def class_vectors(self, start, stop):
         """Count sketches [stop - start, 256] of the classes' weights and biases."""
-        kernel, indices, bias = self._weights()
         rows = tf.range(start, stop)
-        weights, inputs = tf.gather(kernel, rows), tf.gather(indices, rows)
+        weights = tf.gather(tf_variable(self.kernel), rows)
+        inputs = tf.gather(tf_variable(self.indices), rows)
         if self.use_bias:
-            weights = tf.concat([weights, tf.gather(bias, rows)[:, tf.newaxis]], 1)
+            weights = tf.concat([weights, tf.gather(tf_variable(self.bias), rows)[:, tf.newaxis]], 1)
             inputs = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=self.num_inputs)
         return sketch_rows(weights, inputs, self._sketch)
 

@@ -101,14 +101,13 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
     )
 
 
-def sparse_head_candidates(query, weights, indices, bias, class_ids):
-    """Logits of a few chosen classes a query, at a cost that does not depend on L.
+def sparse_head_candidates(query, weights, indices, class_ids):
+    """Logits, biases aside, of a few chosen classes a query, at a cost that does not depend on L.
 
     Args:
         query: ``[N, E]``, cast to float32.
         weights: ``tf.Variable`` float32 ``[L, K]``; its gradient is ``tf.IndexedSlices``.
         indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
-        bias: ``tf.Variable`` ``[L]`` float32, whose gradient is ``tf.IndexedSlices``, or ``[0]`` for none.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
 
     Returns:
@@ -120,16 +119,16 @@ def sparse_head_candidates(query, weights, indices, bias, class_ids):
 
     >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
     >>> sparse_head_candidates(
-    ...     [[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), [[1, -1]]).numpy().tolist()
+    ...     [[1.0, 10.0, 100.0]], weights, indices, [[1, -1]]).numpy().tolist()
     [[31.0, 0.0]]
     """
-    query = _check(query, weights, indices, bias)
+    query = _check(query, weights, indices, tf.zeros([0]))
     class_ids = _check_ids(query, class_ids)
     if not library.use_compiled():
-        return _candidates(query, weights, indices, bias, class_ids)
+        return _candidates(query, weights, indices, tf.zeros([0]), class_ids)
     _announce(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
-        query=query, weights=weights.handle, indices=indices.handle, bias=bias, class_ids=class_ids
+        query=query, weights=weights.handle, indices=indices.handle, class_ids=class_ids
     )
 
 
@@ -252,16 +251,13 @@ def _reduce_gradient(op, reduced_gradient, positives_gradient):
 
 @tf.RegisterGradient("Tfxc>SparseHeadCandidates")
 def _candidates_gradient(op, gradient):
-    query, weights, indices, bias, class_ids = op.inputs
+    query, weights, indices, class_ids = op.inputs
     gradients = library.load().tfxc_sparse_head_candidates_grad(
-        query=query, weights=weights, indices=indices, bias=bias, class_ids=class_ids, gradient=gradient
+        query=query, weights=weights, indices=indices, class_ids=class_ids, gradient=gradient
     )
-    rows, shape = gradients.rows, tf.raw_ops.VariableShape(input=weights)
-    weight_gradient = tf.IndexedSlices(gradients.row_gradients, rows, shape)
-    bias_gradient = None
-    if bias.shape[0] != 0:
-        bias_gradient = tf.IndexedSlices(gradients.bias_gradients, rows, tf.shape(bias))
-    return gradients.query_gradient, weight_gradient, None, bias_gradient, None
+    shape = tf.raw_ops.VariableShape(input=weights)
+    weight_gradient = tf.IndexedSlices(gradients.row_gradients, gradients.rows, shape)
+    return gradients.query_gradient, weight_gradient, None, None
 
 
 def _no_second_derivative(op, *gradients):
