@@ -80,7 +80,8 @@ def make_encoder(name, num_features, args):
     hidden = keras.layers.LayerNormalization()(tfxc.layers.EmbeddingBag(num_features, args.dim)(inputs))
     hidden = keras.layers.Dropout(args.dropout)(keras.layers.Activation("relu")(hidden))
     if name == "sparse":
-        hidden = keras.layers.Dense(args.num_inputs, activation="relu")(hidden)
+        wide = keras.layers.Dense(args.num_inputs, activation="relu", kernel_initializer="he_uniform")
+        hidden = wide(hidden)
         hidden = keras.layers.Dropout(0.1)(hidden)
     return keras.Model(inputs, hidden)
 
