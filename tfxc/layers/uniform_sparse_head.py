@@ -103,8 +103,8 @@ class UniformSparseHead(Head):
         super().build(input_shape)
 
     def _random_weights(self, shape):
-        """Uniform, of variance 0.001 / K: nothing pulls the weights of a rare class back, and large ones would
-        stay as noise. (Keras would take L for the fan-in, and three times the memory.)
+        """Uniform, of variance 0.001 / K: nothing pulls the weights of a rare class back, and large ones
+        would stay as noise. (Keras would take L for the fan-in, and three times the memory.)
         """
         weights = np.random.default_rng([self.seed, 1]).random(shape, np.float32)
         weights -= 0.5
