@@ -3,6 +3,7 @@
     pip install -e ".[bench]"
     python benchmarks/omikuji_peers.py --seeds 0 1
     python benchmarks/omikuji_peers.py -- --data Delicious --output runs/delicious
+    python benchmarks/omikuji_peers.py --only-heads -- --heads sparse --evolve 0 --output runs/static
 
 Parabel is Omikuji's default, Bonsai the setting its documentation gives. Whatever follows ``--`` goes to
 examples/extreme_classification.py, which trains the heads, each in a process of its own.
@@ -74,10 +75,10 @@ def train_head(set_up_done, arguments):
     extreme_classification.run(extreme_classification.parse_arguments(arguments))
 
 
-def measure(seeds, rest):
+def measure(seeds, peers, rest):
     """(name, result, peak MB) of every run."""
     arguments = extreme_classification.parse_arguments(rest)
-    for name, settings in PEERS.items():
+    for name, settings in peers.items():
         folder = os.path.join(arguments.output, name.replace(" ", "-").lower())
         peak = peak_memory(train_omikuji, arguments.data, settings, folder)
         yield name, json.loads(Path(folder, "result.json").read_text(encoding="utf-8")), peak
@@ -93,10 +94,11 @@ def measure(seeds, rest):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--only-heads", action="store_true", help="without Omikuji")
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     args = parser.parse_args()
     runs = {}
-    for name, result, peak in measure(args.seeds, args.rest):
+    for name, result, peak in measure(args.seeds, {} if args.only_heads else PEERS, args.rest):
         runs.setdefault(name, []).append({**result, "peak": peak})
     rows = []
     for name, each in runs.items():
