@@ -39,13 +39,13 @@ def parse_arguments(argv=None):
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
-    add("--dim", type=int, default=512, help="width of the bag of words' vector")
+    add("--dim", type=int, default=1024, help="width of the bag of words' vector")
     add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
     add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
     add(
         "--evolve", type=float, default=0.1, help="sparse: share of connections that move each epoch; 0: none"
     )
-    add("--dropout", type=float, default=0.4)
+    add("--dropout", type=float, default=0.5)
     add("--batch-size", type=int, default=128)
     add("--epochs", type=int, default=8)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
