@@ -10,7 +10,6 @@ from tfxc.data import (
     LabeledPoints,
     classification_dataset,
     read_extreme_classification,
-    tfidf,
     write_extreme_classification,
 )
 
@@ -146,23 +145,6 @@ def test_bad_points():
     features = scipy.sparse.csr_matrix([[1.0, 0.0], [2.0, float("nan")]])
     with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
         LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
-
-
-def test_tfidf_by_hand():
-    features = scipy.sparse.csr_matrix(np.float32([[1, 2, 0], [0, 3, 0], [0, 0, 0]]))
-    labels = scipy.sparse.csr_matrix((3, 2), dtype=bool)
-    train, test = tfidf(LabeledPoints(features, labels), LabeledPoints(features[:1], labels[:1]))
-    rare, common = np.log(4 / 2) + 1, np.log(4 / 3) + 1
-    first = np.array([rare, 2 * common, 0])
-    np.testing.assert_allclose(train.features.toarray()[0], first / np.linalg.norm(first), rtol=1e-6)
-    np.testing.assert_allclose(train.features.toarray()[1:], [[0, 1, 0], [0, 0, 0]], rtol=1e-6)
-    np.testing.assert_array_equal(test.features.toarray(), train.features.toarray()[:1])
-    assert train.features.dtype == np.float32
-
-
-def test_tfidf_of_other_features():
-    with pytest.raises(ValueError, match=r"\[12, 5\] of them"):
-        tfidf(random_points(), random_points(num_features=5))
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])

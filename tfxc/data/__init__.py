@@ -5,7 +5,6 @@ from tfxc.data.extreme_classification import (
     LabeledPoints,
     classification_dataset,
     read_extreme_classification,
-    tfidf,
     write_extreme_classification,
 )
 from tfxc.data.filtering import CoreReport, k_core
@@ -15,6 +14,7 @@ from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
 from tfxc.data.text import read_text
+from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
 
 __all__ = [
