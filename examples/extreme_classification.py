@@ -39,7 +39,7 @@ def parse_arguments(argv=None):
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
-    add("--dim", type=int, default=1024, help="width of the bag of words' vector")
+    add("--dim", type=int, default=512, help="width of the bag of words' vector")
     add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
     add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
     add(
@@ -47,7 +47,7 @@ def parse_arguments(argv=None):
     )
     add("--dropout", type=float, default=0.5)
     add("--batch-size", type=int, default=128)
-    add("--epochs", type=int, default=8)
+    add("--epochs", type=int, default=6)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0)
     add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
@@ -77,11 +77,14 @@ def make_encoder(name, num_features, args):
         "ids": keras.Input((None,), dtype="int32", name="ids"),
         "values": keras.Input((None,), name="values"),
     }
-    hidden = keras.layers.LayerNormalization()(tfxc.layers.EmbeddingBag(num_features, args.dim)(inputs))
-    hidden = keras.layers.Dropout(args.dropout)(keras.layers.Activation("relu")(hidden))
+    # Small vectors, so that those of rare features soon mean something; both signs of the sum are read.
+    small = keras.initializers.RandomUniform(-0.01, 0.01)
+    bag = tfxc.layers.EmbeddingBag(num_features, args.dim, embeddings_initializer=small)(inputs)
+    bag = keras.layers.LayerNormalization()(bag)
+    both = [keras.layers.ReLU()(bag), keras.layers.ReLU()(keras.layers.Rescaling(-1.0)(bag))]
+    hidden = keras.layers.Dropout(args.dropout)(keras.layers.Concatenate()(both))
     if name == "sparse":
-        wide = keras.layers.Dense(args.num_inputs, activation="relu", kernel_initializer="he_uniform")
-        hidden = wide(hidden)
+        hidden = keras.layers.Dense(args.num_inputs, kernel_initializer="he_uniform")(hidden)
         hidden = keras.layers.Dropout(0.1)(hidden)
     return keras.Model(inputs, hidden)
 
