@@ -1,10 +1,11 @@
 """Samplers: which classes a training step scores."""
 
 from tfxc.samplers.in_batch import InBatch
+from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
-__all__ = ["MIDX", "InBatch", "LogUniform", "Mixture", "Sampler", "Uniform", "Unigram"]
+__all__ = ["LSH", "MIDX", "InBatch", "LogUniform", "Mixture", "Sampler", "Uniform", "Unigram"]
