@@ -42,9 +42,8 @@ class LSH(Sampler):
         family: "simhash" (signs of random projections), or "dwta" (densified winner-take-all) for sparse or
             non-negative queries and class vectors.
         query: "embedding", or "label": the buckets of the label's own class vector (of labels chosen
-            uniformly, where there are several), at no hashing cost. These candidates depend on the label,
-            for which the ranking estimator of the softmax does not allow: choose
-            ``SoftmaxCrossentropy("partition")`` or ``BinaryCrossentropy()``.
+            uniformly, where there are several), at no hashing cost. Candidates that depend on the label bias
+            the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay exact.
         candidates: "draws" or "union".
         uniform_fraction: ε in (0, 1], the share of uniform draws, which keep every class within reach.
         shared: one set of draws for the whole batch, from the buckets of its mean query.
