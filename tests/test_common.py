@@ -49,6 +49,11 @@ SAMPLERS = {
     "Mixture": lambda: samplers.Mixture(
         [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
     ),
+    "HardNegatives": lambda: samplers.HardNegatives(2, 4, num_retrieved=5, seed=4),
+    "HardNegatives, mixed": lambda: samplers.Mixture(
+        [samplers.HardNegatives(2, 0), samplers.Uniform(4, seed=3)]
+    ),
+    "SearchedHardNegatives": lambda: samplers.SearchedHardNegatives(2, 4, num_cells=3, num_probes=2, seed=4),
 }
 LOSSES = {
     "SoftmaxCrossentropy": lambda: losses.SoftmaxCrossentropy(),
@@ -73,10 +78,18 @@ METRICS |= {
     kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
     for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
+
+
+def multi_optimizer(head=None):
+    head = head or layers.DenseHead(NUM_CLASSES)
+    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.RowSparseSGD(0.3), head))
+
+
 OPTIMIZERS = {
     "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
     "RowSparseSGD": lambda: optimizers.RowSparseSGD(0.3, global_clipnorm=5.0),
     "RowwiseAdagrad": lambda: optimizers.RowwiseAdagrad(0.2),
+    "MultiOptimizer": multi_optimizer,
 }
 REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 
@@ -114,6 +127,9 @@ def test_every_public_component_is_in_the_registry():
 
 def model_of(name):
     parts = {key: make() for key, make in MODELS[name].items()}
+    if name == "MultiOptimizer":  # needs the very head of the model
+        parts["head"] = layers.DenseHead(NUM_CLASSES, use_bias=True)
+        parts["optimizer"] = multi_optimizer(parts["head"])
     tied = getattr(parts.get("head"), "tied_to", None)
     # Eager: hundreds of tiny models, each run for a few steps, are quicker run than traced.
     return make_model(**parts, **({"encoder": item_encoder(masked=False)} if tied else {}), run_eagerly=True)
@@ -124,7 +140,12 @@ def data_of(model):
     if getattr(model.head, "tied_to", None):
         history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
         return history, history % NUM_CLASSES
-    return learnable(16)
+    x, y = learnable(16)
+    return ({"features": x, "example_id": np.arange(16)} if reads_ids(model) else x), y
+
+
+def reads_ids(model):
+    return model.sampler is not None and model.sampler.reads_example_ids
 
 
 def train(model, epochs=1):
@@ -143,7 +164,8 @@ def trained(name):
 def draws(model):
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
     effective = tf.zeros([4, model.head.effective_dim]) + query[:, :1]
-    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels)]
+    known = {"example_ids": tf.range(4)} if reads_ids(model) else {}
+    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels, **known)]
 
 
 def assert_goes_on_alike(one, other, optimizer=True):

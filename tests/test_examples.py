@@ -86,3 +86,22 @@ def test_classifies_with_dense_and_sparse_heads(tmp_path):
     assert results["dense"]["precision_at_1"] > 0.9 and results["sparse"]["precision_at_1"] > 0.9
     assert results["sparse"]["head_mb"] == pytest.approx((10 * 8 * 16 + 10 * 12 + 65 * 8 + 8) / 2**20)
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
+    write_points(tmp_path / "train.txt", 200, seed=0)
+    write_points(tmp_path / "test.txt", 50, seed=1)
+    (tmp_path / "label_names.txt").write_text("".join(f"Subject word{label}\n" for label in range(10)))
+    (tmp_path / "vocabulary.txt").write_text("".join(f"word{feature}\n" for feature in range(30)))
+    negatives = ["random", "hard", "astra", "curriculum"]
+    options = ["--data", tmp_path, "--dim", 32, "--dropout", 0.1, "--batch-size", 16, "--verbose", 2]
+    options += ["--heads", "dense", "--negatives", *negatives, "--num-negatives", 6, "--num-hard", 2]
+    options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]
+    options += ["--learning-rate", 0.01, "--head-learning-rate", 0.1, "--warm-up", 0.2]
+    run("extreme_classification.py", *options, "--epochs", 3)
+    printed = run("extreme_classification.py", *options, "--epochs", 4)
+    assert "210 training" in printed and printed.count("resumed after 3") == 4
+    histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
+    assert set(histories) == {f"dense-{name}" for name in negatives}
+    assert histories["dense-astra"][-1]["hard_failures"] == 0
+    assert (tmp_path / "out" / "dense-hard" / "hard-negatives").is_dir()

@@ -193,3 +193,12 @@ def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negati
     fitted = softmax(average)
     assert -np.sum(target * np.log(fitted)) - optimum < 4e-3
     np.testing.assert_allclose(fitted, target, rtol=0.08, atol=3e-3)
+
+
+def test_a_positive_that_is_never_drawn_trains_uncorrected():
+    never, certain = (Scored(tf.constant([[1.0]]), tf.constant([[count]])) for count in (float("-inf"), 0.0))
+    negatives = Scored(tf.constant([[0.5]]), tf.constant([[0.0]]))
+    losses = [
+        SoftmaxCrossentropy().sampled(own, negatives, tf.constant([[True]])) for own in (never, certain)
+    ]
+    np.testing.assert_allclose(losses, np.log1p(np.exp(-0.5)), rtol=1e-6)

@@ -1,6 +1,7 @@
 """Reading sequence data, splitting it and feeding it to a model."""
 
 from tfxc.data.csv_interactions import read_csv
+from tfxc.data.example_ids import with_example_ids
 from tfxc.data.extreme_classification import (
     LabeledPoints,
     classification_dataset,
@@ -38,5 +39,6 @@ __all__ = [
     "tfidf",
     "time_split",
     "training_dataset",
+    "with_example_ids",
     "write_extreme_classification",
 ]

@@ -21,7 +21,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
       logit is corrected, the positive's too, ``o'_i = o_i − log e_i``, and
       ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
       hit y_p itself count: without them the estimate would push likely positives too far, the more the
-      better the sampler; those that hit another positive are left out.
+      better the sampler; those that hit another positive are left out. A positive that the sampler never
+      draws (count 0) is taken as certain, uncorrected.
     * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
       full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
@@ -93,9 +94,11 @@ class SoftmaxCrossentropy(ClassificationLoss):
         """
         log_sum = tf.reduce_logsumexp(negatives.logits - negatives.log_count, axis=1, keepdims=True)
         if self.estimator == "ranking":
+            # Corrected by log 0, a positive would count as settled and never train.
+            log_count = tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
             # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
             log_own = 0.0 if num_hits is None else tf.math.log1p(tf.cast(num_hits, tf.float32))
-            terms = log_own + tf.nn.softplus(log_sum - (positives.logits - positives.log_count) - log_own)
+            terms = log_own + tf.nn.softplus(log_sum - (positives.logits - log_count) - log_own)
         else:
             own = tf.where(is_label, positives.logits, MASKED_LOGIT)
             log_partition = tf.reduce_logsumexp(tf.concat([own, log_sum], 1), axis=1, keepdims=True)

@@ -1,11 +1,24 @@
 """Samplers: which classes a training step scores."""
 
+from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
 from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.searched_hard_negatives import SearchedHardNegatives
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
-__all__ = ["LSH", "MIDX", "InBatch", "LogUniform", "Mixture", "Sampler", "Uniform", "Unigram"]
+__all__ = [
+    "LSH",
+    "MIDX",
+    "HardNegatives",
+    "InBatch",
+    "LogUniform",
+    "Mixture",
+    "Sampler",
+    "SearchedHardNegatives",
+    "Uniform",
+    "Unigram",
+]

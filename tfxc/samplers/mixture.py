@@ -37,6 +37,7 @@ class Mixture(Sampler):
         shared = all(sampler.shared for sampler in samplers)
         super().__init__(1, shared=shared, seed=0, **kwargs)
         self.draws_labels = any(sampler.draws_labels for sampler in samplers)
+        self.reads_example_ids = any(sampler.reads_example_ids for sampler in samplers)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)
@@ -67,17 +68,24 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.refresh(head)
 
-    def sample(self, query, labels):
-        drawn = [sampler.sample(query, labels)[0] for sampler in self.samplers]
+    def sample(self, query, labels, example_ids=None):
+        drawn = [sampler.sample(query, labels, **_own(sampler, example_ids))[0] for sampler in self.samplers]
         if not self.shared:
             num_queries = tf.shape(query)[0]
             drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
         ids = tf.concat(drawn, axis=-1)
-        return ids, self.log_expected_count(query, labels, ids)
+        return ids, self.log_expected_count(query, labels, ids, example_ids)
 
-    def log_expected_count(self, query, labels, ids):
-        parts = [sampler.log_expected_count(query, labels, ids) for sampler in self.samplers]
+    def log_expected_count(self, query, labels, ids, example_ids=None):
+        parts = [
+            sampler.log_expected_count(query, labels, ids, **_own(sampler, example_ids))
+            for sampler in self.samplers
+        ]
         return tf.reduce_logsumexp(tf.stack(parts), axis=0)
+
+
+def _own(sampler, example_ids):
+    return {"example_ids": example_ids} if sampler.reads_example_ids else {}
 
 
 def _repeat(ids, num_queries):

@@ -43,6 +43,8 @@ class Sampler(keras.layers.Layer):
     """
 
     draws_labels = False  # whether candidates are taken from the labels of the batch
+    # Whether sample and log_expected_count also take the examples' ids, ``example_ids=`` integers [N].
+    reads_example_ids = False
 
     def __init__(self, num_negatives, shared=False, seed=None, **kwargs):
         super().__init__(**kwargs)
