@@ -1,9 +1,13 @@
 """Forgetting what an optimizer knows of single weights."""
 
+import re
+
 import numpy as np
-import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3, tf_variable
+
+# "..._momentum:0" in Keras 3, "m/kernel:0" in tf-keras.
+_MOMENTUM = re.compile(r"(^|[/_])(m|momentum)([/:]|$)")
 
 
 def slots_of(optimizer, variable):
@@ -30,26 +34,32 @@ def slots_of(optimizer, variable):
 
 
 def reset_slots(optimizer, variable, columns):
-    """Sets the slots of some entries of a weight to 0.
+    """Makes an optimizer forget what it knows of some entries of a weight.
 
-    The step count stays, so Adam no longer corrects the bias of these entries: like those of a weight that
-    had no gradient so far, their first step is ``(1 - beta_1) / sqrt(1 - beta_2)`` learning rates, about 3.
+    Momenta are set to 0, sums of squares (Adam's second moment, Adagrad's accumulator) to the mean of the
+    other entries of their row: from 0 they would make the next hundreds of steps several times too long,
+    for Adam's bias correction counts the steps of the whole weight.
 
     Args:
         optimizer: a Keras optimizer.
         variable: the weight [L, K], as Keras holds it.
-        columns: int [L, n], the entries of each row.
+        columns: int [L, n], the entries of each row, distinct in it.
 
     Example:
-        >>> layer, optimizer = keras.layers.Dense(2, use_bias=False), keras.optimizers.SGD(momentum=0.5)
+        >>> layer, optimizer = keras.layers.Dense(2, use_bias=False), keras.optimizers.Adagrad()
         >>> layer.build((None, 1))
         >>> optimizer.build(layer.trainable_variables)
-        >>> _ = optimizer.apply_gradients([(tf.ones([1, 2]), layer.trainable_variables[0])])
+        >>> _ = optimizer.apply_gradients([(tf.constant([[1.0, 2.0]]), layer.trainable_variables[0])])
         >>> reset_slots(optimizer, layer.trainable_variables[0], np.array([[1]]))
-        >>> slots_of(optimizer, layer.trainable_variables[0])[0].numpy()[0, 1].tolist()
-        0.0
+        >>> slots_of(optimizer, layer.trainable_variables[0])[0].numpy().round(1)
+        array([[1.1, 1.1]], dtype=float32)
     """
-    rows = np.broadcast_to(np.arange(len(columns))[:, np.newaxis], columns.shape)
-    entries = np.stack([rows.ravel(), columns.ravel()], 1)
     for slot in slots_of(optimizer, variable):
-        slot.scatter_nd_update(entries, tf.zeros([len(entries)], slot.dtype))
+        values = np.array(slot.numpy())
+        fresh = np.zeros(len(values), np.float32)
+        if not _MOMENTUM.search(slot.name):
+            lost = np.take_along_axis(values, columns, 1).sum(1, dtype=np.float32)
+            kept = values.sum(1, dtype=np.float32) - lost
+            fresh = np.maximum(kept, 0) / max(1, values.shape[1] - columns.shape[1])
+        np.put_along_axis(values, columns, fresh.astype(values.dtype)[:, np.newaxis], 1)
+        slot.assign(values)
