@@ -205,6 +205,15 @@ class ExtremeClassifier(keras.Model):
         reserved = flatten_reserved(reserved, where, self.head.num_classes)
         return query, drop_duplicates(labels), sample_weight, reserved
 
+    def examples(self, x, y):
+        """A batch as heads and samplers see it, without dropout and its like.
+
+        Returns:
+            Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
+        """
+        query, labels, _, reserved = self._examples(x, y, None, training=False)
+        return query, labels, reserved.get("example_id")
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)

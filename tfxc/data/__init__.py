@@ -15,6 +15,7 @@ from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
 from tfxc.data.text import read_text
+from tfxc.data.text_stream import stream_dataset
 from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
 
@@ -35,6 +36,7 @@ __all__ = [
     "read_sequences",
     "read_sessions",
     "read_text",
+    "stream_dataset",
     "tail_split",
     "tfidf",
     "time_split",

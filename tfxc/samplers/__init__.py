@@ -1,5 +1,6 @@
 """Samplers: which classes a training step scores."""
 
+from tfxc.samplers.diagnostics import ProposalQuality, cumulative_probability, proposal_quality
 from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
 from tfxc.samplers.lsh import LSH
@@ -17,8 +18,11 @@ __all__ = [
     "InBatch",
     "LogUniform",
     "Mixture",
+    "ProposalQuality",
     "Sampler",
     "SearchedHardNegatives",
     "Uniform",
     "Unigram",
+    "cumulative_probability",
+    "proposal_quality",
 ]

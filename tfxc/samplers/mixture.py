@@ -1,5 +1,7 @@
 """Several samplers at once."""
 
+import functools
+
 import tensorflow as tf
 
 from tfxc._keras import keras, register
@@ -81,7 +83,9 @@ class Mixture(Sampler):
             sampler.log_expected_count(query, labels, ids, **_own(sampler, example_ids))
             for sampler in self.samplers
         ]
-        return tf.reduce_logsumexp(tf.stack(parts), axis=0)
+        shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
+        # For ids that all queries share, a part may answer once for all, another for each query.
+        return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
 
 def _own(sampler, example_ids):
