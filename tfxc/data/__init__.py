@@ -14,7 +14,7 @@ from tfxc.data.pipeline import evaluation_dataset, training_dataset
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
-from tfxc.data.text import read_text
+from tfxc.data.text import read_text, read_tokens
 from tfxc.data.text_stream import stream_dataset
 from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
@@ -36,6 +36,7 @@ __all__ = [
     "read_sequences",
     "read_sessions",
     "read_text",
+    "read_tokens",
     "stream_dataset",
     "tail_split",
     "tfidf",

@@ -1,6 +1,5 @@
 """Text as parallel streams for encoders that carry their state from batch to batch."""
 
-import numpy as np
 import tensorflow as tf
 
 from tfxc.data.batching import row_batches

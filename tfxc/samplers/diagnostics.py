@@ -48,8 +48,8 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
         >>> sampler.build((1000, 8))
         >>> query, labels = tf.zeros([2, 8]), tf.constant([[3], [7]])
         >>> quality = proposal_quality(sampler, head, query, labels)
-        >>> [values.numpy().round(3).tolist() for values in quality]  # all logits are 0: Q is the softmax
-        [[0.0, 0.0], [20.0, 20.0], [0.001, 0.001]]
+        >>> [round(float(values[0]), 3) for values in quality]  # all logits are 0: Q is the softmax
+        [0.0, 20.0, 0.001]
 
     Reference:
         Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size).
