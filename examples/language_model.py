@@ -186,10 +186,9 @@ def run(args):
         models[name], histories[name], results[name] = train(name, split, args)
     settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
     reference = models[args.samplers[0]]
-    probe = reference.queries_and_labels(*next(iter(batches(split, args)[2])))
-    rows, curves = compare_proposals(
-        reference.head, {name: SAMPLERS[name](settings) for name in args.samplers}, *probe
-    )
+    query, labels, _ = reference.examples(*next(iter(batches(split, args)[2])))
+    proposals = {name: SAMPLERS[name](settings) for name in args.samplers}
+    rows, curves = compare_proposals(reference.head, proposals, query, labels)
     text = f"{table(results)}\n\nProposals on the model trained with {args.samplers[0]}:\n\n"
     text += proposal_table(rows)
     print(f"\n{text}\n\nAfter some passages of the test text, {args.samplers[-1]} expects:")

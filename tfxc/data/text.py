@@ -65,7 +65,8 @@ def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "rai
     """Reads text that is cut into tokens already, a sentence a line, as one sequence.
 
     That is how Penn Treebank and WikiText come. Tokens are what white space separates, taken as they stand.
-    Every line, an empty one too, ends in a token of its own, `<eos>`. Class ids go by falling frequency (equal counts by the alphabet).
+    Every line, an empty one too, ends in a token of its own, `<eos>`. Class ids go by falling frequency
+    (equal counts by the alphabet).
 
     Args:
         path: the file, plain, `.gz` or `.xz`.
