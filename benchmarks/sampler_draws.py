@@ -35,6 +35,8 @@ SAMPLERS = {
     "MIDX rq, frequency": lambda counts: samplers.MIDX(
         NEGATIVES, CODEWORDS, cells="frequency", counts=counts, seed=0
     ),
+    "LSH": lambda counts: samplers.LSH(NEGATIVES, seed=0),
+    "LSH, union": lambda counts: samplers.LSH(NEGATIVES, candidates="union", seed=0),
 }
 
 

@@ -30,4 +30,8 @@ SAMPLERS = {
     "midx-frequency": lambda s: samplers.MIDX(
         s.num_negatives, s.num_codewords, "rq", cells="frequency", counts=s.counts
     ),
+    "midx-counts": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", counts=s.counts),
+    "lsh": lambda s: samplers.LSH(s.num_negatives),
+    "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label"),
+    "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union"),
 }

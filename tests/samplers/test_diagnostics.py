@@ -7,6 +7,7 @@ from classifier_checks import log_softmax
 from sampler_checks import all_probs, clustered, head_of, labels_for, queries
 
 from tfxc.samplers import (
+    LSH,
     MIDX,
     InBatch,
     LogUniform,
@@ -90,6 +91,8 @@ def test_a_sampler_without_a_distribution_is_named():
         lambda counts: MIDX(20, 4, shared=True, seed=0),
         lambda counts: LogUniform(20, shared=True),
         lambda counts: InBatch(20, counts=counts),
+        lambda counts: LSH(20, num_tables=4, query="label", seed=0),
+        lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
         lambda counts: Mixture([MIDX(20, 4, seed=0), Uniform(5, shared=True)]),
     ],
 )
