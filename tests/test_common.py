@@ -46,6 +46,10 @@ SAMPLERS = {
     "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
     "MIDX, frequency": lambda: samplers.MIDX(6, 3, "pq", cells="frequency", counts=COUNTS, seed=5),
     "MIDX, shared": lambda: samplers.MIDX(6, 4, counts=COUNTS, shared=True),
+    "Sphere": lambda: samplers.Sphere(6, alpha=30.0, seed=4),
+    "Sphere, shared": lambda: samplers.Sphere(6, shared=True),
+    "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
+    "RFF, shared": lambda: samplers.RFF(6, shared=True),
     "Mixture": lambda: samplers.Mixture(
         [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
     ),

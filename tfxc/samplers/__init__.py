@@ -3,6 +3,7 @@
 from tfxc.samplers.diagnostics import ProposalQuality, cumulative_probability, proposal_quality
 from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
+from tfxc.samplers.kernel import RFF, Sphere
 from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
@@ -12,15 +13,17 @@ from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
 __all__ = [
-    "LSH",
-    "MIDX",
     "HardNegatives",
     "InBatch",
+    "LSH",
     "LogUniform",
+    "MIDX",
     "Mixture",
     "ProposalQuality",
+    "RFF",
     "Sampler",
     "SearchedHardNegatives",
+    "Sphere",
     "Uniform",
     "Unigram",
     "cumulative_probability",

@@ -29,13 +29,18 @@ def blocks(head, rows=_BLOCK_ROWS):
     """
     for start in range(0, head.num_classes, rows):
         vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
-        finite = np.isfinite(vectors).all(1)
-        if not finite.all():
-            raise ValueError(
-                f"The vector of class {start + finite.argmin()} is not finite, so no index can be built: "
-                "training has diverged. Lower the learning rate or clip the gradients."
-            )
+        require_finite(vectors, range(start, start + len(vectors)))
         yield start, vectors
+
+
+def require_finite(vectors, class_ids):
+    """Raises ValueError for a class vector with NaN or infinity in it, naming the class."""
+    finite = np.isfinite(vectors).all(1)
+    if not finite.all():
+        raise ValueError(
+            f"The vector of class {class_ids[finite.argmin()]} is not finite, so no index can be built: "
+            "training has diverged. Lower the learning rate or clip the gradients."
+        )
 
 
 def subsample(head, num_rows, seed):
