@@ -231,6 +231,8 @@ class ExtremeClassifier(keras.Model):
         effective = self.head.effective_query(query)
         known = {"example_ids": example_ids} if self.sampler.reads_example_ids else {}
         ids, log_count = self.sampler.sample(effective, labels, **known)
+        if self.sampler.selects:
+            ids, log_count = self.sampler.select(ids, labels, tf.stop_gradient(self.head.score(query, ids)))
         if ids.shape.rank == 2:
             # One call, so that the table gets one gradient.
             scores = self.head.score(query, tf.concat([labels, ids], 1))
@@ -239,11 +241,12 @@ class ExtremeClassifier(keras.Model):
             positives, negatives = self.head.score(query, labels), self.head.score(query, ids)
         negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
         own_count = self.sampler.log_expected_count(effective, labels, labels, **known)
+        positives, negatives = Scored(positives, own_count), Scored(negatives, log_count)
+        if self.sampler.learns:
+            self.sampler.learn(effective, labels, positives, ids, negatives)
         # A label that comes back as a candidate because it is a label says nothing about the proposal.
         num_hits = None if self.sampler.draws_labels else count_hits(ids, labels)
-        return self.classification_loss.sampled(
-            Scored(positives, own_count), Scored(negatives, log_count), labels >= 0, num_hits
-        )
+        return self.classification_loss.sampled(positives, negatives, labels >= 0, num_hits)
 
     def train_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)

@@ -1,6 +1,7 @@
 """Samplers: which classes a training step scores."""
 
 from tfxc.samplers.diagnostics import ProposalQuality, cumulative_probability, proposal_quality
+from tfxc.samplers.dns import DNS
 from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
 from tfxc.samplers.kernel import RFF, Sphere
@@ -13,6 +14,7 @@ from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
 __all__ = [
+    "DNS",
     "HardNegatives",
     "InBatch",
     "LSH",

@@ -18,7 +18,7 @@ class Mixture(Sampler):
         samplers: list of two or more samplers.
 
     Raises:
-        ValueError: for fewer than two samplers.
+        ValueError: for fewer than two samplers, or one without expected counts (``DNS``).
 
     Example:
         >>> from tfxc.samplers import Uniform, LogUniform
@@ -36,10 +36,14 @@ class Mixture(Sampler):
     def __init__(self, samplers, **kwargs):
         if len(samplers) < 2:
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
+        unfit = [type(sampler).__name__ for sampler in samplers if sampler.selects]
+        if unfit:
+            raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")
         shared = all(sampler.shared for sampler in samplers)
         super().__init__(1, shared=shared, seed=0, **kwargs)
         self.draws_labels = any(sampler.draws_labels for sampler in samplers)
         self.reads_example_ids = any(sampler.reads_example_ids for sampler in samplers)
+        self.learns = any(sampler.learns for sampler in samplers)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)
@@ -69,6 +73,11 @@ class Mixture(Sampler):
     def refresh(self, head):
         for sampler in self.samplers:
             sampler.refresh(head)
+
+    def learn(self, query, labels, positives, ids, negatives):
+        for sampler in self.samplers:
+            if sampler.learns:
+                sampler.learn(query, labels, positives, ids, negatives)
 
     def sample(self, query, labels, example_ids=None):
         drawn = [sampler.sample(query, labels, **_own(sampler, example_ids))[0] for sampler in self.samplers]
