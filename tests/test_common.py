@@ -33,6 +33,8 @@ HEADS = {
     ),
 }
 SAMPLERS = {
+    "DNS": lambda: samplers.DNS(4, 9, seed=3),
+    "DNS, shared": lambda: samplers.DNS(4, 9, shared=True),
     "Uniform": lambda: samplers.Uniform(6, seed=3),
     "Uniform, shared": lambda: samplers.Uniform(6, shared=True, name="own"),
     "LogUniform": lambda: samplers.LogUniform(6, shared=True),
@@ -50,6 +52,11 @@ SAMPLERS = {
     "Sphere, shared": lambda: samplers.Sphere(6, shared=True),
     "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
+    "MIDX, exact": lambda: samplers.MIDX(6, exact=True),
+    "MIDX, learnable": lambda: samplers.MIDX(6, 3, cells="frequency", counts=COUNTS, learnable=True),
+    "Mixture, learnable": lambda: samplers.Mixture(
+        [samplers.MIDX(3, 4, "pq", learnable=True), samplers.Uniform(2, shared=True)]
+    ),
     "Mixture": lambda: samplers.Mixture(
         [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
     ),
@@ -64,6 +71,8 @@ LOSSES = {
     "SoftmaxCrossentropy, partition": lambda: losses.SoftmaxCrossentropy(
         "partition", reduction="sum", name="own"
     ),
+    "SoftmaxCrossentropy, nce": lambda: losses.SoftmaxCrossentropy("nce"),
+    "GBCE": lambda: losses.GBCE(0.5, reduction="sum", name="own"),
     "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
