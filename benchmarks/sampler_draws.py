@@ -37,6 +37,7 @@ SAMPLERS = {
     ),
     "LSH": lambda counts: samplers.LSH(NEGATIVES, seed=0),
     "LSH, union": lambda counts: samplers.LSH(NEGATIVES, candidates="union", seed=0),
+    "SearchedHardNegatives": lambda counts: samplers.SearchedHardNegatives(20, NEGATIVES - 20, seed=0),
 }
 
 

@@ -9,6 +9,7 @@ from sampler_checks import all_probs, clustered, head_of, labels_for, queries
 from tfxc.samplers import (
     LSH,
     MIDX,
+    HardNegatives,
     InBatch,
     LogUniform,
     Mixture,
@@ -102,10 +103,11 @@ def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
     head, sampler = head_of(clustered(301, 6)), make(np.arange(1.0, 302))
     built(sampler, (301, 6)).refresh(head)
     query = 2 * queries(3, 6)
-    quality = proposal_quality(sampler, head, tf.constant(query), labels_for(query, 7))
+    labels = labels_for(query, 7)
+    quality = proposal_quality(sampler, head, tf.constant(query), labels)
     log_p = log_softmax(head(query).numpy().astype(np.float64))
     ids = tf.tile(tf.range(301)[tf.newaxis], [3, 1])
-    counts = np.exp(sampler.log_expected_count(tf.constant(query), labels_for(query), ids).numpy())
+    counts = np.exp(sampler.log_expected_count(tf.constant(query), labels, ids).numpy())
     counts = np.broadcast_to(counts, log_p.shape).astype(np.float64)
     q = counts / counts.sum(1, keepdims=True)
     np.testing.assert_allclose(quality.kl, (np.exp(log_p) * (log_p - np.log(q))).sum(1), rtol=1e-4)
@@ -113,6 +115,15 @@ def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
         quality.effective_sample_size, 1 / (np.exp(2 * log_p) / counts).sum(1), rtol=1e-4
     )
     np.testing.assert_allclose(quality.accidental_hits, q[:, 7], rtol=1e-4)
+
+
+def test_example_ids_reach_a_sampler_that_reads_them():
+    sampler, labels = built(HardNegatives(2, 3, seed=1)), tf.constant([[0]])
+    with pytest.raises(ValueError, match="no example ids"):
+        proposal_quality(sampler, head_of_probs(), ONE, labels)
+    # Without a table all draws are uniform.
+    quality = proposal_quality(sampler, head_of_probs(), ONE, labels, tf.constant([0]))
+    assert float(quality.kl[0]) == pytest.approx(0.25 * np.log(2), abs=1e-6)
 
 
 def test_divergence_falls_as_codebooks_grow():
