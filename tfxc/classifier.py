@@ -254,7 +254,7 @@ class ExtremeClassifier(keras.Model):
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             total = tf.add_n([loss, *(tf.cast(extra, loss.dtype) for extra in self.losses)])
             total /= tf.distribute.get_strategy().num_replicas_in_sync
-        self.loss_tracker.update_state(loss, _batch_size(x))
+        self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
         variables = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
         return {"loss": self.loss_tracker.result()}
@@ -305,7 +305,3 @@ def _last_position(query):
     steps = tf.range(tf.shape(mask)[1])
     last = tf.reduce_max(tf.where(tf.cast(mask, tf.bool), steps, 0), axis=1)
     return tf.gather(query, last, batch_dims=1)
-
-
-def _batch_size(x):
-    return tf.shape(tf.nest.flatten(x)[0])[0]
