@@ -94,7 +94,7 @@ def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "rai
     if not len(tokens):
         raise ValueError(f"{path} holds no lines.")
     class_ids, vocabulary = _class_ids(path, np.asarray(tokens), list(types), vocabulary)
-    return Sequences(class_ids, [0, len(tokens)], vocabulary, [os.path.basename(lines.path)])
+    return Sequences(class_ids, np.array([0, len(tokens)]), vocabulary, [os.path.basename(lines.path)])
 
 
 def _class_ids(path, words, types, vocabulary, min_count=1):

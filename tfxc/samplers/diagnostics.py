@@ -14,6 +14,11 @@ class ProposalQuality(NamedTuple):
         effective_sample_size: float32 [N], in (0, S]: how many draws from the softmax itself would
             estimate as well as the S draws from Q do, ``S / Σ_i p_i²/q_i``.
         accidental_hits: float32 [N], in [0, 1]: the share of candidates expected to be positives.
+
+    Example:
+        >>> quality = ProposalQuality(tf.zeros([1]), tf.fill([1], 20.0), tf.zeros([1]))
+        >>> float(quality.effective_sample_size[0])
+        20.0
     """
 
     kl: tf.Tensor
