@@ -77,7 +77,7 @@ def test_learning_rates_are_set_together():
     halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
     x = np.ones([4, 3], "float32")
     model.fit(x, x[:, :2], epochs=2, callbacks=[halve], verbose=0)
-    rates = [float(part.learning_rate) for part in optimizer.optimizers]
+    rates = [float(part.learning_rate) for part in optimizer.optimizers]  # also of a graph's steps
     np.testing.assert_allclose(rates, [0.0025, 0.125], rtol=1e-6)
 
 
@@ -91,7 +91,7 @@ def test_each_follows_its_schedule():
     fit(model)
     np.testing.assert_array_equal(values([top])[0], still[0])
     assert (values([model.layers[1]])[0] != moving[0]).any()
-    with pytest.raises(TypeError, match="follows a schedule"):
+    with pytest.raises(TypeError, match="follows a schedule, or starts at 0"):
         optimizer.learning_rate = 0.1
 
 

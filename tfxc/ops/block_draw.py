@@ -123,9 +123,9 @@ def block_log_prob(query, block_mass, index, class_ids):
         ValueError: The floor is not positive, or a shape does not fit.
         tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, NaN or infinite mass.
 
-    >>> index = BlockIndex(tf.Variable([[1.0], [2.0]]), block_size=2, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
-    >>> tf.exp(block_log_prob([[1.0]], [[5.0]], index, [[0, 1]])).numpy().round(4).tolist()
-    [[0.2857, 0.7143]]
+    >>> index = BlockIndex(tf.Variable([[1.0], [3.0]]), block_size=2, kernel=Kernel(0.0, 1.0, 0.0, 0.5))
+    >>> tf.exp(block_log_prob([[1.0]], [[4.0]], index, [[0, 1]])).numpy().round(3).tolist()
+    [[0.25, 0.75]]
     """
     query, block_mass = _convert(query, block_mass, index)
     if not library.use_compiled(index.rows):

@@ -1,5 +1,7 @@
 """One optimizer for some layers, another for the rest."""
 
+import tensorflow as tf
+
 from tfxc._keras import IS_KERAS_3, keras, register, tf_variable
 
 
@@ -8,7 +10,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     """Trains chosen layers by optimizers of their own: Adam for the encoder, gradient descent for the head.
 
     Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the
-    default's; setting it (as ``ReduceLROnPlateau`` does) scales all of them alike.
+    default's. Rates that are all numbers keep their ratio: where the default's is set (by
+    ``ReduceLROnPlateau``, say), the others follow.
 
     Args:
         default: a Keras optimizer, for all weights that no other takes.
@@ -61,9 +64,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, value):
         if self._ratios is None:
-            raise TypeError("A learning rate that follows a schedule, or starts at 0, cannot be set.")
-        for optimizer, ratio in zip(self.optimizers, self._ratios, strict=True):
-            optimizer.learning_rate = value * ratio
+            raise TypeError("Where a learning rate follows a schedule, or starts at 0, it cannot be set.")
+        self.optimizers[0].learning_rate = value
 
     def optimizer_of(self, variable):
         """The optimizer that trains a weight."""
@@ -103,8 +105,11 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         """One step of every optimizer on its own weights."""
         pairs = list(grads_and_vars)
         self.build([variable for _, variable in pairs])
-        for optimizer in self.optimizers:
+        for i, optimizer in enumerate(self.optimizers):
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
+            if i and self._ratios is not None:
+                rate = tf.convert_to_tensor(self.learning_rate) * self._ratios[i]
+                tf_variable(optimizer._learning_rate).assign(rate)
             if own:
                 optimizer.apply_gradients(own, **options)
         return tf_variable(self.iterations).assign_add(1)
