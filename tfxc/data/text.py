@@ -62,7 +62,7 @@ def read_text(
 
 
 def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "raise") -> Sequences:
-    """Reads text that is cut into tokens already, a sentence a line, as one sequence.
+    r"""Reads text that is cut into tokens already, a sentence a line, as one sequence.
 
     That is how Penn Treebank and WikiText come. Tokens are what white space separates, taken as they stand.
     Every line, an empty one too, ends in a token of its own, `<eos>`. Class ids go by falling frequency

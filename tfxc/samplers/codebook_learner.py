@@ -31,8 +31,8 @@ def softmax_estimate(labels, positives, ids, negatives):
         >>> positives = tf.math.log([[2.0]]), tf.math.log([[0.5]])
         >>> negatives = tf.math.log([[1.0, 5.0]]), tf.math.log([[0.25, 2.5]])
         >>> ids, p = softmax_estimate(tf.constant([[7]]), positives, tf.constant([[3, 4]]), negatives)
-        >>> ids.numpy().tolist(), p.numpy().round(2).tolist()  # 4 : 4 : 2
-        ([[7, 3, 4]], [[0.4, 0.4, 0.2]])
+        >>> print(ids.numpy(), p.numpy().round(2))  # 4 : 4 : 2
+        [[7 3 4]] [[0.4 0.4 0.2]]
     """
     own = tf.where(labels >= 0, positives[0] - positives[1], 10 * _NOTHING)
     logits = tf.concat([own, negatives[0] - negatives[1]], 1)
