@@ -44,6 +44,20 @@ def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2):
     return keras.Model(items, layers.Dense(dim)(layers.Dropout(dropout)(hidden)), name="gru4rec")
 
 
+def lstm(num_classes, max_length, dim=200, num_blocks=2, dropout=0.2, *, batch_size):
+    """LSTM layers that carry their state from batch to batch, for ``tfxc.data.stream_dataset``.
+
+    Reference: Zaremba, Sutskever, Vinyals, "Recurrent Neural Network Regularization", 2014.
+    """
+    items = keras.Input((max_length,), batch_size=batch_size, dtype="int32", name="items")
+    # No mask: padding stands at the streams' very end alone, and masked steps cost more.
+    hidden = layers.Embedding(num_classes + 1, dim, name="item_embedding")(items)
+    for _ in range(num_blocks):
+        hidden = layers.Dropout(dropout)(hidden)
+        hidden = layers.LSTM(dim, return_sequences=True, stateful=True)(hidden)
+    return keras.Model(items, layers.Dropout(dropout)(hidden), name="lstm")
+
+
 def _embedding(num_classes, dim):
     return layers.Embedding(num_classes + 1, dim, mask_zero=True, name="item_embedding")
 

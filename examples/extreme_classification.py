@@ -6,16 +6,23 @@ Classification Repository, and if you like label_names.txt, a name a line:
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
 
+Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
+is refreshed behind training, or both (ASTRA), their share fixed or growing:
+
+    python examples/extreme_classification.py --heads dense --negatives random hard astra curriculum
+
 A run that was interrupted goes on where it stopped when the same command is given again.
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
 from pathlib import Path
 
 import numpy as np
+from label_texts import label_points, stack
 from training_log import TrainingLog, plot
 
 import tfxc
@@ -23,6 +30,7 @@ from tfxc._keras import keras, tf_variable
 from tfxc.data.line_reader import LineReader
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
+NEGATIVES = ("all", "random", "hard", "astra", "curriculum")
 HEADS = ("dense", "sparse", "sparse-direct")
 LOSSES = {
     "squared-hinge": tfxc.losses.SquaredHinge,
@@ -45,10 +53,18 @@ def parse_arguments(argv=None):
     add(
         "--evolve", type=float, default=0.1, help="sparse: share of connections that move each epoch; 0: none"
     )
+    add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
+    add("--num-negatives", type=int, default=64, help="negatives a point")
+    add("--num-hard", type=int, default=8, help="astra, curriculum: hard ones among them")
+    add("--start-epoch", type=int, default=5, help="first epoch with hard negatives, counted from 0")
+    add("--refresh-every", type=int, default=5, help="epochs between refreshes of the hard negatives")
+    add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
     add("--dropout", type=float, default=0.5)
     add("--batch-size", type=int, default=128)
     add("--epochs", type=int, default=6)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
+    add("--warm-up", type=float, default=0.0, help="share of the steps in which it rises to that")
+    add("--head-learning-rate", type=float, help="trains the head by gradient descent at this rate, not Adam")
     add("--seed", type=int, default=0)
     add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
@@ -61,14 +77,20 @@ def find(folder, name):
     return next((path for path in paths if path.exists()), None)
 
 
-def load(folder):
+def load(folder, label_texts=False):
     """TF-IDF weighted training and test points, and the labels' names or None."""
-    paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names")}
+    paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names", "vocabulary")}
     if None in (paths["train"], paths["test"]):
         raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
     points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
     names = paths["label_names"] and [line.strip() for line in LineReader(paths["label_names"])]
-    return *tfxc.data.tfidf(*points), names
+    if not label_texts:
+        return *tfxc.data.tfidf(*points), names
+    if None in (names, paths["vocabulary"]):
+        raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
+    words = [line.strip() for line in LineReader(paths["vocabulary"])]
+    train, test, texts = tfxc.data.tfidf(*points, label_points(names, words))
+    return stack(train, texts), test, names
 
 
 def make_encoder(name, num_features, args):
@@ -96,8 +118,34 @@ def first_bias(train, loss):
     return keras.initializers.Constant(float(np.log(train.labels.nnz / len(train) / train.num_labels)))
 
 
-def make_model(name, train, names, num_steps, args):
-    """A compiled classifier with the head of that name."""
+def make_sampler(negatives, args):
+    """Which classes a step scores; None for all."""
+    if negatives == "all":
+        return None
+    if negatives == "random":
+        return tfxc.samplers.Uniform(args.num_negatives)
+    num_hard = args.num_negatives if negatives == "hard" else args.num_hard
+    # Most points have no more than 24 labels, which are not negatives.
+    return tfxc.samplers.HardNegatives(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
+
+
+def make_optimizer(encoder, head, num_steps, args):
+    """Adam for all, or gradient descent for the head; the learning rate warms up and falls to 0."""
+    warm = int(args.warm_up * num_steps)
+
+    def schedule(rate):
+        options = {"warmup_target": rate, "warmup_steps": warm} if warm else {}
+        return keras.optimizers.schedules.CosineDecay(0.0 if warm else rate, num_steps - warm, **options)
+
+    adam = tfxc.optimizers.LazyAdam(schedule(args.learning_rate))
+    if args.head_learning_rate is None:
+        return adam
+    descent = tfxc.optimizers.RowSparseSGD(schedule(args.head_learning_rate))
+    return tfxc.optimizers.MultiOptimizer(adam, (descent, head))
+
+
+def make_model(name, negatives, train, names, num_steps, args):
+    """A compiled classifier with the head of that name, trained on those negatives."""
     keras.utils.set_random_seed(args.seed)
     bias = first_bias(train, args.loss)
     if name == "dense":
@@ -105,10 +153,12 @@ def make_model(name, train, names, num_steps, args):
     else:
         head = tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in, bias_initializer=bias)
     encoder = make_encoder(name, train.num_features, args)
-    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    model = tfxc.ExtremeClassifier(
+        encoder, head, sampler=make_sampler(negatives, args), k=5, class_names=names
+    )
     chances = tfxc.metrics.propensities(train.label_counts(), len(train))
     model.compile(
-        tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
+        make_optimizer(encoder, head, num_steps, args),
         loss=LOSSES[args.loss](),
         metrics=[
             *(tfxc.metrics.PrecisionAtK(k) for k in RANKS),
@@ -124,13 +174,26 @@ def head_megabytes(model):
     return (size + 2 * sum(tf_variable(w).numpy().nbytes for w in model.head.trainable_weights)) / 2**20
 
 
-def train_head(name, data, args):
+def mining(folder, negatives, num_examples, args):
+    """The callback that refreshes hard negatives."""
+    return tfxc.callbacks.HardNegativeMining(
+        os.path.join(folder, "hard-negatives"),
+        num_examples,
+        args.start_epoch,
+        args.refresh_every,
+        curriculum=max(1, args.epochs - args.start_epoch) if negatives == "curriculum" else None,
+    )
+
+
+def train_head(name, negatives, data, args):
     """Trains one head's model to its end or resumes it; returns it, its history and test results."""
     train, test, names = data
-    train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed)
+    hard = negatives not in ("all", "random")
+    train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=hard)
     test_set = tfxc.data.classification_dataset(test, 256, seed=None)
-    model = make_model(name, train, names, args.epochs * len(train_set), args)
-    folder = os.path.join(args.output, name)
+    model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
+    title = title_of(name, negatives)
+    folder = os.path.join(args.output, title)
     log = TrainingLog(folder, model, args.epochs, metric="val_precision_at_1")
     done = log.resume()
     callbacks = [log]
@@ -138,7 +201,9 @@ def train_head(name, data, args):
         # What grows in the last epochs would have no time to learn.
         stop = max(1, args.epochs * 3 // 4)
         callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, every="epoch", stop_after=stop))
-    print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
+    if hard:
+        callbacks.insert(0, mining(folder, negatives, len(train), args))
+    print(f"\n== {title}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
     if done < args.epochs:
         model.fit(
             train_set,
@@ -153,12 +218,17 @@ def train_head(name, data, args):
     return model, log.rows, {"seconds": log.seconds, "head_mb": head_megabytes(model), **result}
 
 
+def title_of(name, negatives):
+    """What a run is called."""
+    return name if negatives == "all" else f"{name}-{negatives}"
+
+
 def table(results):
     """The results as a Markdown table."""
     names = [f"{metric}_at_{k}" for metric in ("precision", "psp") for k in RANKS]
     titles = [f"{metric}@{k}" for metric in ("P", "PSP") for k in RANKS]
     lines = [
-        "| head | train s | head MB | " + " | ".join(titles) + " |",
+        "| run | train s | head MB | " + " | ".join(titles) + " |",
         "|---|" + "---:|" * (len(titles) + 2),
     ]
     for name, row in results.items():
@@ -180,16 +250,17 @@ def show_predictions(model, test, names, num_examples=3):
 def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
-    data = train, test, names = load(args.data)
+    data = train, test, names = load(args.data, args.label_texts)
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "
         f"{train.num_labels:,} labels (read in {time.perf_counter() - start:.1f} s)"
     )
     histories, results = {}, {}
-    for name in args.heads:
-        model, histories[name], results[name] = train_head(name, data, args)
+    for name, negatives in itertools.product(args.heads, args.negatives):
+        title = title_of(name, negatives)
+        model, histories[title], results[title] = train_head(name, negatives, data, args)
     text = table(results)
-    print(f"\n{text}\n\nTrue labels of some test points, and those that {args.heads[-1]} predicts:")
+    print(f"\n{text}\n\nTrue labels of some test points, and those that {title} predicts:")
     show_predictions(model, test, names)
     arguments = {key: str(value) for key, value in vars(args).items()}
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:

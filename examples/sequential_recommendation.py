@@ -17,12 +17,12 @@ import time
 import numpy as np
 from encoders import gru4rec, sasrec
 from recommendation_data import BUNDLED, FORMATS, batches, load_split
+from sampler_choice import SAMPLERS, Settings
 from training_log import TrainingLog, plot, table
 
 import tfxc
 from tfxc._keras import keras
 
-SAMPLERS = ("full", "uniform", "log-uniform", "unigram", "in-batch", "midx-pq", "midx-rq")
 EXPORTED = "served"
 
 
@@ -55,30 +55,17 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
-def make_sampler(name, args, counts):
-    """The sampler of that name; None for all classes."""
-    samplers, num = tfxc.samplers, args.num_negatives
-    if name.startswith("midx"):
-        return samplers.MIDX(num, args.num_codewords, quantizer=name[-2:])
-    return {
-        "full": lambda: None,
-        "uniform": lambda: samplers.Uniform(num),
-        "log-uniform": lambda: samplers.LogUniform(num),
-        "unigram": lambda: samplers.Unigram(num, counts),
-        "in-batch": lambda: samplers.InBatch(num, counts=counts),
-    }[name]()
-
-
 def make_model(name, split, num_steps, args):
     """A compiled classifier whose head shares the table of the encoder's item embedding."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
     encode = {"sasrec": sasrec, "gru4rec": gru4rec}[args.model]
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
     model = tfxc.ExtremeClassifier(
         encoder,
         head=tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1),
-        sampler=make_sampler(name, args, split.train.counts() + 1),
+        sampler=SAMPLERS[name](settings),
         k=10,
         class_names=split.train.vocabulary.names,
     )

@@ -19,15 +19,17 @@ class TrainingLog(keras.callbacks.Callback):
         folder: where ``history.json`` and the checkpoints go.
         model: the compiled model.
         patience: epochs without a better ``metric`` after which training stops.
-        metric: name of the validation metric in the logs; more is better.
+        metric: name of the validation metric in the logs.
+        mode: "max" where more of it is better, or "min".
     """
 
-    def __init__(self, folder, model, patience, metric="val_ndcg_at_10"):
+    def __init__(self, folder, model, patience, metric="val_ndcg_at_10", mode="max"):
         super().__init__()
         os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, "history.json")
         self.patience = patience
         self.metric = metric
+        self.best_of = {"max": max, "min": min}[mode]
         self.state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
         self.last = tf.train.CheckpointManager(self.state, os.path.join(folder, "last"), max_to_keep=1)
         self.best = tf.train.CheckpointManager(self.state, os.path.join(folder, "best"), max_to_keep=1)
@@ -60,7 +62,7 @@ class TrainingLog(keras.callbacks.Callback):
         return bool(self.rows) and len(self.rows) - 1 - self._best_epoch() >= self.patience
 
     def _best_epoch(self):
-        return max(range(len(self.rows)), key=lambda epoch: self.rows[epoch][self.metric])
+        return self.best_of(range(len(self.rows)), key=lambda epoch: self.rows[epoch][self.metric])
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start, self._paused = time.perf_counter(), 0.0

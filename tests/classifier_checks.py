@@ -16,6 +16,8 @@ SAMPLERS = {
     "unigram": lambda: Unigram(8, COUNTS),
     "in batch": lambda: InBatch(None, counts=COUNTS),
     "midx": lambda: MIDX(8, num_codewords=4),
+    "midx exact": lambda: MIDX(8, exact=True),
+    "midx learnable": lambda: MIDX(8, num_codewords=4, learnable=True),
     "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
 }
 
@@ -50,10 +52,10 @@ def features(num, seed=0):
     return np.random.default_rng(seed).normal(size=(num, DIM)).astype(np.float32)
 
 
-def learnable(num, seed=0):
+def learnable(num, seed=0, num_classes=NUM_CLASSES):
     """Features and a label each that a linear model can tell."""
     x = features(num, seed)
-    directions = np.random.default_rng(99).normal(size=(DIM, NUM_CLASSES))
+    directions = np.random.default_rng(99).normal(size=(DIM, num_classes))
     return x, np.argmax(x @ directions, axis=1)
 
 

@@ -19,7 +19,8 @@ ALLOWED = {
     **dict.fromkeys(STEP, CORE),
     "layers": CORE | STEP,
     **dict.fromkeys({"callbacks", "serving"}, CORE | STEP | {"layers"}),
-    "classifier": CORE | STEP | {"layers", "serving"},
+    "inputs": set(),
+    "classifier": CORE | STEP | {"inputs", "layers", "serving"},
     "data": set(),
     "optimizers": {"ops"},
 }

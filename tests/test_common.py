@@ -33,24 +33,46 @@ HEADS = {
     ),
 }
 SAMPLERS = {
+    "DNS": lambda: samplers.DNS(4, 9, seed=3),
+    "DNS, shared": lambda: samplers.DNS(4, 9, shared=True),
     "Uniform": lambda: samplers.Uniform(6, seed=3),
     "Uniform, shared": lambda: samplers.Uniform(6, shared=True, name="own"),
     "LogUniform": lambda: samplers.LogUniform(6, shared=True),
     "Unigram": lambda: samplers.Unigram(6, COUNTS, power=0.5),
     "InBatch": lambda: samplers.InBatch(4, counts=COUNTS),
     "InBatch, all": lambda: samplers.InBatch(None, counts=COUNTS, seed=2),
+    "LSH": lambda: samplers.LSH(6, num_tables=3),
+    "LSH, label": lambda: samplers.LSH(6, 3, 5, "dwta", query="label", uniform_fraction=0.3, seed=5),
+    "LSH, union": lambda: samplers.LSH(9, 3, candidates="union"),
+    "LSH, shared": lambda: samplers.LSH(6, 3, 2, shared=True),
     "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
     "MIDX, frequency": lambda: samplers.MIDX(6, 3, "pq", cells="frequency", counts=COUNTS, seed=5),
     "MIDX, shared": lambda: samplers.MIDX(6, 4, counts=COUNTS, shared=True),
+    "Sphere": lambda: samplers.Sphere(6, alpha=30.0, seed=4),
+    "Sphere, shared": lambda: samplers.Sphere(6, shared=True),
+    "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
+    "RFF, shared": lambda: samplers.RFF(6, shared=True),
+    "MIDX, exact": lambda: samplers.MIDX(6, exact=True),
+    "MIDX, learnable": lambda: samplers.MIDX(6, 3, cells="frequency", counts=COUNTS, learnable=True),
+    "Mixture, learnable": lambda: samplers.Mixture(
+        [samplers.MIDX(3, 4, "pq", learnable=True), samplers.Uniform(2, shared=True)]
+    ),
     "Mixture": lambda: samplers.Mixture(
         [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
     ),
+    "HardNegatives": lambda: samplers.HardNegatives(2, 4, num_retrieved=5, seed=4),
+    "HardNegatives, mixed": lambda: samplers.Mixture(
+        [samplers.HardNegatives(2, 0), samplers.Uniform(4, seed=3)]
+    ),
+    "SearchedHardNegatives": lambda: samplers.SearchedHardNegatives(2, 4, num_cells=3, num_probes=2, seed=4),
 }
 LOSSES = {
     "SoftmaxCrossentropy": lambda: losses.SoftmaxCrossentropy(),
     "SoftmaxCrossentropy, partition": lambda: losses.SoftmaxCrossentropy(
         "partition", reduction="sum", name="own"
     ),
+    "SoftmaxCrossentropy, nce": lambda: losses.SoftmaxCrossentropy("nce"),
+    "GBCE": lambda: losses.GBCE(0.5, reduction="sum", name="own"),
     "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
@@ -69,10 +91,18 @@ METRICS |= {
     kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
     for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
+
+
+def multi_optimizer(head=None):
+    head = head or layers.DenseHead(NUM_CLASSES)
+    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.RowSparseSGD(0.3), head))
+
+
 OPTIMIZERS = {
     "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
     "RowSparseSGD": lambda: optimizers.RowSparseSGD(0.3, global_clipnorm=5.0),
     "RowwiseAdagrad": lambda: optimizers.RowwiseAdagrad(0.2),
+    "MultiOptimizer": multi_optimizer,
 }
 REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 
@@ -110,6 +140,9 @@ def test_every_public_component_is_in_the_registry():
 
 def model_of(name):
     parts = {key: make() for key, make in MODELS[name].items()}
+    if name == "MultiOptimizer":  # needs the very head of the model
+        parts["head"] = layers.DenseHead(NUM_CLASSES, use_bias=True)
+        parts["optimizer"] = multi_optimizer(parts["head"])
     tied = getattr(parts.get("head"), "tied_to", None)
     # Eager: hundreds of tiny models, each run for a few steps, are quicker run than traced.
     return make_model(**parts, **({"encoder": item_encoder(masked=False)} if tied else {}), run_eagerly=True)
@@ -120,7 +153,12 @@ def data_of(model):
     if getattr(model.head, "tied_to", None):
         history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
         return history, history % NUM_CLASSES
-    return learnable(16)
+    x, y = learnable(16)
+    return ({"features": x, "example_id": np.arange(16)} if reads_ids(model) else x), y
+
+
+def reads_ids(model):
+    return model.sampler is not None and model.sampler.reads_example_ids
 
 
 def train(model, epochs=1):
@@ -139,7 +177,8 @@ def trained(name):
 def draws(model):
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
     effective = tf.zeros([4, model.head.effective_dim]) + query[:, :1]
-    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels)]
+    known = {"example_ids": tf.range(4)} if reads_ids(model) else {}
+    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels, **known)]
 
 
 def assert_goes_on_alike(one, other, optimizer=True):

@@ -61,6 +61,45 @@ def test_recommends_from_an_interaction_log_with_every_sampler(tmp_path):
         assert f"| {name} | 1 |" in printed
 
 
+def write_corpus(folder, words="the old man looked at sea . who is there ?"):
+    """Penn Treebank in small: each word is told by the one before it."""
+    folder.mkdir()
+    line = " " + " ".join(words.split()[:5]) + " <unk> \n " + " ".join(words.split()[5:]) + " \n"
+    for name, copies in [("train", 60), ("valid", 12), ("test", 12)]:
+        (folder / f"tiny.{name}.txt").write_text(copies * line)
+    return folder
+
+
+def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
+    out = tmp_path / "out"
+    options = ["--data", write_corpus(tmp_path / "tiny"), "--dim", 32, "--dropout", 0, "--max-length", 5]
+    options += ["--batch-size", 4, "--num-negatives", 4, "--num-codewords", 2, "--refresh-steps", 20]
+    options += ["--samplers", "full", "midx-rq", "--learning-rate", 0.02, "--verbose", 2, "--output", out]
+    run("language_model.py", *options, "--epochs", 1)
+    printed = run("language_model.py", *options, "--epochs", 4)
+    assert printed.count("resumed after 1") == 2 and "sampler_kl" in printed and "index_age" in printed
+    assert "13 words" in printed
+    results = json.loads((out / "results.json").read_text())
+    for name in ("full", "midx-rq"):
+        assert [row["epoch"] for row in results["histories"][name]] == [1, 2, 3, 4]
+        assert 1 <= results["results"][name]["perplexity"] < 4  # 13 before it has learnt anything
+    assert set(results["proposals"]) == {"midx-rq"}
+    assert 0 <= results["proposals"]["midx-rq"]["accidental_hits"] <= 1
+    assert "| midx-rq | 4 |" in (out / "results.md").read_text()
+    for name in ("perplexity_against_time.png", "cumulative_probability.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_language_model_reads_any_text_by_a_transformer(tmp_path):
+    (tmp_path / "book.txt").write_text(BOOK)
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--model", "transformer", "--dim", 8]
+    options += ["--num-blocks", 1, "--max-length", 6, "--batch-size", 8, "--num-negatives", 4]
+    options += ["--num-codewords", 2, "--samplers", "unigram", "in-batch", "midx-frequency", "--epochs", 1]
+    printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
+    for name in ("unigram", "in-batch", "midx-frequency"):
+        assert f"| {name} | 1 |" in printed
+
+
 def write_points(path, num_points, seed):
     """Points whose two labels are told by their features."""
     random = np.random.default_rng(seed)
@@ -86,3 +125,22 @@ def test_classifies_with_dense_and_sparse_heads(tmp_path):
     assert results["dense"]["precision_at_1"] > 0.9 and results["sparse"]["precision_at_1"] > 0.9
     assert results["sparse"]["head_mb"] == pytest.approx((10 * 8 * 16 + 10 * 12 + 65 * 8 + 8) / 2**20)
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
+    write_points(tmp_path / "train.txt", 200, seed=0)
+    write_points(tmp_path / "test.txt", 50, seed=1)
+    (tmp_path / "label_names.txt").write_text("".join(f"Subject word{label}\n" for label in range(10)))
+    (tmp_path / "vocabulary.txt").write_text("".join(f"word{feature}\n" for feature in range(30)))
+    negatives = ["random", "hard", "astra", "curriculum"]
+    options = ["--data", tmp_path, "--dim", 32, "--dropout", 0.1, "--batch-size", 16, "--verbose", 2]
+    options += ["--heads", "dense", "--negatives", *negatives, "--num-negatives", 6, "--num-hard", 2]
+    options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]
+    options += ["--learning-rate", 0.01, "--head-learning-rate", 0.1, "--warm-up", 0.2]
+    run("extreme_classification.py", *options, "--epochs", 3)
+    printed = run("extreme_classification.py", *options, "--epochs", 4)
+    assert "210 training" in printed and printed.count("resumed after 3") == 4
+    histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
+    assert set(histories) == {f"dense-{name}" for name in negatives}
+    assert histories["dense-astra"][-1]["hard_failures"] == 0
+    assert (tmp_path / "out" / "dense-hard" / "hard-negatives").is_dir()

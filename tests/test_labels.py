@@ -68,19 +68,24 @@ def test_duplicates():
 
 def test_examples_of_one_query_stay_as_they_are():
     query, labels = tf.ones([3, 2]), tf.constant([1, -1, 2])
-    flat, ids, weights, rows = flatten_examples(query, labels, tf.constant([[1.0], [2], [3]]))
+    flat, ids, weights, where = flatten_examples(query, labels, tf.constant([[1.0], [2], [3]]))
     assert flat is query and ids.numpy().tolist() == [[1], [-1], [2]]
-    assert weights.numpy().tolist() == [1, 2, 3] and rows is None
+    assert weights.numpy().tolist() == [1, 2, 3] and where is None
 
 
 def test_sequences_keep_what_is_labelled_and_unmasked():
     query = tf.reshape(tf.range(12.0), [2, 3, 2])
     labels = tf.constant([[[1, -1], [-1, -1], [2, 3]], [[4, 5], [6, -1], [7, 8]]])
     mask = tf.constant([[True, True, False], [True, True, True]])
-    flat, ids, weights, rows = flatten_examples(query, labels, tf.constant([10.0, 20.0]), mask)
+    flat, ids, weights, where = flatten_examples(query, labels, tf.constant([10.0, 20.0]), mask)
     assert flat.numpy().tolist() == [[0, 1], [6, 7], [8, 9], [10, 11]]
     assert ids.numpy().tolist() == [[1, -1], [4, 5], [6, -1], [7, 8]]
-    assert weights.numpy().tolist() == [10, 20, 20, 20] and rows.numpy().tolist() == [0, 1, 1, 1]
+    assert weights.numpy().tolist() == [10, 20, 20, 20] and where.numpy().tolist() == [
+        [0, 0],
+        [1, 0],
+        [1, 1],
+        [1, 2],
+    ]
     by_position = tf.reshape(tf.range(6.0), [2, 3])
     assert flatten_examples(query, labels, by_position, mask)[2].numpy().tolist() == [0, 3, 4, 5]
 

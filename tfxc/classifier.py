@@ -6,6 +6,7 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
+from tfxc.inputs import flatten_reserved, split_inputs
 from tfxc.labels import check_ids, count_hits, drop_duplicates, flatten_examples, is_positive, pad_labels
 from tfxc.layers.block_top_k import BlockTopK
 from tfxc.losses import MASKED_LOGIT, ClassificationLoss, Scored
@@ -23,7 +24,8 @@ class ExtremeClassifier(keras.Model):
     blocks of classes; ``predict`` gives the best ``k`` classes. None of them holds a ``[B, L]`` tensor.
 
     Inputs: whatever the encoder takes. A dict input may carry the reserved key ``"exclude"``: class ids
-    [B, X], padded with -1, that ``evaluate`` and ``predict`` do not rank (items already seen).
+    [B, X], padded with -1, that ``evaluate`` and ``predict`` do not rank (items already seen); and the key
+    "example_id", ids of the training examples [B] ([B, T] for sequences), for samplers that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
@@ -175,13 +177,13 @@ class ExtremeClassifier(keras.Model):
         else:
             return
         with self.distribute_strategy.scope():
-            query = self.encoder(self._split_exclude(x)[0], training=False)
+            query = self.encoder(split_inputs(x, self.encoder)[0], training=False)
             self._build_parts(query.shape[-1])
         self.built = True
 
     def call(self, inputs, training=None):
-        inputs, exclude = self._split_exclude(inputs)
-        return self.rank(inputs, self.k, exclude, training)
+        inputs, reserved = split_inputs(inputs, self.encoder)
+        return self.rank(inputs, self.k, reserved.get("exclude"), training)
 
     def rank(self, inputs, k, exclude=None, training=False):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs."""
@@ -190,43 +192,47 @@ class ExtremeClassifier(keras.Model):
         scores, ids = self.head.top_k(_last_position(query), k, exclude)
         return {"ids": ids, "scores": scores}
 
-    def _split_exclude(self, inputs):
-        """Encoder inputs, and the class ids under the reserved key "exclude" or None."""
-        if not isinstance(inputs, dict) or "exclude" not in inputs:
-            return inputs, None
-        rest = {name: value for name, value in inputs.items() if name != "exclude"}
-        if len(rest) == 1 and not isinstance(getattr(self.encoder, "input", None), dict):
-            rest = next(iter(rest.values()))
-        return rest, pad_labels(inputs["exclude"])
-
     def _examples(self, x, y, sample_weight, training):
-        """Queries [N, D], labels [N, P], weights [N] or None and excluded ids [N, X] or None."""
+        """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
         if y is None:
             raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
-        inputs, exclude = self._split_exclude(x)
+        inputs, reserved = split_inputs(x, self.encoder)
         query = self.encoder(inputs, training=training)
         self._build_parts(query.shape[-1])
         labels = check_ids(pad_labels(y), self.head.num_classes)
         mask = getattr(query, "_keras_mask", None)
-        query, labels, sample_weight, row = flatten_examples(query, labels, sample_weight, mask)
-        if exclude is not None:
-            exclude = check_ids(exclude, self.head.num_classes, "excluded class")
-            exclude = exclude if row is None else tf.gather(exclude, row)
-        return query, drop_duplicates(labels), sample_weight, exclude
+        query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
+        reserved = flatten_reserved(reserved, where, self.head.num_classes)
+        return query, drop_duplicates(labels), sample_weight, reserved
+
+    def examples(self, x, y):
+        """A batch as heads and samplers see it, without dropout and its like.
+
+        Returns:
+            Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
+        """
+        query, labels, _, reserved = self._examples(x, y, None, training=False)
+        return query, labels, reserved.get("example_id")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
-        query, labels, sample_weight, _ = self._examples(x, y, sample_weight, training)
-        losses = self._all_classes(query, labels) if self.sampler is None else self._sampled(query, labels)
+        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
+        if self.sampler is None:
+            losses = self._all_classes(query, labels)
+        else:
+            losses = self._sampled(query, labels, reserved.get("example_id"))
         return self.classification_loss.reduce(losses, sample_weight)
 
     def _all_classes(self, query, labels):
         reduced, positives = self.head.reduce_classes(query, labels, self.classification_loss)
         return self.classification_loss.combine(reduced, positives, labels >= 0)
 
-    def _sampled(self, query, labels):
+    def _sampled(self, query, labels, example_ids):
         effective = self.head.effective_query(query)
-        ids, log_count = self.sampler.sample(effective, labels)
+        known = {"example_ids": example_ids} if self.sampler.reads_example_ids else {}
+        ids, log_count = self.sampler.sample(effective, labels, **known)
+        if self.sampler.selects:
+            ids, log_count = self.sampler.select(ids, labels, tf.stop_gradient(self.head.score(query, ids)))
         if ids.shape.rank == 2:
             # One call, so that the table gets one gradient.
             scores = self.head.score(query, tf.concat([labels, ids], 1))
@@ -234,12 +240,13 @@ class ExtremeClassifier(keras.Model):
         else:
             positives, negatives = self.head.score(query, labels), self.head.score(query, ids)
         negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
-        own_count = self.sampler.log_expected_count(effective, labels, labels)
+        own_count = self.sampler.log_expected_count(effective, labels, labels, **known)
+        positives, negatives = Scored(positives, own_count), Scored(negatives, log_count)
+        if self.sampler.learns:
+            self.sampler.learn(effective, labels, positives, ids, negatives)
         # A label that comes back as a candidate because it is a label says nothing about the proposal.
         num_hits = None if self.sampler.draws_labels else count_hits(ids, labels)
-        return self.classification_loss.sampled(
-            Scored(positives, own_count), Scored(negatives, log_count), labels >= 0, num_hits
-        )
+        return self.classification_loss.sampled(positives, negatives, labels >= 0, num_hits)
 
     def train_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
@@ -247,16 +254,16 @@ class ExtremeClassifier(keras.Model):
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             total = tf.add_n([loss, *(tf.cast(extra, loss.dtype) for extra in self.losses)])
             total /= tf.distribute.get_strategy().num_replicas_in_sync
-        self.loss_tracker.update_state(loss, _batch_size(x))
+        self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
         variables = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
         return {"loss": self.loss_tracker.result()}
 
     def test_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
-        query, labels, sample_weight, exclude = self._examples(x, y, sample_weight, training=False)
+        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
         loss, num_queries = self.classification_loss, tf.shape(query)[0]
-        ranking = BlockTopK(self._num_ranked, exclude)
+        ranking = BlockTopK(self._num_ranked, reserved.get("exclude"))
 
         def fold(carry, logits, start):
             return loss.update(carry[0], logits), ranking.fold(carry[1], logits, start)
@@ -298,7 +305,3 @@ def _last_position(query):
     steps = tf.range(tf.shape(mask)[1])
     last = tf.reduce_max(tf.where(tf.cast(mask, tf.bool), steps, 0), axis=1)
     return tf.gather(query, last, batch_dims=1)
-
-
-def _batch_size(x):
-    return tf.shape(tf.nest.flatten(x)[0])[0]

@@ -93,11 +93,11 @@ def drop_duplicates(ids):
 
 
 def flatten_examples(query, labels, sample_weight=None, mask=None):
-    """Queries [N, D], labels [N, P], weights [N] and batch rows [N] of what counts.
+    """Queries [N, D], labels [N, P], weights [N] and places [N, 2] in the batch of what counts.
 
     Sequence queries [B, T, D] with labels [B, T] or [B, T, P] are reduced to the positions that carry a
-    label and are not masked. Queries [B, D] with labels [B] or [B, P] keep every example, and the batch
-    rows are None.
+    label and are not masked. Queries [B, D] with labels [B] or [B, P] keep every example, and the places
+    are None.
 
     Args:
         query: float [B, D] or [B, T, D].
@@ -129,7 +129,7 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
             sample_weight = sample_weight[:, tf.newaxis]
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
-    return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where[:, 0]
+    return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
 
 
 def count_hits(ids, labels):

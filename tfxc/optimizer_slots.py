@@ -15,6 +15,8 @@ def slots_of(optimizer, variable):
 
     Both Keras build the slots in lists parallel to the trainable variables.
     """
+    if hasattr(optimizer, "optimizer_of"):
+        optimizer = optimizer.optimizer_of(variable)
     if IS_KERAS_3:
         owners = [id(other) for other in optimizer._trainable_variables] if optimizer.built else []
         index = owners.index(id(variable)) if id(variable) in owners else None

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/simd.h"
-#include "huge_pages.h"
 #include "row_groups.h"
 #include "row_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"

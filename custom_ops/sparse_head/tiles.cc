@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/lanes.h"
 #include "common/vectorize.h"
-#include "lanes.h"
 
 namespace tfxc {
 namespace {

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from tfxc.data import Vocabulary, read_text
+from tfxc.data import Vocabulary, read_text, read_tokens
 
 BOOKS = "=== Ann ===\nDon't stop -- don't!\n'Tis 2 well-worn é’s\n\n=== Bob ===\nStop.\n"
 
@@ -69,3 +69,26 @@ def test_no_words(tmp_path, data):
 def test_bad_min_count(tmp_path):
     with pytest.raises(ValueError, match="at least 1, not 0"):
         read_text(written(tmp_path, "word"), min_count=0)
+
+
+def test_tokens_as_they_stand(tmp_path):
+    text = read_tokens(written(tmp_path, " The <unk> N-th \n\nthe end\n"))
+    assert as_words(text) == ["The <unk> N-th <eos> <eos> the end <eos>"]
+    assert text.vocabulary.names[0] == "<eos>" and text.user_ids == ["books.txt"]
+
+
+def test_held_out_tokens(tmp_path):
+    path = written(tmp_path, "a new b")
+    vocabulary = Vocabulary(["<unk>", "b", "a", "<eos>"])
+    assert read_tokens(path, vocabulary)[0].tolist() == [2, 0, 1, 3]
+    with pytest.raises(ValueError, match="'new' is not in the vocabulary.*<unk> for its rare tokens"):
+        read_tokens(path, Vocabulary(["b", "a", "<eos>"]))
+
+
+def test_tokens_that_are_none(tmp_path):
+    with pytest.raises(ValueError, match="holds no lines"):
+        read_tokens(written(tmp_path, ""))
+    with pytest.raises(ValueError, match="line 2: not UTF-8"):
+        read_tokens(written(tmp_path, b"word\n\xe9\n"))
+    with pytest.warns(UserWarning, match="left out"):
+        assert as_words(read_tokens(written(tmp_path, b"word\n\xe9\n"), on_error="skip")) == ["word <eos>"]

@@ -22,6 +22,8 @@ def test_every_way_to_a_logit_agrees(name, num_queries, num_classes, dim):
     last = layer.class_vectors(num_classes - 1, num_classes)
     assert last.shape == (1, layer.effective_dim)
     np.testing.assert_allclose(effective @ tf.transpose(last), want[:, -1:], **close)
+    some = layer.class_vectors_of(tf.constant([num_classes - 1, 0]))
+    np.testing.assert_allclose(effective @ tf.transpose(some), want[:, [-1, 0]], **close)
     ids = np.random.default_rng(0).integers(-1, num_classes, size=(num_queries, 5)).astype(np.int32)
     scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
     np.testing.assert_allclose(layer.score(query, tf.constant(ids)), scored, **close)

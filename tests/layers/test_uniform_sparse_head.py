@@ -108,6 +108,7 @@ def test_samplers_see_an_estimate_of_the_logits():
     vectors = tf.concat([head.class_vectors(0, 77), head.class_vectors(77, 200)], 0)
     effective = head.effective_query(query)
     assert effective.shape == (50, head.effective_dim) and vectors.shape == (200, head.effective_dim)
+    np.testing.assert_array_equal(head.class_vectors_of([199, 0]), tf.gather(vectors, [199, 0]))
     estimate = tf.matmul(effective, vectors, transpose_b=True).numpy()
     assert np.corrcoef(estimate.ravel(), numpy_logits(head, query).ravel())[0, 1] > 0.9
 

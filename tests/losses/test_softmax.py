@@ -14,6 +14,7 @@ from loss_checks import (
 )
 
 from tfxc._keras import tf_variable
+from tfxc.labels import count_hits, is_positive
 from tfxc.layers import DenseHead
 from tfxc.losses import MASKED_LOGIT, Scored, SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
@@ -74,16 +75,16 @@ def test_bad_input():
     with pytest.raises(ValueError, match="integer class ids, but have dtype float32"):
         loss(np.eye(4, dtype=np.float32)[:2], logits)
     with pytest.raises(ValueError, match="estimator must be one of"):
-        SoftmaxCrossentropy(estimator="nce")
+        SoftmaxCrossentropy(estimator="blackout")
     assert np.isnan(loss([0], [[np.nan, 1.0]]))
     assert float(loss(tf.zeros([0], tf.int32), tf.zeros([0, 4]))) == 0
 
 
-def sampled_by_hand(estimator):
+def sampled_by_hand(estimator, num_hits=None):
     positives = Scored(tf.constant([[1.0, 2.0]]), tf.math.log([[0.5, 0.25]]))
     negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.5, 0.1]]))
     loss, is_label = SoftmaxCrossentropy(estimator=estimator), tf.constant([[True, True]])
-    return float(loss.sampled(positives, negatives, is_label)[0])
+    return float(loss.sampled(positives, negatives, is_label, num_hits)[0])
 
 
 def test_estimators_by_hand():
@@ -91,6 +92,38 @@ def test_estimators_by_hand():
     np.testing.assert_allclose(sampled_by_hand("ranking"), np.log((own + drawn) / own).mean(), rtol=1e-6)
     total = np.exp(1) + np.exp(2) + drawn
     np.testing.assert_allclose(sampled_by_hand("partition"), np.log(total) - 1.5, rtol=1e-6)
+    odds, noise = own, np.log1p(np.exp(0.5) / 0.1) * 2  # the model's odds of data against noise
+    np.testing.assert_allclose(sampled_by_hand("nce"), np.log1p(1 / odds).mean() + noise, rtol=1e-6)
+    hits = (np.log1p(1 / odds) + [0, 3] * np.log1p(odds)).mean()  # draws of the positive itself are noise
+    got = sampled_by_hand("nce", tf.constant([[0, 3]]))
+    np.testing.assert_allclose(got, hits + noise, rtol=1e-6)
+
+
+def test_nce_is_tensorflows():
+    """With accidental hits left in, as there by default."""
+    random = np.random.default_rng(0)
+    table, query = (tf.constant(random.normal(size=(n, 4)), tf.float32) for n in (12, 5))
+    labels, ids = tf.constant([[3], [0], [7], [7], [11]]), tf.constant([7, 2, 2, 5, 0])
+    sampler = LogUniform(5, shared=True, seed=0)
+    sampler.build((12, 4))
+    log_count = sampler.log_expected_count(query, labels, ids)
+    own_count = sampler.log_expected_count(query, labels, labels)
+    want = tf.nn.nce_loss(
+        table,
+        tf.zeros([12]),
+        labels,
+        query,
+        5,
+        12,
+        sampled_values=(ids, tf.exp(own_count), tf.exp(log_count)),
+    )
+    logits = tf.matmul(query, table, transpose_b=True)
+    drawn = tf.where(is_positive(ids, labels), MASKED_LOGIT, tf.gather(logits, ids, axis=1))
+    own = tf.gather(logits, labels, batch_dims=1)
+    got = SoftmaxCrossentropy("nce").sampled(
+        Scored(own, own_count), Scored(drawn, log_count), labels >= 0, count_hits(ids, labels)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_ranking_counts_draws_of_the_positive_itself():
@@ -117,7 +150,7 @@ def test_nothing_but_empty_slots(estimator):
     np.testing.assert_allclose(gradients, 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+@pytest.mark.parametrize("estimator", ["ranking", "partition", "nce"])
 def test_a_batch_without_candidates(estimator):
     sampler = InBatch(None, counts=np.ones(4))
     sampler.build((4, 2))
@@ -162,7 +195,7 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "num_negatives"), [("ranking", 3), ("ranking", 100), ("partition", 200)]
+    ("estimator", "num_negatives"), [("ranking", 3), ("ranking", 100), ("partition", 200), ("nce", 30)]
 )
 @pytest.mark.parametrize("proposal", [Uniform, LogUniform])
 def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negatives, proposal):
@@ -193,3 +226,12 @@ def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negati
     fitted = softmax(average)
     assert -np.sum(target * np.log(fitted)) - optimum < 4e-3
     np.testing.assert_allclose(fitted, target, rtol=0.08, atol=3e-3)
+
+
+def test_a_positive_that_is_never_drawn_trains_uncorrected():
+    never, certain = (Scored(tf.constant([[1.0]]), tf.constant([[count]])) for count in (float("-inf"), 0.0))
+    negatives = Scored(tf.constant([[0.5]]), tf.constant([[0.0]]))
+    losses = [
+        SoftmaxCrossentropy().sampled(own, negatives, tf.constant([[True]])) for own in (never, certain)
+    ]
+    np.testing.assert_allclose(losses, np.log1p(np.exp(-0.5)), rtol=1e-6)

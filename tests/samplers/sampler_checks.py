@@ -32,6 +32,29 @@ def clustered(num_classes, dim, num_clusters=6, scale=1.5, seed=0):
     return (centres[random.integers(num_clusters, size=num_classes)] + noise).astype(np.float32)
 
 
+def counts_of(num_classes):
+    return np.random.default_rng(1).poisson(3, size=num_classes)
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def quantised_softmax(sampler, query, weights=1.0):
+    """Q by hand: the softmax of the queries' products with the quantised class vectors."""
+    first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in sampler.codebooks)
+    row, column = np.divmod(tf_variable(sampler.cell).numpy(), sampler.num_codewords)
+    parts = first[row], second[column]
+    vectors = sum(parts) if sampler.quantizer == "rq" else np.concatenate(parts, axis=1)
+    return softmax(query @ vectors.T + np.log(weights))
+
+
+def divergence(p, q):
+    """KL(p ‖ q), the mean over the rows."""
+    return np.mean(np.sum(p * (np.log(p) - np.log(q)), axis=1))
+
+
 def all_probs(sampler, query):
     """Q float64 [N, L]; [1, L] where the sampler draws one set for all queries."""
     ids = tf.range(sampler.num_classes)

@@ -8,9 +8,13 @@ from sampler_checks import (
     check_distribution,
     check_reproducible,
     clustered,
+    counts_of,
+    divergence,
     head_of,
     labels_for,
+    quantised_softmax,
     queries,
+    softmax,
 )
 
 from tfxc._keras import tf_variable
@@ -22,11 +26,8 @@ VARIANTS = {
     "frequency": {"cells": "frequency"},
     "weighted k-means": {"counts": True},
     "pq frequency": {"quantizer": "pq", "cells": "frequency"},
+    "learnable": {"learnable": True},
 }
-
-
-def counts_of(num_classes):
-    return np.random.default_rng(1).poisson(3, size=num_classes)
 
 
 def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
@@ -34,25 +35,6 @@ def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
     if options.pop("counts", "cells" in options):
         options["counts"] = counts_of(num_classes)
     return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **options)
-
-
-def softmax(logits):
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
-
-
-def quantised_softmax(sampler, query, weights=1.0):
-    """Q by hand: the softmax of the queries' products with the quantised class vectors."""
-    first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in sampler.codebooks)
-    row, column = np.divmod(tf_variable(sampler.cell).numpy(), sampler.num_codewords)
-    parts = first[row], second[column]
-    vectors = sum(parts) if sampler.quantizer == "rq" else np.concatenate(parts, axis=1)
-    return softmax(query @ vectors.T + np.log(weights))
-
-
-def divergence(p, q):
-    """KL(p ‖ q), the mean over the rows."""
-    return np.mean(np.sum(p * (np.log(p) - np.log(q)), axis=1))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -193,6 +175,8 @@ def test_class_vectors_that_are_not_finite_are_an_error():
         ({"cells": "exact"}, "cells must be"),
         ({"cells": "frequency"}, r"pass counts=\[L\]"),
         ({"counts": [-2.0, 1.0]}, "positive count"),
+        ({"exact": True, "learnable": True}, "exact=True has no codebooks"),
+        ({"exact": True, "counts": [1.0, 1.0]}, "exact=True has no codebooks"),
     ],
 )
 def test_arguments_are_checked(options, message):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from sampler_checks import all_probs, clustered, head_of, labels_for, p_value, queries
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform
+from tfxc.samplers import DNS, MIDX, InBatch, LogUniform, Mixture, Uniform
 
 NUM_CLASSES, DIM = 40, 5
 
@@ -78,3 +78,22 @@ def test_reproducible_and_each_part_keeps_its_counter():
 def test_fewer_than_two_samplers_are_refused():
     with pytest.raises(ValueError, match="two or more samplers, but got 1"):
         Mixture([Uniform(2)])
+
+
+def test_a_part_without_expected_counts_is_refused():
+    with pytest.raises(ValueError, match="DNS knows no expected counts"):
+        Mixture([Uniform(2), DNS(2, 4)])
+
+
+def test_each_learnable_part_learns_from_all_candidates():
+    mixture, query = (
+        built([MIDX(6, 4, seed=1, learnable=True), Uniform(2, seed=3)]),
+        tf.constant(queries(8, DIM)),
+    )
+    assert mixture.learns and not built(parts()).learns
+    labels = labels_for(query)
+    ids, log_count = mixture.sample(query, labels)
+    before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
+    mixture.learn(query, labels, (tf.zeros([8, 1]), tf.zeros([8, 1])), ids, (tf.zeros([8, 8]), log_count))
+    for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):
+        assert (tf_variable(codebook).numpy() != old).any()

@@ -6,7 +6,14 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc.samplers import quantization
-from tfxc.samplers.quantization import assign, blocks, kmeans, one_thread, subsample, two_codebooks
+from tfxc.samplers.quantization import assign, blocks, encode, fit_codebooks, kmeans, one_thread, subsample
+
+
+def two_codebooks(vectors, residual, num_codewords):
+    """Codebooks, codes and squared errors."""
+    head = head_of(vectors)
+    codebooks = fit_codebooks(head, None, residual, num_codewords, seed=0)
+    return codebooks, *encode(head, codebooks, residual)
 
 
 def quantised(codebooks, codes, residual):
@@ -19,28 +26,30 @@ def quantised(codebooks, codes, residual):
 def test_every_class_is_at_its_nearest_codewords(monkeypatch, residual, dim):
     monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
     vectors = clustered(100, dim)
-    codebooks, codes = two_codebooks(head_of(vectors), None, residual, 4, seed=0)
+    codebooks, codes, errors = two_codebooks(vectors, residual, 4)
     half = dim if residual else dim // 2
     assert codebooks[0].shape == (4, half) and codebooks[1].shape == (4, dim if residual else dim - half)
     nearest = np.linalg.norm(vectors[:, None, :half] - codebooks[0], axis=2).argmin(1)
     np.testing.assert_array_equal(codes[0], nearest)
     rest = vectors - codebooks[0][codes[0]] if residual else vectors[:, half:]
     np.testing.assert_array_equal(codes[1], np.linalg.norm(rest[:, None] - codebooks[1], axis=2).argmin(1))
-    error = np.square(vectors - quantised(codebooks, codes, residual)).mean()
-    assert error < 0.5 * vectors.var(0).mean()
+    squares = np.square(vectors - quantised(codebooks, codes, residual))
+    np.testing.assert_allclose(errors, squares.sum(1), rtol=1e-3, atol=1e-4)
+    assert squares.mean() < 0.5 * vectors.var(0).mean()
 
 
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("num_classes", [1, 2, 3])
 def test_fewer_classes_than_codewords_are_kept_exactly(residual, num_classes):
     vectors = clustered(num_classes, 4)
-    codebooks, codes = two_codebooks(head_of(vectors), None, residual, 8, seed=0)
+    codebooks, codes, errors = two_codebooks(vectors, residual, 8)
     np.testing.assert_allclose(quantised(codebooks, codes, residual), vectors, atol=1e-6)
+    np.testing.assert_allclose(errors, 0, atol=1e-5)
 
 
 def test_equal_vectors():
     vectors = np.ones((50, 4), np.float32)
-    codebooks, codes = two_codebooks(head_of(vectors), None, True, 4, seed=0)
+    codebooks, codes, _ = two_codebooks(vectors, True, 4)
     np.testing.assert_allclose(quantised(codebooks, codes, True), vectors, atol=1e-3)
 
 
@@ -62,8 +71,8 @@ def test_a_warm_start_keeps_the_order_of_the_codewords():
 
 def test_assign_by_hand():
     codewords = np.array([[0.0, 0.0], [4.0, 0.0]], np.float32)
-    codes = assign(np.array([[1.0, 5.0], [3.0, -5.0]], np.float32), codewords)
-    assert codes.dtype == np.int32 and codes.tolist() == [0, 1]
+    codes, distances = assign(np.array([[1.0, 5.0], [3.0, -5.0]], np.float32), codewords)
+    assert codes.dtype == np.int32 and codes.tolist() == [0, 1] and distances.tolist() == [26, 26]
 
 
 def test_blocks_and_subsample_cover_the_head(monkeypatch):

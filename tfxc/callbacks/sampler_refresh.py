@@ -72,4 +72,5 @@ class SamplerRefresh(keras.callbacks.Callback):
             return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
         self.model.sampler.refresh(self.model.head)
+        self.model.sampler.refreshed_at = int(self.model.optimizer.iterations.numpy())
         self._seconds += time.perf_counter() - start

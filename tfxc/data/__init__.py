@@ -1,6 +1,7 @@
 """Reading sequence data, splitting it and feeding it to a model."""
 
 from tfxc.data.csv_interactions import read_csv
+from tfxc.data.example_ids import with_example_ids
 from tfxc.data.extreme_classification import (
     LabeledPoints,
     classification_dataset,
@@ -13,7 +14,8 @@ from tfxc.data.pipeline import evaluation_dataset, training_dataset
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
-from tfxc.data.text import read_text
+from tfxc.data.text import read_text, read_tokens
+from tfxc.data.text_stream import stream_dataset
 from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
 
@@ -34,9 +36,12 @@ __all__ = [
     "read_sequences",
     "read_sessions",
     "read_text",
+    "read_tokens",
+    "stream_dataset",
     "tail_split",
     "tfidf",
     "time_split",
     "training_dataset",
+    "with_example_ids",
     "write_extreme_classification",
 ]

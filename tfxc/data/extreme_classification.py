@@ -212,7 +212,9 @@ def _split(matrix):
         yield matrix.indices[start:stop].tolist(), matrix.data[start:stop].tolist()
 
 
-def classification_dataset(points: LabeledPoints, batch_size: int, seed: int | None = 0) -> tf.data.Dataset:
+def classification_dataset(
+    points: LabeledPoints, batch_size: int, seed: int | None = 0, example_ids: bool = False
+) -> tf.data.Dataset:
     """Batches ``({"ids", "values"}, labels)``: what ``tfxc.layers.EmbeddingBag`` and the losses take.
 
     ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
@@ -223,6 +225,7 @@ def classification_dataset(points: LabeledPoints, batch_size: int, seed: int | N
         points: N points.
         batch_size: B, at least 1.
         seed: points are shuffled anew in each epoch; None keeps their order.
+        example_ids: whether the inputs also hold "example_id", the points' numbers int64 [B].
 
     Raises:
         ValueError: if there is no point, or for another batch_size.
@@ -242,8 +245,9 @@ def classification_dataset(points: LabeledPoints, batch_size: int, seed: int | N
         inside, where = features.places(rows)
         ids = tf.where(inside, tf.gather(features.ids, where), -1)
         values = tf.where(inside, tf.gather(features.values, where), 0.0)
+        inputs = {"ids": ids, "values": values, **({"example_id": rows} if example_ids else {})}
         inside, where = labels.places(rows)
-        return {"ids": ids, "values": values}, tf.where(inside, tf.gather(labels.ids, where), -1)
+        return inputs, tf.where(inside, tf.gather(labels.ids, where), -1)
 
     return row_batches(len(points), batch_size, batch, seed)
 

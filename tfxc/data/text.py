@@ -13,6 +13,7 @@ from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
 
 UNKNOWN = "<unk>"
+END_OF_SENTENCE = "<eos>"
 
 _TITLE = re.compile(r"=== (.+) ===")
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
@@ -56,6 +57,48 @@ def read_text(
     titles, words, offsets, types = _read_words(LineReader(path, on_error))
     if not len(words):
         raise ValueError(f"{path} holds no words.")
+    class_ids, vocabulary = _class_ids(path, words, types, vocabulary, min_count)
+    return Sequences(class_ids, offsets, vocabulary, titles)
+
+
+def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "raise") -> Sequences:
+    r"""Reads text that is cut into tokens already, a sentence a line, as one sequence.
+
+    That is how Penn Treebank and WikiText come. Tokens are what white space separates, taken as they stand.
+    Every line, an empty one too, ends in a token of its own, `<eos>`. Class ids go by falling frequency
+    (equal counts by the alphabet).
+
+    Args:
+        path: the file, plain, `.gz` or `.xz`.
+        vocabulary: class ids to use instead, for held-out text; other tokens become its `<unk>`.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Raises:
+        ValueError: for bad lines (not UTF-8), for a token outside a given vocabulary that has no `<unk>`, for
+            an empty file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
+        >>> _ = path.write_text(" no it was n't \n it <unk> N \n")
+        >>> text = read_tokens(path)
+        >>> text.vocabulary.decode(text[0])
+        ['no', 'it', 'was', "n't", '<eos>', 'it', '<unk>', 'N', '<eos>']
+    """
+    lines = LineReader(path, on_error)
+    types: dict[str, int] = {}
+    tokens = array("i")
+    for line in lines:
+        tokens.extend(types.setdefault(token, len(types)) for token in (*line.split(), END_OF_SENTENCE))
+    lines.report()
+    if not len(tokens):
+        raise ValueError(f"{path} holds no lines.")
+    class_ids, vocabulary = _class_ids(path, np.asarray(tokens), list(types), vocabulary)
+    return Sequences(class_ids, np.array([0, len(tokens)]), vocabulary, [os.path.basename(lines.path)])
+
+
+def _class_ids(path, words, types, vocabulary, min_count=1):
+    """Class ids [M] of word numbers [M], and the vocabulary: the given one, or one by frequency."""
     counts = np.bincount(words, minlength=len(types))
     if vocabulary is None:
         vocabulary = _by_frequency(types, counts, min_count)
@@ -63,14 +106,15 @@ def read_text(
     if (class_ids < 0).any():
         raise ValueError(
             f"{path}: the word {types[class_ids.argmin()]!r} is not in the vocabulary, which has no "
-            f"{UNKNOWN} class. Read the training text with min_count=2 or more to get one."
+            f"{UNKNOWN} class. Give it one in the training text: min_count=2 or more, or "
+            f"{UNKNOWN} for its rare tokens."
         )
     rare = np.array([word not in vocabulary for word in types])
     _logger.info(
         "%s: %d words, %d types, of which %d types (%d words) are %s",
         path, len(words), len(types), rare.sum(), counts[rare].sum(), UNKNOWN,
     )  # fmt: skip
-    return Sequences(class_ids[words], offsets, vocabulary, titles)
+    return class_ids[words], vocabulary
 
 
 def _read_words(lines: LineReader):

@@ -175,10 +175,10 @@ class DenseHead(Head):
         """What the class vectors are multiplied with [N, effective_dim]: scaled, and 1 for the bias."""
         return self.with_bias_column(self._scaled(query))
 
-    def class_vectors(self, start, stop):
-        """Class vectors [stop - start, effective_dim]: normalised, and the bias as last column."""
-        rows = tf.gather(self.table_variable, tf.range(start, stop) + self.row_offset)
-        bias = tf.gather(tf_variable(self.bias), tf.range(start, stop)) if self.use_bias else None
+    def class_vectors_of(self, class_ids):
+        """Class vectors [n, effective_dim]: normalised, and the bias as last column."""
+        rows = tf.gather(self.table_variable, class_ids + self.row_offset)
+        bias = tf.gather(tf_variable(self.bias), class_ids) if self.use_bias else None
         return self.vectors(rows, bias)
 
     def vectors(self, rows, bias):

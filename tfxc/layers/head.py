@@ -14,8 +14,8 @@ _BLOCK_MIN = 256
 class Head(keras.layers.Layer):
     """How the L classes are scored. Subclasses give the vectors; the streaming over blocks is here.
 
-    A subclass defines ``score``, ``effective_query``, ``class_vectors``, ``reduce_classes`` and
-    ``effective_dim``, such that ``effective_query(query) · class_vectors(i, i + 1)`` is the logit of
+    A subclass defines ``score``, ``effective_query``, ``class_vectors_of``, ``reduce_classes`` and
+    ``effective_dim``, such that ``effective_query(query) · class_vectors_of([i])`` is the logit of
     class i, with bias, normalisation and temperature already in. Where that product only estimates the
     logit (enough for samplers), ``prepare`` and ``block_logits`` give the exact one.
 
@@ -47,6 +47,14 @@ class Head(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
+
+    def class_vectors_of(self, class_ids):
+        """Class vectors [n, effective_dim] of class ids int32 [n]."""
+        raise NotImplementedError(f"{type(self).__name__} does not define class_vectors_of(class_ids).")
+
+    def class_vectors(self, start, stop):
+        """Class vectors [stop - start, effective_dim] of the classes from ``start`` to before ``stop``."""
+        return self.class_vectors_of(tf.range(start, stop))
 
     def prepare(self, query):
         """What ``block_logits`` takes for queries [N, D]: done once, whatever the number of blocks."""

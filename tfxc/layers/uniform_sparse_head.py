@@ -169,13 +169,12 @@ class UniformSparseHead(Head):
         query = tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
         return sketch_queries(query, self._sketch)
 
-    def class_vectors(self, start, stop):
-        """Count sketches [stop - start, 256] of the classes' weights and biases."""
-        rows = tf.range(start, stop)
-        weights = tf.gather(tf_variable(self.kernel), rows)
-        inputs = tf.gather(tf_variable(self.indices), rows)
+    def class_vectors_of(self, class_ids):
+        """Count sketches [n, 256] of the classes' weights and biases."""
+        weights = tf.gather(tf_variable(self.kernel), class_ids)
+        inputs = tf.gather(tf_variable(self.indices), class_ids)
         if self.use_bias:
-            weights = tf.concat([weights, tf.gather(tf_variable(self.bias), rows)[:, tf.newaxis]], 1)
+            weights = tf.concat([weights, tf.gather(tf_variable(self.bias), class_ids)[:, tf.newaxis]], 1)
             inputs = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=self.num_inputs)
         return sketch_rows(weights, inputs, self._sketch)
 

@@ -2,10 +2,12 @@
 
 from tfxc.losses.binary import BinaryCrossentropy
 from tfxc.losses.classification_loss import MASKED_LOGIT, ClassificationLoss, Scored
+from tfxc.losses.gbce import GBCE
 from tfxc.losses.softmax import SoftmaxCrossentropy
 from tfxc.losses.squared_hinge import SquaredHinge
 
 __all__ = [
+    "GBCE",
     "MASKED_LOGIT",
     "BinaryCrossentropy",
     "ClassificationLoss",

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.losses.classification_loss import MASKED_LOGIT, ClassificationLoss, mean_over_labels
 
-_ESTIMATORS = ("ranking", "partition")
+_ESTIMATORS = ("ranking", "partition", "nce")
 
 
 @register
@@ -21,13 +21,18 @@ class SoftmaxCrossentropy(ClassificationLoss):
       logit is corrected, the positive's too, ``o'_i = o_i − log e_i``, and
       ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
       hit y_p itself count: without them the estimate would push likely positives too far, the more the
-      better the sampler; those that hit another positive are left out.
+      better the sampler; those that hit another positive are left out. A positive that the sampler never
+      draws (count 0) is taken as certain, uncorrected.
     * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
       full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
+    * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class on its own, data or
+      noise? ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)`` to
+      the probabilities themselves, so it needs a model that can normalise itself. Draws that hit y_p count
+      as noise; those that hit another positive are left out.
 
     Args:
-        estimator: "ranking" or "partition".
+        estimator: "ranking", "partition" or "nce".
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
 
@@ -47,8 +52,10 @@ class SoftmaxCrossentropy(ClassificationLoss):
     Reference:
         Jean, Cho, Memisevic, Bengio, "On Using Very Large Target Vocabulary for Neural Machine
         Translation", 2015; Ma, Collins, "Noise Contrastive Estimation and Negative Sampling for
-        Conditional Models", 2018 (ranking); Bengio, Senécal, "Adaptive Importance Sampling to
-        Accelerate Training of a Neural Probabilistic Language Model", 2008 (partition).
+        Conditional Models", 2018 (ranking); Gutmann, Hyvärinen, "Noise-contrastive estimation: A new
+        estimation principle for unnormalized statistical models", 2010 (nce); Bengio, Senécal, "Adaptive
+        Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model", 2008
+        (partition).
     """
 
     reduction_over_classes = "logsumexp"
@@ -91,13 +98,21 @@ class SoftmaxCrossentropy(ClassificationLoss):
             num_hits: None, or [N, P] how many candidates hit each positive, of a sampler whose draws do not
                 come from the labels.
         """
-        log_sum = tf.reduce_logsumexp(negatives.logits - negatives.log_count, axis=1, keepdims=True)
-        if self.estimator == "ranking":
+        drawn = negatives.logits - negatives.log_count
+        # Corrected by log 0, a positive would count as settled and never train.
+        own_count = tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
+        corrected = positives.logits - own_count
+        num_hits = tf.zeros_like(corrected) if num_hits is None else tf.cast(num_hits, corrected.dtype)
+        if self.estimator == "nce":
+            own = tf.nn.softplus(-corrected) + num_hits * tf.nn.softplus(corrected)
+            terms = own + tf.reduce_sum(tf.nn.softplus(drawn), axis=1, keepdims=True)
+        elif self.estimator == "ranking":
             # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
-            log_own = 0.0 if num_hits is None else tf.math.log1p(tf.cast(num_hits, tf.float32))
-            terms = log_own + tf.nn.softplus(log_sum - (positives.logits - positives.log_count) - log_own)
+            log_own = tf.math.log1p(num_hits)
+            log_sum = tf.reduce_logsumexp(drawn, axis=1, keepdims=True)
+            terms = log_own + tf.nn.softplus(log_sum - corrected - log_own)
         else:
             own = tf.where(is_label, positives.logits, MASKED_LOGIT)
-            log_partition = tf.reduce_logsumexp(tf.concat([own, log_sum], 1), axis=1, keepdims=True)
+            log_partition = tf.reduce_logsumexp(tf.concat([own, drawn], 1), axis=1, keepdims=True)
             terms = log_partition - positives.logits
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)

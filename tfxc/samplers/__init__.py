@@ -1,10 +1,33 @@
 """Samplers: which classes a training step scores."""
 
+from tfxc.samplers.diagnostics import ProposalQuality, cumulative_probability, proposal_quality
+from tfxc.samplers.dns import DNS
+from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
+from tfxc.samplers.kernel import RFF, Sphere
+from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.searched_hard_negatives import SearchedHardNegatives
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
-__all__ = ["MIDX", "InBatch", "LogUniform", "Mixture", "Sampler", "Uniform", "Unigram"]
+__all__ = [
+    "DNS",
+    "HardNegatives",
+    "InBatch",
+    "LSH",
+    "LogUniform",
+    "MIDX",
+    "Mixture",
+    "ProposalQuality",
+    "RFF",
+    "Sampler",
+    "SearchedHardNegatives",
+    "Sphere",
+    "Uniform",
+    "Unigram",
+    "cumulative_probability",
+    "proposal_quality",
+]

@@ -6,8 +6,13 @@ import tensorflow as tf
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
 from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
-from tfxc.samplers.quantization import two_codebooks
+from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
+from tfxc.samplers.exact_softmax import exact_draw, exact_log_probs
+from tfxc.samplers.quantization import blocks, encode, fit_codebooks
 from tfxc.samplers.sampler import Sampler
+
+# Learnt codewords stay while their error is at most this much more than that of k-means.
+_KEPT_ERROR_RATIO = 1.25
 
 
 @register
@@ -22,14 +27,24 @@ class MIDX(Sampler):
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
     (``tfxc.callbacks.SamplerRefresh``): k-means on the class vectors, starting from the last codebooks.
 
+    ``learnable=True`` goes on where k-means ends. It knows neither queries nor which classes matter; training
+    does, so the codebooks take a step of their own beside each of the model's, towards the smallest
+    ``KL(softmax ‖ Q)``, estimated on the classes the step scored, plus the quantisation error. A refresh then
+    sorts the classes into the learnt cells, and fits anew only codebooks that the classes have left behind.
+    ``exact=True`` lets the residuals decide within a cell; the stages then make up the softmax over the class
+    vectors of the last refresh, whatever the codebooks. O(L·D) a query: the measure of the others.
+
     Args:
         num_negatives: S, draws a query (or a batch).
         num_codewords: C; 32 for about 10 thousand classes, 64 for 100 thousand and more.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
         cells: "uniform", or "frequency": within a cell by ``counts + 1``.
+        exact: whether to draw from the softmax itself; for tests and small L. There are no codebooks then.
+        learnable: whether the codebooks learn while the model trains, from the first refresh on.
         counts: None or class counts [L]; they weight the k-means (by counts + 1), so that codewords lie
-            where the frequent classes are. Required by ``cells="frequency"``.
+            where the frequent classes are: much closer to the softmax wherever frequencies are skewed.
+            Required by ``cells="frequency"``.
         shared: one set of draws for the whole batch, from the Q of its mean query.
         seed: int, see ``Sampler``.
 
@@ -54,6 +69,8 @@ class MIDX(Sampler):
         num_codewords=64,
         quantizer="rq",
         cells="uniform",
+        exact=False,
+        learnable=False,
         counts=None,
         shared=False,
         seed=None,
@@ -68,9 +85,13 @@ class MIDX(Sampler):
             raise ValueError(f'cells must be "uniform" or "frequency", but got {cells!r}.')
         if cells == "frequency" and counts is None:
             raise ValueError('cells="frequency" draws by class counts: pass counts=[L].')
+        if exact and (learnable or cells == "frequency" or counts is not None):
+            raise ValueError("exact=True has no codebooks: learnable, cells and counts do not go with it.")
         self.num_codewords = num_codewords
         self.quantizer = quantizer
         self.cells = cells
+        self.exact = exact
+        self.learns = learnable
         self.counts = counts
         if counts is not None and not isinstance(counts, str):
             self.counts = check_counts(np.asarray(counts, np.float64) + 1, "MIDX")
@@ -81,16 +102,25 @@ class MIDX(Sampler):
             "num_codewords": self.num_codewords,
             "quantizer": self.quantizer,
             "cells": self.cells,
+            "exact": self.exact,
+            "learnable": self.learns,
             "counts": None if self.counts is None else SAVED,
         }
 
     def build_index(self):
+        if self.exact:
+            self._set("class_vectors", np.zeros((self.num_classes, self.query_dim), np.float32))
+            return
         size, dim = self.num_codewords, self.query_dim
         if self.quantizer == "pq" and dim < 2:
             raise ValueError(f'quantizer="pq" halves the query, but its width is {dim}; use "rq".')
         widths = (dim, dim) if self.quantizer == "rq" else (dim // 2, dim - dim // 2)
         for i, width in enumerate(widths):
-            self._set(f"codebook_{i}", np.zeros((size, width), np.float32))
+            codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
+            setattr(self, f"codebook_{i}", codebook)
+        if self.learns:
+            self.learner = CodebookLearner(residual=self.quantizer == "rq")
+            self.learner.build([(size, width) for width in widths])
         weight = None
         if self.counts is not None:
             match_classes(self.counts, self.num_classes, "MIDX")
@@ -115,23 +145,34 @@ class MIDX(Sampler):
 
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
+        if self.exact:
+            self._set("class_vectors", np.concatenate([vectors for _, vectors in blocks(head)]))
+            return
         weight = None
         if self.counts is not None:
             everything = tf.range(self.num_classes)
             weight = gather_counts(tf_variable(self.class_weight), everything, "MIDX").numpy()
-        codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        fitted, codes = two_codebooks(
-            head,
-            codebooks if any(codebook.any() for codebook in codebooks) else None,
-            residual=self.quantizer == "rq",
-            num_codewords=self.num_codewords,
-            seed=self.seed % 2**31,
-            weights=weight,
-        )
-        for variable, codebook in zip(self.codebooks, fitted, strict=True):
+        codebooks, codes = self._fitted(head, weight)
+        for variable, codebook in zip(self.codebooks, codebooks, strict=True):
             tf_variable(variable).assign(codebook)
         for name, value in self._cells(codes[0] * self.num_codewords + codes[1], weight).items():
             self._set(name, value)
+        if self.learns:
+            self.learner.summarize(head, codes, weight)
+
+    def _fitted(self, head, weight):
+        """Codebooks and each class's codewords int32 [2, L]: by k-means, or as learnt if about as good."""
+        residual = self.quantizer == "rq"
+        last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
+        last = last if any(codebook.any() for codebook in last) else None
+        fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, weight)
+        codes, errors = encode(head, fitted, residual)
+        if self.learns and last is not None:
+            learnt_codes, learnt_errors = encode(head, last, residual)
+            limit = _KEPT_ERROR_RATIO * np.average(errors, weights=weight)
+            if np.average(learnt_errors, weights=weight) <= limit:
+                return last, learnt_codes
+        return fitted, codes
 
     def _cells(self, cell, weight=None):
         """The classes sorted by cell, for a given cell int64 [L] and, by frequency, class weights [L]."""
@@ -148,41 +189,65 @@ class MIDX(Sampler):
             counts = np.bincount(cell, weights=weight, minlength=size * size)
         return {**index, "cell_mass": counts.reshape(size, size).astype(np.float32)}
 
+    def _own_query(self, query):
+        """The queries, or their mean [1, D] if the draws are shared."""
+        if not self.shared:
+            return query
+        # A batch without any query has mean 0, not NaN.
+        return tf.reduce_sum(query, 0, keepdims=True) / tf.cast(
+            tf.maximum(tf.shape(query)[0], 1), query.dtype
+        )
+
     def _cell_logits(self, query):
         """u and v [N, C]: the query's products with the codewords of either codebook."""
         first, second = (tf_variable(codebook) for codebook in self.codebooks)
-        if self.shared:  # a batch without any query has mean 0, not NaN
-            num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)
-            query = tf.reduce_sum(query, 0, keepdims=True) / num_queries
+        query = self._own_query(query)
         left, right = (query, query) if self.quantizer == "rq" else tf.split(query, [first.shape[1], -1], 1)
         return tf.matmul(left, first, transpose_b=True), tf.matmul(right, second, transpose_b=True)
 
     def draw(self, query, labels, seed):
-        frequency = self.cells == "frequency"
-        index = CellIndex(
+        if self.exact:
+            vectors = tf_variable(self.class_vectors)
+            ids, log_prob = exact_draw(self._own_query(query), vectors, self.num_negatives, seed)
+        else:
+            ids, log_prob = midx_draw(*self._cell_logits(query), self._cell_index(), self.num_negatives, seed)
+        return (ids[0], log_prob[0]) if self.shared else (ids, log_prob)
+
+    def _cell_index(self):
+        return CellIndex(
             tf_variable(self.cell_mass),
             tf_variable(self.cell_offsets),
             tf_variable(self.cell_classes),
-            tf_variable(self.cumulative_weight) if frequency else tf.zeros([0], tf.float64),
+            tf_variable(self.cumulative_weight) if self.cells == "frequency" else tf.zeros([0], tf.float64),
         )
-        ids, log_prob = midx_draw(*self._cell_logits(query), index, self.num_negatives, seed)
-        return (ids[0], log_prob[0]) if self.shared else (ids, log_prob)
 
     def log_prob(self, query, ids):
+        ids = tf.maximum(ids, 0)
+        if self.exact:
+            log_probs = exact_log_probs(self._own_query(query), tf_variable(self.class_vectors))
+            return _gather(log_probs, ids, self.shared)
         row_logits, column_logits = self._cell_logits(query)
         log_total = midx_log_partition(row_logits, column_logits, tf_variable(self.cell_mass))
-        ids = tf.maximum(ids, 0)
         cell = tf.gather(tf_variable(self.cell), ids)
-        row, column = cell // self.num_codewords, cell % self.num_codewords
-        if self.shared:
-            log_prob = tf.gather(row_logits[0], row) + tf.gather(column_logits[0], column) - log_total[0]
-        else:
-            log_prob = _gather(row_logits, row) + _gather(column_logits, column) - log_total[:, tf.newaxis]
+        log_prob = _gather(row_logits - log_total[:, tf.newaxis], cell // self.num_codewords, self.shared)
+        log_prob += _gather(column_logits, cell % self.num_codewords, self.shared)
         if self.cells == "frequency":
             log_prob += tf.math.log(gather_counts(tf_variable(self.class_weight), ids, "MIDX"))
         return log_prob
 
+    def learn(self, query, labels, positives, ids, negatives):
+        query = tf.stop_gradient(query)
+        ids, target = softmax_estimate(labels, positives, ids, negatives)
 
-def _gather(logits, codes):
-    """Logits [N, C] at codes [N, S], or [S] shared by all queries."""
-    return tf.gather(logits, codes, axis=1, batch_dims=1 if codes.shape.rank == 2 else 0)
+        def cross_entropy():
+            total = -tf.reduce_sum(target * self.log_prob(query, ids))
+            return tf.math.divide_no_nan(total, tf.cast(tf.shape(query)[0], total.dtype))
+
+        self.learner.learn([tf_variable(codebook) for codebook in self.codebooks], query, cross_entropy)
+
+
+def _gather(table, ids, shared):
+    """Of a table [N, C] at ids [N, S], or [S] for all queries; of a shared one [1, C] at ids of any shape."""
+    if shared:
+        return tf.gather(table[0], ids)
+    return tf.gather(table, ids, axis=1, batch_dims=ids.shape.rank - 1)

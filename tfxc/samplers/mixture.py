@@ -1,5 +1,7 @@
 """Several samplers at once."""
 
+import functools
+
 import tensorflow as tf
 
 from tfxc._keras import keras, register
@@ -16,7 +18,7 @@ class Mixture(Sampler):
         samplers: list of two or more samplers.
 
     Raises:
-        ValueError: for fewer than two samplers.
+        ValueError: for fewer than two samplers, or one without expected counts (``DNS``).
 
     Example:
         >>> from tfxc.samplers import Uniform, LogUniform
@@ -34,9 +36,14 @@ class Mixture(Sampler):
     def __init__(self, samplers, **kwargs):
         if len(samplers) < 2:
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
+        unfit = [type(sampler).__name__ for sampler in samplers if sampler.selects]
+        if unfit:
+            raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")
         shared = all(sampler.shared for sampler in samplers)
         super().__init__(1, shared=shared, seed=0, **kwargs)
         self.draws_labels = any(sampler.draws_labels for sampler in samplers)
+        self.reads_example_ids = any(sampler.reads_example_ids for sampler in samplers)
+        self.learns = any(sampler.learns for sampler in samplers)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)
@@ -67,17 +74,31 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.refresh(head)
 
-    def sample(self, query, labels):
-        drawn = [sampler.sample(query, labels)[0] for sampler in self.samplers]
+    def learn(self, query, labels, positives, ids, negatives):
+        for sampler in self.samplers:
+            if sampler.learns:
+                sampler.learn(query, labels, positives, ids, negatives)
+
+    def sample(self, query, labels, example_ids=None):
+        drawn = [sampler.sample(query, labels, **_own(sampler, example_ids))[0] for sampler in self.samplers]
         if not self.shared:
             num_queries = tf.shape(query)[0]
             drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
         ids = tf.concat(drawn, axis=-1)
-        return ids, self.log_expected_count(query, labels, ids)
+        return ids, self.log_expected_count(query, labels, ids, example_ids)
 
-    def log_expected_count(self, query, labels, ids):
-        parts = [sampler.log_expected_count(query, labels, ids) for sampler in self.samplers]
-        return tf.reduce_logsumexp(tf.stack(parts), axis=0)
+    def log_expected_count(self, query, labels, ids, example_ids=None):
+        parts = [
+            sampler.log_expected_count(query, labels, ids, **_own(sampler, example_ids))
+            for sampler in self.samplers
+        ]
+        shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
+        # For ids that all queries share, a part may answer once for all, another for each query.
+        return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
+
+
+def _own(sampler, example_ids):
+    return {"example_ids": example_ids} if sampler.reads_example_ids else {}
 
 
 def _repeat(ids, num_queries):

@@ -29,13 +29,18 @@ def blocks(head, rows=_BLOCK_ROWS):
     """
     for start in range(0, head.num_classes, rows):
         vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
-        finite = np.isfinite(vectors).all(1)
-        if not finite.all():
-            raise ValueError(
-                f"The vector of class {start + finite.argmin()} is not finite, so no index can be built: "
-                "training has diverged. Lower the learning rate or clip the gradients."
-            )
+        require_finite(vectors, range(start, start + len(vectors)))
         yield start, vectors
+
+
+def require_finite(vectors, class_ids):
+    """Raises ValueError for a class vector with NaN or infinity in it, naming the class."""
+    finite = np.isfinite(vectors).all(1)
+    if not finite.all():
+        raise ValueError(
+            f"The vector of class {class_ids[finite.argmin()]} is not finite, so no index can be built: "
+            "training has diverged. Lower the learning rate or clip the gradients."
+        )
 
 
 def subsample(head, num_rows, seed):
@@ -77,39 +82,53 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
 
 
 def assign(vectors, codewords):
-    """The nearest codeword int32 [n] of each vector."""
+    """The nearest codeword int32 [n] of each vector, and its squared distance float32 [n]."""
     index = faiss.IndexFlatL2(codewords.shape[1])
     index.add(codewords)
-    return index.search(np.ascontiguousarray(vectors), 1)[1][:, 0].astype(np.int32)
+    distances, codes = index.search(np.ascontiguousarray(vectors), 1)
+    return codes[:, 0].astype(np.int32), distances[:, 0]
 
 
-def two_codebooks(head, codebooks, residual, num_codewords, seed, weights=None):
-    """Two codebooks fitted to the head's class vectors, and each class's codewords in them.
+def fit_codebooks(head, start, residual, num_codewords, seed, weights=None):
+    """Two codebooks float32 [C, D1], [C, D2] fitted by k-means to the head's class vectors.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
-        codebooks: None, or the two codebooks to start from.
+        start: None, or the two codebooks to start from.
         residual: True quantises the residual of the first codebook with the second; False the first
             half of the dimensions with the first and the second half with the second.
         num_codewords: C.
         seed: int, of the k-means and the rows it sees.
         weights: None or positive class weights [L].
-
-    Returns:
-        The codebooks (float32 [C, D1], [C, D2]), and codewords int32 [L] in either.
     """
     with one_thread():
         ids, vectors = subsample(head, _POINTS_PER_CODEWORD * num_codewords, seed)
         weights = None if weights is None else weights[ids].astype(np.float32)
-        half = vectors.shape[1] if residual else vectors.shape[1] // 2
-        start = (None, None) if codebooks is None else codebooks
-        first = kmeans(vectors[:, :half], num_codewords, start[0], weights, seed)
-        rest = vectors - first[assign(vectors, first)] if residual else vectors[:, half:]
-        second = kmeans(rest, num_codewords, start[1], weights, seed + 1)
-        codes = np.empty((2, head.num_classes), np.int32)
+        start = (None, None) if start is None else start
+        left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
+        first = kmeans(left, num_codewords, start[0], weights, seed)
+        right = _right(vectors, first, assign(left, first)[0], residual)
+        return first, kmeans(right, num_codewords, start[1], weights, seed + 1)
+
+
+def encode(head, codebooks, residual):
+    """Each class's nearest codewords int32 [2, L], and the squared error of its quantised vector float32 [L].
+
+    Args: as of ``fit_codebooks``.
+    """
+    first, second = codebooks
+    codes, errors = np.empty((2, head.num_classes), np.int32), np.empty(head.num_classes, np.float32)
+    with one_thread():
         for begin, vectors in blocks(head):
             end = begin + len(vectors)
-            codes[0, begin:end] = assign(vectors[:, :half], first)
-            rest = vectors - first[codes[0, begin:end]] if residual else vectors[:, half:]
-            codes[1, begin:end] = assign(rest, second)
-    return (first, second), codes
+            codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
+            right = _right(vectors, first, codes[0, begin:end], residual)
+            codes[1, begin:end], errors[begin:end] = assign(right, second)
+            if not residual:
+                errors[begin:end] += left_errors
+    return codes, errors
+
+
+def _right(vectors, first, codes, residual):
+    """What the second codebook quantises."""
+    return vectors - first[codes] if residual else vectors[:, first.shape[1] :]

@@ -43,6 +43,10 @@ class Sampler(keras.layers.Layer):
     """
 
     draws_labels = False  # whether candidates are taken from the labels of the batch
+    # Whether sample and log_expected_count also take the examples' ids, ``example_ids=`` integers [N].
+    reads_example_ids = False
+    selects = False  # whether it chooses among its draws once they are scored: ``select``
+    learns = False  # whether it learns from the scores of a training step: ``learn``
 
     def __init__(self, num_negatives, shared=False, seed=None, **kwargs):
         super().__init__(**kwargs)
@@ -51,6 +55,7 @@ class Sampler(keras.layers.Layer):
         self.num_negatives = num_negatives
         self.shared = shared
         self.seed = random.randrange(2**31) if seed is None else int(seed)
+        self.refreshed_at = None  # the training step, where a callback refreshes the index
         self.supports_jit = False
 
     def get_config(self):
@@ -89,6 +94,28 @@ class Sampler(keras.layers.Layer):
         """
         ids, log_prob = self.draw(tf.stop_gradient(query), labels, self._next_seed())
         return ids, tf.stop_gradient(log_prob) + self.log_num_draws(labels)
+
+    def select(self, ids, labels, scores):
+        """The candidates among the draws: ids and log expected counts as from ``sample``, which see.
+
+        Args:
+            ids: what ``sample`` drew, int32 [N, M], or [M] if shared.
+            labels: positives int32 [N, P], padded with -1.
+            scores: logits [N, M] of the draws.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define select(ids, labels, scores).")
+
+    def learn(self, query, labels, positives, ids, negatives):
+        """Improves the proposal by what a training step scored; called after ``sample``, with its results.
+
+        Args:
+            query: effective queries float32 [N, D].
+            labels: positives int32 [N, P], padded with -1.
+            positives: their logits and log expected counts, each float32 [N, P].
+            ids: candidates int32 [N, S], or [S] if shared.
+            negatives: their logits [N, S], -1e30 where taken out, and log expected counts [N, S] or [S].
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define how it learns.")
 
     def log_expected_count(self, query, labels, ids):
         """Log of the expected count, among a step's candidates, of any class ids [N, P]: float32 [N, P]."""

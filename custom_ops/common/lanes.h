@@ -1,6 +1,6 @@
 // Sixteen floats that the compiler keeps in the widest registers there are, and the functions of them in use here.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LANES_H_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_LANES_H_
+#ifndef TFXC_COMMON_LANES_H_
+#define TFXC_COMMON_LANES_H_
 
 #include <cstdint>
 #include <cstring>
@@ -71,4 +71,4 @@ TFXC_INLINE Lanes Sigmoid(Lanes x) {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_LANES_H_
+#endif  // TFXC_COMMON_LANES_H_

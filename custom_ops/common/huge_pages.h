@@ -1,7 +1,7 @@
 // Moves a large buffer to huge pages: rows scattered over gigabytes otherwise miss the processor's table of page
 // addresses at almost every access, which costs more than the rows themselves.
-#ifndef TFXC_CUSTOM_OPS_ROW_UPDATES_HUGE_PAGES_H_
-#define TFXC_CUSTOM_OPS_ROW_UPDATES_HUGE_PAGES_H_
+#ifndef TFXC_COMMON_HUGE_PAGES_H_
+#define TFXC_COMMON_HUGE_PAGES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -30,4 +30,4 @@ inline void MoveToHugePages(void* data, size_t num_bytes) {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_ROW_UPDATES_HUGE_PAGES_H_
+#endif  // TFXC_COMMON_HUGE_PAGES_H_

@@ -1,0 +1,71 @@
+// The mathematics of drawing by blocks, free of TensorFlow. Class i has the feature row x_i and, for a query z, the
+// weight w_i = max(quadratic o² + linear o + constant, floor), o = z · x_i. Blocks are runs of block_size class ids.
+// A block comes with probability proportional to max(mass + constant |block|, floor |block|), a class of it in
+// proportion to its weight.
+#ifndef TFXC_BLOCK_DRAW_BLOCKS_H_
+#define TFXC_BLOCK_DRAW_BLOCKS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/row_sort.h"
+
+namespace tfxc {
+
+struct Kernel {
+  float quadratic, linear, constant, floor;  // floor > 0
+};
+
+struct Blocks {
+  const float* rows;  // [L, F]
+  int64_t num_classes;  // L
+  int64_t width;        // F
+  int64_t block_size;
+  Kernel kernel;
+
+  int64_t Count() const { return (num_classes + block_size - 1) / block_size; }
+  int64_t Start(int64_t block) const { return block * block_size; }
+  int64_t Size(int64_t block) const { return std::min(block_size, num_classes - Start(block)); }
+};
+
+// The distribution over the blocks for one query.
+class BlockDistribution {
+ public:
+  explicit BlockDistribution(const Blocks& blocks) : blocks_(blocks), sums_(blocks.Count()) {}
+  // Takes mass [num_blocks]; false if it is not finite.
+  bool SetMass(const float* mass);
+  int64_t Draw(uint64_t bits) const;
+  float Prob(int64_t block) const;
+
+ private:
+  const Blocks& blocks_;
+  std::vector<double> sums_;  // running sums of the floored masses
+};
+
+// A slot is a draw, or a class asked for, of a query: number n * S + s. Slots that fell into the same block are
+// neighbours in `sorted`; a tile is a run of them that belongs to one block and to at most kTileQueries queries.
+struct Tile {
+  int64_t first, last;
+};
+std::vector<Tile> MakeTiles(const std::vector<RowPosition>& sorted, int64_t num_samples);
+
+struct Slots {
+  const float* query;   // [N, F]
+  int64_t num_samples;  // S
+  std::vector<RowPosition> sorted;
+  // To be drawn: random bits of each slot; null if class_ids are given.
+  const uint64_t* bits;
+  int32_t* class_ids;  // [N, S]
+  float* log_prob;     // [N, S]: comes with the probability of the block, leaves with the log of the class's
+};
+
+// Draws or looks up the slots of some tiles; the rows of a tile's block are read once for all its queries.
+void VisitTiles(const Blocks& blocks, const Tile* tiles, int64_t count, Slots* slots);
+
+// first[s], second[s]: the random bits of draw s of a query.
+void DrawBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count, uint64_t* first, uint64_t* second);
+
+}  // namespace tfxc
+
+#endif  // TFXC_BLOCK_DRAW_BLOCKS_H_

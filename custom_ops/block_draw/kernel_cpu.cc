@@ -1,0 +1,177 @@
+// Drawing by blocks as TensorFlow kernels: check everything, choose the blocks query by query, then visit each block
+// once for all the queries that chose it.
+#include <cmath>
+#include <vector>
+
+#include "block_draw/blocks.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Var;
+using tensorflow::errors::InvalidArgument;
+
+// What drawing and looking up share: the attributes, the lookup of the rows, all checks and both passes.
+class BlockOpBase : public tensorflow::OpKernel {
+ public:
+  explicit BlockOpBase(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<float> kernel;
+    OP_REQUIRES_OK(context, context->GetAttr("kernel", &kernel));
+    OP_REQUIRES(context, kernel.size() == 4 && kernel[3] > 0.0f,
+                InvalidArgument("kernel must hold quadratic, linear, constant and a floor above 0."));
+    kernel_ = {kernel[0], kernel[1], kernel[2], kernel[3]};
+    OP_REQUIRES_OK(context, context->GetAttr("block_size", &block_size_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Var> rows;
+    OP_REQUIRES_OK(context,
+                   tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, 0), &rows));
+    // The lock keeps writers away while rows are read in place: nothing is copied.
+    tensorflow::tf_shared_lock lock(*rows->mu());
+    OP_REQUIRES_OK(context, CheckShapes(context, *rows));
+    const Tensor& table = *rows->tensor();
+    const Blocks blocks{table.flat<float>().data(), table.dim_size(0), table.dim_size(1), block_size_, kernel_};
+    Run(context, blocks);
+  }
+
+ protected:
+  virtual void Run(OpKernelContext* context, const Blocks& blocks) = 0;
+
+  // Fills `slots`, which has its inputs and outputs. choose(distribution, n, chosen) gives the blocks of the slots of
+  // query n, given the distribution over the blocks.
+  template <typename Choose>
+  static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
+    const int64_t num_queries = context->input(1).dim_size(0), samples = slots->num_samples;
+    const float* mass = context->input(2).flat<float>().data();
+    slots->sorted.resize(num_queries * samples);
+    std::vector<char> is_finite(num_queries);
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t query_cost = 5 * blocks.Count() + 200 * samples;
+    const auto choose_blocks = [&](int64_t first, int64_t last) {
+      BlockDistribution distribution(blocks);
+      std::vector<int64_t> chosen(samples);
+      for (int64_t n = first; n < last; ++n) {
+        is_finite[n] = distribution.SetMass(mass + n * blocks.Count());
+        choose(distribution, n, chosen.data());
+        for (int64_t s = 0; s < samples; ++s) {
+          slots->sorted[n * samples + s] = Pack(chosen[s], n * samples + s);
+          slots->log_prob[n * samples + s] = distribution.Prob(chosen[s]);
+        }
+      }
+    };
+    tensorflow::Shard(workers.num_threads, workers.workers, num_queries, query_cost, choose_blocks);
+    const auto bad = std::find(is_finite.begin(), is_finite.end(), 0);
+    OP_REQUIRES(context, bad == is_finite.end(),
+                InvalidArgument("block_mass must be finite, but row ", bad - is_finite.begin(),
+                                " (a query) is not. Check the query for NaN and overflow."));
+
+    SortByRow(blocks.Count(), &slots->sorted);
+    const std::vector<Tile> tiles = MakeTiles(slots->sorted, samples);
+    const int64_t tile_cost = blocks.block_size * (20 + blocks.width / 2);
+    tensorflow::Shard(
+        workers.num_threads, workers.workers, tiles.size(), tile_cost,
+        [&](int64_t first, int64_t last) { VisitTiles(blocks, tiles.data() + first, last - first, slots); });
+    CheckDrawn(context, *slots);
+  }
+
+ private:
+  absl::Status CheckShapes(OpKernelContext* context, Var& rows) const {
+    const Tensor &table = *rows.tensor(), &query = context->input(1), &mass = context->input(2);
+    if (!rows.is_initialized || table.dtype() != tensorflow::DT_FLOAT || table.dims() != 2) {
+      return InvalidArgument("Drawing by blocks needs initialised float32 rows [L, F], but they are ",
+                             rows.DebugString(), ".");
+    }
+    const int64_t num_blocks = (table.dim_size(0) + block_size_ - 1) / block_size_;
+    if (num_blocks == 0 || query.dims() != 2 || query.dim_size(1) != table.dim_size(1) ||
+        mass.shape() != TensorShape({query.dim_size(0), num_blocks})) {
+      return InvalidArgument("Drawing by blocks of ", block_size_, " classes needs rows [L, F], query [N, F] and ",
+                             "block_mass [N, ceil(L / ", block_size_, ")], L >= 1, but got ",
+                             table.shape().DebugString(), ", ", query.shape().DebugString(), " and ",
+                             mass.shape().DebugString(), ".");
+    }
+    return absl::OkStatus();
+  }
+
+  static void CheckDrawn(OpKernelContext* context, const Slots& slots) {
+    const int64_t size = slots.sorted.size();
+    int64_t slot = 0;
+    while (slot < size && std::isfinite(slots.log_prob[slot])) ++slot;
+    OP_REQUIRES(context, slot == size,
+                InvalidArgument("The weights of query ", slot / slots.num_samples, " are not finite in the block of class ",
+                                slots.class_ids[slot], ". Check the query and the rows for NaN and overflow."));
+  }
+
+  Kernel kernel_;
+  int64_t block_size_;
+};
+
+class BlockDrawOp : public BlockOpBase {
+ public:
+  explicit BlockDrawOp(OpKernelConstruction* context) : BlockOpBase(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+  }
+
+ protected:
+  void Run(OpKernelContext* context, const Blocks& blocks) override {
+    OP_REQUIRES(context, context->input(3).shape() == TensorShape({2}),
+                InvalidArgument("seed must have shape [2], but has ", context->input(3).shape().DebugString(), "."));
+    const auto seed = context->input(3).flat<int64_t>();
+    const TensorShape shape({context->input(1).dim_size(0), num_samples_});
+    Tensor *class_ids, *log_prob;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_prob));
+    std::vector<uint64_t> block_bits(shape.num_elements()), class_bits(shape.num_elements());
+    Slots slots{context->input(1).flat<float>().data(), num_samples_, {}, class_bits.data(),
+                class_ids->flat<int32_t>().data(), log_prob->flat<float>().data()};
+    Visit(context, blocks, &slots, [&](const BlockDistribution& distribution, int64_t n, int64_t* chosen) {
+      uint64_t* bits = block_bits.data() + n * num_samples_;
+      DrawBits(seed(0), seed(1), n, num_samples_, bits, class_bits.data() + n * num_samples_);
+      for (int64_t s = 0; s < num_samples_; ++s) chosen[s] = distribution.Draw(bits[s]);
+    });
+  }
+
+ private:
+  int32_t num_samples_;
+};
+
+class BlockLogProbOp : public BlockOpBase {
+ public:
+  using BlockOpBase::BlockOpBase;
+
+ protected:
+  void Run(OpKernelContext* context, const Blocks& blocks) override {
+    const Tensor& ids = context->input(3);
+    OP_REQUIRES(context, ids.dims() == 2 && ids.dim_size(0) == context->input(1).dim_size(0),
+                InvalidArgument("class_ids must be [N, P] for ", context->input(1).dim_size(0),
+                                " queries, but are ", ids.shape().DebugString(), "."));
+    Tensor* log_prob;
+    OP_REQUIRES_OK(context, context->allocate_output(0, ids.shape(), &log_prob));
+    std::vector<int32_t> class_ids(ids.flat<int32_t>().data(), ids.flat<int32_t>().data() + ids.NumElements());
+    const int64_t num_samples = ids.dim_size(1);
+    for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
+      OP_REQUIRES(context, class_ids[slot] >= 0 && class_ids[slot] < blocks.num_classes,
+                  InvalidArgument("class_ids[", slot / num_samples, ", ", slot % num_samples, "] is ",
+                                  class_ids[slot], ", but ids are 0 to ", blocks.num_classes - 1, "."));
+    }
+    Slots slots{context->input(1).flat<float>().data(), num_samples, {}, nullptr, class_ids.data(),
+                log_prob->flat<float>().data()};
+    Visit(context, blocks, &slots, [&](const BlockDistribution&, int64_t n, int64_t* chosen) {
+      for (int64_t s = 0; s < num_samples; ++s) chosen[s] = class_ids[n * num_samples + s] / blocks.block_size;
+    });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>BlockDraw").Device(tensorflow::DEVICE_CPU), BlockDrawOp);
+REGISTER_KERNEL_BUILDER(Name("Tfxc>BlockLogProb").Device(tensorflow::DEVICE_CPU), BlockLogProbOp);
+
+}  // namespace
+}  // namespace tfxc

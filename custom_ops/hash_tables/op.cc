@@ -1,0 +1,28 @@
+// Registration of the hash tables' construction: its interface and its shapes.
+#include "tensorflow/core/framework/op.h"
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxc {
+
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+REGISTER_OP("Tfxc>HashTables")
+    .Input("codes: uint16")
+    .Output("offsets: int32")
+    .Output("members: int32")
+    .Attr("num_buckets: int >= 1")
+    .SetShapeFn([](InferenceContext* c) -> absl::Status {
+      ShapeHandle codes;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &codes));
+      int64_t num_buckets;
+      TF_RETURN_IF_ERROR(c->GetAttr("num_buckets", &num_buckets));
+      c->set_output(0, c->Matrix(c->Dim(codes, 1), num_buckets + 1));
+      c->set_output(1, c->Matrix(c->Dim(codes, 1), c->Dim(codes, 0)));
+      return absl::OkStatus();
+    })
+    .Doc("Sorts the classes into the buckets of every hash table, by their codes.");
+
+}  // namespace tfxc

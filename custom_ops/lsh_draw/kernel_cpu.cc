@@ -1,0 +1,189 @@
+// Candidates from hash tables as TensorFlow kernels: check everything, then take the queries in parallel.
+#include <algorithm>
+#include <cmath>
+
+#include "lsh_draw/draw.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+
+absl::Status CheckShapes(OpKernelContext* context) {
+  const TensorShape& query = context->input(0).shape();
+  const TensorShape& codes = context->input(1).shape();
+  const TensorShape& offsets = context->input(2).shape();
+  const TensorShape& members = context->input(3).shape();
+  const bool ranks = query.dims() == 3 && codes.dims() == 2 && offsets.dims() == 2 && members.dims() == 2;
+  if (!ranks || codes.dim_size(0) == 0 || codes.dim_size(1) == 0 || query.dim_size(2) != codes.dim_size(1) ||
+      offsets.dim_size(0) != codes.dim_size(1) || offsets.dim_size(1) < 2 ||
+      members != TensorShape({codes.dim_size(1), codes.dim_size(0)})) {
+    return InvalidArgument("LSH needs query_codes [N, M, T], codes [L, T], offsets [T, buckets + 1] and ",
+                           "members [T, L] with L >= 1 and T >= 1, but got ", query.DebugString(), ", ",
+                           codes.DebugString(), ", ", offsets.DebugString(), " and ",
+                           members.DebugString(), ".");
+  }
+  return absl::OkStatus();
+}
+
+HashTables TablesOf(OpKernelContext* context) {
+  const Tensor& codes = context->input(1);
+  return {codes.dim_size(0),
+          codes.dim_size(1),
+          context->input(2).dim_size(1) - 1,
+          codes.flat<uint16_t>().data(),
+          context->input(2).flat<int32_t>().data(),
+          context->input(3).flat<int32_t>().data()};
+}
+
+// Only what these queries will read, so that the cost depends on neither classes nor buckets.
+absl::Status CheckBuckets(const Tensor& query_codes, const HashTables& tables) {
+  const auto codes = query_codes.tensor<int32_t, 3>();
+  for (int64_t n = 0; n < codes.dimension(0); ++n) {
+    for (int64_t m = 0; m < codes.dimension(1); ++m) {
+      for (int64_t t = 0; t < tables.num_tables; ++t) {
+        const int32_t code = codes(n, m, t);
+        const bool absent = codes(n, m, 0) == -1;
+        if (absent ? code != -1 : code < 0 || code >= tables.num_buckets) {
+          return InvalidArgument("query_codes[", n, ", ", m, ", ", t, "] is ", code, ", but codes are 0 to ",
+                                 tables.num_buckets - 1, ", or -1 in all tables where there is no code.");
+        }
+        if (absent) continue;
+        const int32_t* offset = tables.offsets + t * (tables.num_buckets + 1) + code;
+        if (offset[0] < 0 || offset[1] < offset[0] || offset[1] > tables.num_classes) {
+          return InvalidArgument("offsets must ascend from 0 to L = ", tables.num_classes, ", but bucket ",
+                                 code, " of table ", t, " is from ", offset[0], " to ", offset[1],
+                                 ". Rebuild the tables.");
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_count) {
+  const int32_t* ids = class_ids.flat<int32_t>().data();
+  const float* counts = log_count.flat<float>().data();
+  for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
+    if (std::isnan(counts[i])) {
+      return InvalidArgument("members of a bucket hold class ", ids[i],
+                             ", whose code is not that of the bucket. Rebuild the tables.");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(const Tensor& class_ids, int64_t num_classes) {
+  const int32_t* ids = class_ids.flat<int32_t>().data();
+  for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
+    if (ids[i] < 0 || ids[i] >= num_classes) {
+      return InvalidArgument("class_ids[", i / class_ids.dim_size(1), ", ", i % class_ids.dim_size(1),
+                             "] is ", ids[i], ", but ids are 0 to ", num_classes - 1, ".");
+    }
+  }
+  return absl::OkStatus();
+}
+
+class LshOp : public tensorflow::OpKernel {
+ public:
+  explicit LshOp(OpKernelConstruction* context) : OpKernel(context) {
+    float uniform_fraction;
+    OP_REQUIRES_OK(context, context->GetAttr("num_candidates", &scheme_.num_candidates));
+    OP_REQUIRES_OK(context, context->GetAttr("uniform_fraction", &uniform_fraction));
+    OP_REQUIRES_OK(context, context->GetAttr("bucket_slots", &scheme_.bucket_slots));
+    OP_REQUIRES(context, uniform_fraction > 0 && uniform_fraction <= 1,
+                InvalidArgument("uniform_fraction must be in (0, 1], but is ", uniform_fraction,
+                                ": without it classes outside the buckets could never come."));
+    scheme_.uniform_fraction = uniform_fraction;
+  }
+
+ protected:
+  absl::Status Check(OpKernelContext* context) const {
+    TF_RETURN_IF_ERROR(CheckShapes(context));
+    const HashTables tables = TablesOf(context);
+    if (scheme_.bucket_slots * tables.num_tables >= scheme_.num_candidates) {
+      return InvalidArgument("A union of ", scheme_.bucket_slots, " classes from each of ", tables.num_tables,
+                             " tables leaves no uniform draw among ", scheme_.num_candidates, " candidates.");
+    }
+    return CheckBuckets(context->input(0), tables);
+  }
+
+  // Calls work(buckets, n) for each query n, its buckets being set.
+  template <typename Work>
+  void ForEachQuery(OpKernelContext* context, int64_t num_asked, const Work& work) const {
+    const Tensor& query_codes = context->input(0);
+    const HashTables tables = TablesOf(context);
+    const int64_t num_parts = query_codes.dim_size(1), stride = num_parts * tables.num_tables;
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t cost = 5 * stride + num_asked * (50 + stride);
+    tensorflow::Shard(workers.num_threads, workers.workers, query_codes.dim_size(0), cost,
+                      [&](int64_t first, int64_t last) {
+                        QueryBuckets buckets(tables, scheme_);
+                        for (int64_t n = first; n < last; ++n) {
+                          buckets.SetQuery(query_codes.flat<int32_t>().data() + n * stride, num_parts);
+                          work(&buckets, n);
+                        }
+                      });
+  }
+
+  Scheme scheme_;
+};
+
+class LshDrawOp : public LshOp {
+ public:
+  using LshOp::LshOp;
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Check(context));
+    const Tensor& seed_input = context->input(4);
+    OP_REQUIRES(context, seed_input.shape() == TensorShape({2}),
+                InvalidArgument("seed must have shape [2], but has ", seed_input.shape().DebugString(), "."));
+    const Seed seed{static_cast<uint64_t>(seed_input.flat<int64_t>()(0)),
+                    static_cast<uint64_t>(seed_input.flat<int64_t>()(1))};
+    const int64_t size = scheme_.num_candidates;
+    const TensorShape shape({context->input(0).dim_size(0), size});
+    Tensor *class_ids, *log_count;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_count));
+    int32_t* ids = class_ids->flat<int32_t>().data();
+    float* counts = log_count->flat<float>().data();
+    ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
+      buckets->Draw(seed, static_cast<uint32_t>(n), ids + n * size, counts + n * size);
+    });
+    OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_count));
+  }
+};
+
+class LshLogCountOp : public LshOp {
+ public:
+  using LshOp::LshOp;
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Check(context));
+    const Tensor& class_ids = context->input(4);
+    OP_REQUIRES(context, class_ids.dims() == 2 && class_ids.dim_size(0) == context->input(0).dim_size(0),
+                InvalidArgument("class_ids must be [N, S], N the number of queries, but are ",
+                                class_ids.shape().DebugString(), "."));
+    OP_REQUIRES_OK(context, CheckIds(class_ids, context->input(1).dim_size(0)));
+    Tensor* log_count;
+    OP_REQUIRES_OK(context, context->allocate_output(0, class_ids.shape(), &log_count));
+    const int32_t* ids = class_ids.flat<int32_t>().data();
+    float* counts = log_count->flat<float>().data();
+    const int64_t size = class_ids.dim_size(1);
+    ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
+      buckets->LogCounts(ids + n * size, size, counts + n * size);
+    });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>LshDraw").Device(tensorflow::DEVICE_CPU), LshDrawOp);
+REGISTER_KERNEL_BUILDER(Name("Tfxc>LshLogCount").Device(tensorflow::DEVICE_CPU), LshLogCountOp);
+
+}  // namespace
+}  // namespace tfxc

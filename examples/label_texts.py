@@ -1,0 +1,27 @@
+"""The texts of labels as training points: what a label is called says when it applies."""
+
+import re
+
+import numpy as np
+import scipy.sparse
+
+import tfxc
+
+
+def label_points(names, words):
+    """A point for every label whose name has a known word: these words, and the label itself."""
+    numbers = {word: number for number, word in enumerate(words)}
+    known = [
+        [numbers[word] for word in re.findall(r"\w+", name.lower()) if word in numbers] for name in names
+    ]
+    labels = [label for label, ids in enumerate(known) if ids]
+    offsets = np.cumsum([0, *(len(known[label]) for label in labels)])
+    ids = np.concatenate([known[label] for label in labels])
+    features = scipy.sparse.csr_matrix((np.ones(len(ids)), ids, offsets), (len(labels), len(words)))
+    return tfxc.data.LabeledPoints(features, scipy.sparse.eye(len(names), format="csr")[labels])
+
+
+def stack(*parts):
+    """All points of several sets."""
+    features, labels = ([getattr(part, name) for part in parts] for name in ("features", "labels"))
+    return tfxc.data.LabeledPoints(scipy.sparse.vstack(features), scipy.sparse.vstack(labels))

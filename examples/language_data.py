@@ -1,0 +1,28 @@
+"""Where the text of the language model comes from."""
+
+from pathlib import Path
+
+from tfxc import data
+
+BUNDLED = Path(__file__).parent / "data" / "novels.txt.xz"
+
+
+def load_text(path, min_count):
+    """The ``data.Split`` of a text file, or of a folder with a file each to train, validate and test.
+
+    A text file is split into words and held out at the end of each book; the files of a folder hold tokens,
+    a sentence a line, and are taken as they stand.
+    """
+    if not path.is_dir():
+        return data.tail_split(data.read_text(path, min_count=min_count))
+    train = data.read_tokens(_only_file(path, "train"))
+    held_out = (data.read_tokens(_only_file(path, part), train.vocabulary) for part in ("valid", "test"))
+    return data.Split(train, *held_out)
+
+
+def _only_file(folder, part):
+    found = sorted(file for file in folder.iterdir() if part in file.name)
+    if len(found) != 1:
+        names = [file.name for file in found or sorted(folder.iterdir())]
+        raise SystemExit(f"{folder} must hold exactly one file with {part} in its name; found {names}.")
+    return found[0]

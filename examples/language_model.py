@@ -1,0 +1,210 @@
+"""Next-word prediction: trains one language model a sampler and compares their exact perplexities.
+
+Without arguments it reads the bundled novels. A text file of your own works alike; a folder with files whose
+names contain train, valid and test (Penn Treebank, WikiText) is read as it stands, a sentence a line:
+
+    python examples/language_model.py --data ptb --epochs 20 --samplers full uniform midx-rq --output runs/ptb
+
+The LSTM reads 20 streams side by side and carries its state from batch to batch (truncated backpropagation
+through time), in training and in evaluation: published perplexities are measured so. The Transformer reads
+separate windows, at whose start it knows nothing: expect a higher perplexity, and compare samplers, not
+models. Perplexity is exp of the loss over all words, whatever the sampler.
+
+A run that was interrupted goes on where it stopped when the same command is given again.
+"""
+
+import argparse
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+from encoders import lstm, sasrec
+from language_data import BUNDLED, load_text
+from proposals import compare_proposals, plot_proposals, proposal_table
+from sampler_choice import SAMPLERS, Settings
+from training_log import TrainingLog, plot
+
+import tfxc
+from tfxc._keras import keras
+
+MODELS = ("lstm", "transformer")
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, default=BUNDLED, help="text file, or folder of train, valid and test files")
+    add("--min-count", type=int, default=3, help="text file: rarer words share one class")
+    add("--model", choices=MODELS, default="lstm")
+    add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
+    add("--num-negatives", type=int, default=20, help="sampled words a position")
+    add("--num-codewords", type=int, default=32, help="MIDX: codewords a codebook")
+    add("--refresh-steps", type=int, default=200, help="steps between rebuilds of the sampler's index")
+    add("--dim", type=int, default=200, help="width of all layers and of word vectors")
+    add("--num-blocks", type=int, default=2, help="layers")
+    add("--dropout", type=float, default=0.3)
+    add("--max-length", type=int, default=35, help="words that gradients reach back")
+    add("--batch-size", type=int, default=20, help="streams, or windows, side by side")
+    add("--epochs", type=int, default=3)
+    add("--patience", type=int, default=3, help="epochs without progress before a run stops")
+    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
+    add("--seed", type=int, default=0)
+    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    add("--output", default="runs/language-model", help="folder for checkpoints, tables and plots")
+    return parser.parse_args(argv)
+
+
+def batches(split, args):
+    """Training, validation and test batches: streams for the LSTM, windows for the Transformer."""
+    size = args.max_length, args.batch_size
+    if args.model == "lstm":
+        return [tfxc.data.stream_dataset(part, *size) for part in (split.train, split.validation, split.test)]
+    held_out = (
+        tfxc.data.training_dataset(part, *size, windows="all", seed=None)
+        for part in (split.validation, split.test)
+    )
+    return tfxc.data.training_dataset(split.train, *size, windows="all", seed=args.seed), *held_out
+
+
+def make_encoder(num_classes, args):
+    options = {"dim": args.dim, "num_blocks": args.num_blocks, "dropout": args.dropout}
+    if args.model == "lstm":
+        return lstm(num_classes, args.max_length, batch_size=args.batch_size, **options)
+    return sasrec(num_classes, args.max_length, num_heads=4, **options)
+
+
+def make_model(name, split, num_steps, args):
+    """A compiled classifier whose head shares the table of the encoder's word embedding."""
+    keras.utils.set_random_seed(args.seed)
+    num_classes = split.train.num_classes
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
+    model = tfxc.ExtremeClassifier(
+        make_encoder(num_classes, args),
+        head=tfxc.layers.DenseHead(num_classes, use_bias=True, tied_to="item_embedding", row_offset=1),
+        sampler=SAMPLERS[name](settings),
+        k=5,
+        class_names=split.train.vocabulary.names,
+    )
+    model.compile(
+        tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+    )
+    return model
+
+
+class FreshState(keras.callbacks.Callback):
+    """Forgets what recurrent layers carry before each pass over a text, and logs the perplexity."""
+
+    def reset(self, *_, **__):
+        for layer in self.model.encoder.layers:
+            if getattr(layer, "stateful", False):
+                layer.reset_states()
+
+    on_epoch_begin = on_test_begin = reset
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_perplexity"] = math.exp(logs["val_loss"])
+
+
+def train(name, split, args):
+    """Trains one sampler's model to its end or resumes it; returns it, its history and test results."""
+    train_set, validation_set, test_set = batches(split, args)
+    model = make_model(name, split, args.epochs * len(train_set), args)
+    log = TrainingLog(os.path.join(args.output, name), model, args.patience, "val_perplexity", "min")
+    done = log.resume()
+    callbacks = [FreshState()]
+    if model.sampler is not None:
+        probe = next(iter(validation_set))
+        callbacks += [
+            tfxc.callbacks.SamplerRefresh(args.refresh_steps),
+            tfxc.callbacks.SamplerDiagnostics(*probe),
+        ]
+    if done < args.epochs and not log.done:
+        print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
+        model.fit(
+            train_set,
+            validation_data=validation_set,
+            initial_epoch=done,
+            epochs=args.epochs,
+            callbacks=[*callbacks, log],
+            shuffle=False,  # the dataset has its own order
+            verbose=args.verbose,
+        )
+    log.restore_best()
+    loss = model.evaluate(test_set, callbacks=[FreshState()], verbose=0)
+    result = {
+        "epochs": len(log.rows),
+        "seconds": log.seconds,
+        "validation_perplexity": min(row["val_perplexity"] for row in log.rows),
+        "perplexity": math.exp(loss),
+        "kl": log.rows[-1].get("sampler_kl", 0.0),
+    }
+    return model, log.rows, result
+
+
+def table(results):
+    """The results as a Markdown table, perplexity also as a multiple of that of the run called "full"."""
+    lines = [
+        "| sampler | epochs | train s | s/epoch | validation | test perplexity | x full | KL(softmax, Q) |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    full = results.get("full", {}).get("perplexity")
+    for name, row in results.items():
+        times = f"{row['perplexity'] / full:.3f}" if full else ""
+        lines.append(
+            f"| {name} | {row['epochs']} | {row['seconds']:.1f} | {row['seconds'] / row['epochs']:.1f} "
+            f"| {row['validation_perplexity']:.1f} | {row['perplexity']:.1f} | {times} | {row['kl']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def show_predictions(model, split, args, num_examples=3):
+    """Prints what the model expects after a few passages of the test text."""
+    items, _ = next(iter(batches(split, args)[2]))
+    best = model.predict(items, verbose=0)["ids"]
+    names = split.test.vocabulary.decode
+    for row in range(min(num_examples, len(items))):
+        passage = [item - 1 for item in items[row].numpy()[-8:] if item]
+        print(f"  ... {' '.join(names(passage))}  ->  {', '.join(names(best[row]))}")
+
+
+def run(args):
+    """Trains every sampler's model and writes tables and plots; returns the test results."""
+    start = time.perf_counter()
+    split = load_text(args.data, args.min_count)
+    sizes = [f"{len(part.items):,}" for part in (split.train, split.validation, split.test)]
+    print(
+        f"{split.train.num_classes:,} words; {sizes[0]} running words to learn from, {sizes[1]} to validate, "
+        f"{sizes[2]} to test (read in {time.perf_counter() - start:.1f} s)"
+    )
+    models, histories, results = {}, {}, {}
+    for name in args.samplers:
+        models[name], histories[name], results[name] = train(name, split, args)
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
+    reference = models[args.samplers[0]]
+    query, labels, _ = reference.examples(*next(iter(batches(split, args)[2])))
+    proposals = {name: SAMPLERS[name](settings) for name in args.samplers}
+    rows, curves = compare_proposals(reference.head, proposals, query, labels)
+    text = f"{table(results)}\n\nProposals on the model trained with {args.samplers[0]}:\n\n"
+    text += proposal_table(rows)
+    print(f"\n{text}\n\nAfter some passages of the test text, {args.samplers[-1]} expects:")
+    show_predictions(models[args.samplers[-1]], split, args)
+    arguments = {key: str(value) for key, value in vars(args).items()}
+    with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
+        everything = {"arguments": arguments, "results": results, "proposals": rows, "histories": histories}
+        json.dump(everything, file, indent=1)
+    with open(os.path.join(args.output, "results.md"), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    path = os.path.join(args.output, "perplexity_against_time.png")
+    plot(histories, path, "val_perplexity", "validation perplexity")
+    plot_proposals(curves, os.path.join(args.output, "cumulative_probability.png"))
+    print(f"\nWrote tables and plots to {args.output}/.")
+    return results
+
+
+if __name__ == "__main__":
+    run(parse_arguments())

@@ -1,0 +1,65 @@
+"""Samplers' proposals beside the softmax of one trained head: figures, and probability by rank."""
+
+import numpy as np
+
+from tfxc.samplers import cumulative_probability, proposal_quality
+
+NUM_CURVE_QUERIES = 64
+
+
+def compare_proposals(head, named_samplers, query, labels):
+    """Refreshes each sampler from the head and measures its proposal.
+
+    Args:
+        head: a trained head.
+        named_samplers: new samplers by name; None is the softmax itself.
+        query: queries [N, D].
+        labels: positives [N, P].
+
+    Returns:
+        Means over the queries by name, ``{"kl": ..., "effective_sample_size": ..., "accidental_hits": ...}``,
+        and the curves of cumulative probability by name, float [L]. Samplers without a distribution in
+        closed form are left out.
+    """
+    rows, curves = {}, {}
+    few = slice(None, None, -(-len(query) // NUM_CURVE_QUERIES))
+    for name, sampler in named_samplers.items():
+        if sampler is not None:
+            sampler.build((head.num_classes, head.effective_dim))
+            sampler.refresh(head)
+            try:
+                quality = proposal_quality(sampler, head, query, labels)
+            except NotImplementedError:
+                continue
+            rows[name] = {key: float(np.mean(value)) for key, value in quality._asdict().items()}
+        curves[name] = cumulative_probability(sampler, head, query[few], labels[few])
+    return rows, curves
+
+
+def proposal_table(rows):
+    """The figures as a Markdown table, the nearest proposal first."""
+    lines = [
+        "| proposal | KL(softmax, Q) | effective sample size | accidental hits |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, row in sorted(rows.items(), key=lambda item: item[1]["kl"]):
+        size, hits = row["effective_sample_size"], row["accidental_hits"]
+        lines.append(f"| {name} | {row['kl']:.3f} | {size:.2f} | {hits:.2%} |")
+    return "\n".join(lines)
+
+
+def plot_proposals(curves, path):
+    """Cumulative probability against rank by score, one curve a proposal, as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, curve in curves.items():
+        style = {"color": "black", "linestyle": "--"} if name == "full" else {}
+        axes.plot(np.arange(1, len(curve) + 1), curve, label=name, **style)
+    axes.set(xscale="log", xlabel="classes, by falling score", ylabel="cumulative probability")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)

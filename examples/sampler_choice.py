@@ -1,0 +1,37 @@
+"""The samplers that the examples compare, by name."""
+
+from typing import NamedTuple
+
+from tfxc import samplers
+
+
+class Settings(NamedTuple):
+    """What the command line and the data say about samplers.
+
+    Attributes:
+        num_negatives: draws a query.
+        num_codewords: codewords a codebook, for MIDX.
+        counts: training count of each class + 1.
+    """
+
+    num_negatives: int
+    num_codewords: int
+    counts: object
+
+
+SAMPLERS = {
+    "full": lambda s: None,  # all classes
+    "uniform": lambda s: samplers.Uniform(s.num_negatives),
+    "log-uniform": lambda s: samplers.LogUniform(s.num_negatives),
+    "unigram": lambda s: samplers.Unigram(s.num_negatives, s.counts),
+    "in-batch": lambda s: samplers.InBatch(s.num_negatives, counts=s.counts),
+    "midx-pq": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "pq"),
+    "midx-rq": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq"),
+    "midx-frequency": lambda s: samplers.MIDX(
+        s.num_negatives, s.num_codewords, "rq", cells="frequency", counts=s.counts
+    ),
+    "midx-counts": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", counts=s.counts),
+    "lsh": lambda s: samplers.LSH(s.num_negatives),
+    "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label"),
+    "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union"),
+}

@@ -1,0 +1,85 @@
+"""One search, in its thread."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from tfxc.callbacks import background_search
+from tfxc.callbacks.background_search import BackgroundSearch, GivenVectors
+from tfxc.samplers.hard_negative_table import HardNegativeTable
+
+VECTORS = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+QUERIES = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+BEST = np.argsort(-(QUERIES @ VECTORS.T), axis=1)[:, :5]
+
+
+def collected(folder, ids=range(9)):
+    table = HardNegativeTable(folder, (9, 5), query_dim=4)
+    table.start_collecting(epoch=1)
+    ids = np.array(ids, int)
+    table.collect(ids, QUERIES[ids])
+    return table, table.finish_collecting()
+
+
+def searched(table, queries, vectors=VECTORS):
+    search = BackgroundSearch(GivenVectors(vectors, 4), queries, table, "Flat")
+    search._thread.join()
+    assert not search.running
+    return search
+
+
+def test_it_writes_the_best_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(background_search, "_BLOCK_ROWS", 4)
+    table, queries = collected(tmp_path)
+    search = searched(table, queries)
+    np.testing.assert_array_equal(search.rows, BEST)
+    assert search.recall == 1 and search.seconds > 0
+
+
+def test_rows_of_examples_without_a_query_stay(tmp_path):
+    table, queries = collected(tmp_path)
+    table.swap(searched(table, queries, -VECTORS).rows, epoch=0)
+    table, queries = collected(tmp_path, [2, 7])
+    table.resume(epoch=0)
+    rows = searched(table, queries).rows
+    np.testing.assert_array_equal(rows[[2, 7]], BEST[[2, 7]])
+    np.testing.assert_array_equal(rows[[0, 8]], table.rows(np.array([0, 8])))
+
+
+def test_vectors_narrower_than_the_queries_count_as_padded():
+    padded = GivenVectors(VECTORS[:, :3], 4).class_vectors(3, 5).numpy()
+    np.testing.assert_array_equal(padded, np.pad(VECTORS[3:5, :3], [(0, 0), (0, 1)]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "vectors", "message"),
+    [([], VECTORS, "no example of the epoch gave a query"), (range(9), VECTORS * np.nan, "is not finite")],
+)
+def test_what_went_wrong_is_told_and_nothing_is_left(tmp_path, ids, vectors, message):
+    search = searched(*collected(tmp_path, ids), vectors)
+    assert search.rows is None and message in search.error
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
+    started, niceness = threading.Event(), []
+
+    def slow(index, queries, k):
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        started.set()
+        search._stopped.wait()
+        return BEST[:1]
+
+    monkeypatch.setattr(background_search, "_BLOCK_ROWS", 1)
+    monkeypatch.setattr(background_search, "search", slow)
+    table, queries = collected(tmp_path)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
+    started.wait()
+    assert search.running
+    search.stop()
+    assert not search.running and "training ended" in search.error and os.listdir(tmp_path) == []
+    assert niceness == [min(before + 10, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

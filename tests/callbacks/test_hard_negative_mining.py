@@ -1,0 +1,244 @@
+"""When tables of hard negatives are made and used, and what happens when that fails."""
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
+
+import tfxc
+from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc.callbacks import HardNegativeMining, background_search, hard_negative_mining
+from tfxc.samplers import HardNegatives, Mixture, Uniform
+
+NUM_EXAMPLES = 20
+X, Y = features(NUM_EXAMPLES), np.arange(NUM_EXAMPLES) % NUM_CLASSES
+NAN = float("nan")
+
+
+class Patient(background_search.BackgroundSearch):
+    """A search that is done when it has started, so that epochs of milliseconds are long enough."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._thread.join()
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setattr(hard_negative_mining, "BackgroundSearch", Patient)
+
+
+class EachEpoch(keras.callbacks.Callback):
+    """Calls a function with the epoch at its end."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.function(epoch)
+
+
+def model_of(sampler=None, **options):
+    sampler = sampler or HardNegatives(2, 4, seed=1)
+    return make_model(sampler, tfxc.losses.BinaryCrossentropy(), run_eagerly=True, **options)
+
+
+def fitted(model, mining, epochs, *callbacks, **options):
+    inputs = tfxc.data.with_example_ids(X)
+    callbacks = [mining, *callbacks]
+    return model.fit(
+        inputs, Y, batch_size=10, epochs=epochs, callbacks=callbacks, verbose=0, **options
+    ).history
+
+
+def files(folder):
+    return sorted(name[-10:-4] for name in os.listdir(folder))
+
+
+@pytest.mark.parametrize(
+    ("start", "every", "staleness", "last"),
+    [
+        (2, 1, [NAN, NAN, 2, 2, 2, 2, 2], "000005"),
+        (3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"),
+        (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005"),
+    ],
+)
+def test_schedule(patient, tmp_path, start, every, staleness, last):
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)
+    history = fitted(model_of(), mining, 7)
+    np.testing.assert_array_equal(history["hard_staleness"], staleness)
+    recall = np.array(history["hard_recall"])
+    assert (recall[np.isfinite(staleness)] == 1).all() and np.isnan(recall[: start - 1]).all()
+    assert history["hard_failures"] == [0] * 7 and max(history["hard_search_seconds"][start:]) < 60
+    assert files(tmp_path) == [last]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, mixed):
+    sampler = HardNegatives(2, 4, num_retrieved=6)
+    model = model_of(Mixture([sampler, Uniform(3)]) if mixed else sampler, optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    tf_variable(model.head.bias).assign(np.linspace(-1, 1, NUM_CLASSES))
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 3, record)
+    assert (rows[1] == -1).all()
+    np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :6])
+    assert sampler.table is None  # the next data may number its examples otherwise
+
+
+def test_given_class_vectors_are_searched_instead(patient, tmp_path):
+    vectors = features(NUM_CLASSES, seed=5)[:, :4]
+    model = model_of(optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, class_vectors=vectors)
+    fitted(model, mining, 3, record)
+    scores = model.encoder(X).numpy()[:, :4] @ vectors.T
+    np.testing.assert_array_equal(rows[2], np.argsort(-scores, axis=1)[:, :4])
+
+
+def test_the_share_grows(patient, tmp_path):
+    model, active = model_of(HardNegatives(4, 2, seed=1)), []
+    record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))
+    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, curriculum=4), 7, record)
+    assert active == [0, 0, 1, 2, 3, 4, 4]
+
+
+def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
+    go_on, find = threading.Event(), background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+
+    def release(epoch):
+        if epoch == 3:
+            go_on.set()
+            mining._search._thread.join()
+
+    history = fitted(model_of(), mining, 5, EachEpoch(release))
+    np.testing.assert_array_equal(history["hard_staleness"], [NAN, NAN, NAN, NAN, 4])
+
+
+def kill(thread):
+    """Ends a thread of Python code wherever it is."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+    thread.join()
+
+
+def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
+    def never_ends(*args):
+        while True:
+            time.sleep(0.001)
+
+    mining, find = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), background_search.build_index
+
+    def act(epoch):
+        if epoch == 2:
+            monkeypatch.setattr(background_search, "build_index", never_ends)
+        if mining._search is not None:
+            kill(mining._search._thread) if epoch == 3 else mining._search._thread.join()
+        if epoch == 3:
+            monkeypatch.setattr(background_search, "build_index", find)
+
+    with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
+        history = fitted(model_of(), mining, 7, EachEpoch(act))
+    assert history["hard_failures"] == [0, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_array_equal(history["hard_staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
+
+
+def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.warns(UserWarning, match="Epoch 0: .*File too large.*goes on with uniform negatives"):
+            history = fitted(model_of(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert history["hard_failures"] == [1, 1, 2, 2] and np.isnan(history["hard_staleness"]).all()
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_fit_goes_on(patient, tmp_path):
+    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    staleness = [fitted(model, mining, 1)["hard_staleness"][0] for _ in range(4)]
+    np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
+
+
+TRAINING = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from tfxc.callbacks import background_search
+import test_hard_negative_mining as checks
+fill = background_search.BackgroundSearch._fill
+def slow(self, rows, index, table):
+    if table.epoch is not None:
+        rows[:10] = 7
+        print("refreshing", flush=True)
+        time.sleep(600)
+    fill(self, rows, index, table)
+background_search.BackgroundSearch._fill = slow
+mining = checks.HardNegativeMining({folder!r}, checks.NUM_EXAMPLES, 2, 1)
+def wait(epoch):
+    if epoch == 1:
+        mining._search._thread.join()
+    time.sleep(0.2 * (epoch > 1))
+checks.fitted(checks.model_of(), mining, 100, checks.EachEpoch(wait))
+"""
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="nothing in it depends on Keras, and it starts a process")
+def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path):
+    program = TRAINING.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
+    path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as process:
+        assert process.stdout.readline() == "refreshing\n"
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert len(os.listdir(tmp_path)) == 2  # the table, and what was being written
+    table = tfxc.samplers.hard_negative_table.HardNegativeTable(tmp_path, (NUM_EXAMPLES, 4), DIM + 1)
+    table.resume(epoch=1)
+    rows = table.rows(np.arange(NUM_EXAMPLES))
+    assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(tmp_path) == ["000000"]
+    history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
+    np.testing.assert_array_equal(history["hard_staleness"], [3, 4, 2])
+
+
+def test_a_later_table_is_of_another_run(patient, tmp_path):
+    fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
+    assert np.isnan(history["hard_staleness"]).all()
+
+
+def test_arguments_are_checked(tmp_path):
+    for options, message in [
+        ({"num_examples": 0}, "must be at least 1, but got 0, 5 and None"),
+        ({"every": 0}, "must be at least 1"),
+        ({"curriculum": 0}, "must be at least 1"),
+        ({"start_epoch": 1}, "start_epoch must be at least 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            HardNegativeMining(tmp_path, **{"num_examples": 5, **options})
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES)
+    with pytest.raises(ValueError, match="a model with one HardNegatives sampler"):
+        fitted(model_of(Uniform(3)), mining, 1)
+    for vectors in (np.zeros([NUM_CLASSES, DIM + 2]), np.zeros([3, 2]), np.zeros(NUM_CLASSES)):
+        with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
+            fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)

@@ -1,0 +1,90 @@
+"""Generalised binary cross-entropy: by hand, and the calibration it is for."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from loss_checks import binary_reference, logits_for, sampled_losses, softplus
+
+from tfxc.losses import GBCE, MASKED_LOGIT, BinaryCrossentropy, Scored
+from tfxc.samplers import InBatch, Uniform, Unigram
+
+
+def beta(alpha, t):
+    return alpha * (t * (1 - 1 / alpha) + 1 / alpha)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.4, 0.75, 1.0])
+def test_uniform_by_hand(t):
+    """Three draws among 7 classes: α = 3 / 7, whatever the label."""
+    logits, labels = logits_for(2, 7), tf.constant([[4], [1]])
+    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, -1.0], [0.3, 0.2, 0.1]]), tf.math.log(3 / 7))
+    own = tf.gather(logits, labels, batch_dims=1)
+    got = GBCE(t).sampled(Scored(own, tf.fill([2, 1], tf.math.log(3 / 7))), negatives, labels >= 0)
+    drawn = [softplus([0.5, -1.0]).sum(), softplus([0.3, 0.2, 0.1]).sum()]
+    want = (beta(3 / 7, t) * softplus(-own[:, 0]) + drawn) / 4
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_several_labels_and_padding():
+    positives = Scored(tf.constant([[1.0, 2.0], [3.0, 9.0], [0.0, 0.0]]), tf.math.log([[0.4, 1.0]] * 3))
+    negatives = Scored(tf.constant([[0.5, 0.5]] * 3), tf.math.log([0.4, 1.0]))
+    is_label = tf.constant([[True, True], [True, False], [False, False]])
+    alpha = np.array([0.4, 1.0])
+    own, drawn = beta(alpha, 0.75) * softplus([[-1.0, -2.0], [-3.0, -9.0]]), 2 * softplus(0.5)
+    want = [(own[0].sum() + drawn) / 4, (own[1, 0] + drawn) / 3, drawn / 2]
+    np.testing.assert_allclose(GBCE().sampled(positives, negatives, is_label), want, rtol=1e-5)
+
+
+def test_over_all_classes_it_is_the_binary_crossentropy():
+    logits, labels = logits_for(5, 7), np.array([[0], [6], [3], [3], [1]])
+    want, _ = binary_reference(logits, labels)
+    np.testing.assert_allclose(GBCE(reduction="none")(labels, logits), want, rtol=1e-5)
+    np.testing.assert_allclose(GBCE()(labels, logits), BinaryCrossentropy()(labels, logits), rtol=1e-6)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("sampler", [Uniform(4, seed=0), Unigram(4, np.arange(1, 7), seed=0)])
+def test_what_a_table_of_logits_learns(sampler, t):
+    """Class i is a label with frequency f, weighted β, else a negative α times: at t = 1 σ(o) is f itself."""
+    frequency = np.array([0.3, 0.25, 0.2, 0.15, 0.07, 0.03])
+    if not sampler.built:
+        sampler.build((6, 1))
+    labels = np.repeat(np.arange(6), (1000 * frequency).round().astype(int))
+    labels, query = tf.constant(labels[:, np.newaxis], tf.int32), tf.zeros([1000, 1])
+    alpha = np.exp(sampler.log_expected_count(query, labels, tf.range(6)))
+    loss, table, average = GBCE(t), tf.Variable(tf.zeros([6])), 0
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            logits = tf.repeat(table[tf.newaxis], 1000, axis=0)
+            total = loss.reduce(sampled_losses(loss, sampler, query, logits, labels))
+        table.assign_sub(8.0 * tape.gradient(total, table))
+
+    for i in range(150):
+        step()
+        average += tf.sigmoid(table).numpy() / 50 if i >= 100 else 0
+    positive = beta(alpha, t) * frequency
+    want = positive / (positive + alpha * (1 - frequency))
+    np.testing.assert_allclose(average, want, rtol=0.08, atol=0.01)
+    if t == 1:
+        np.testing.assert_allclose(want, frequency, rtol=1e-6)
+
+
+def test_edges():
+    everything = Scored(tf.constant([[0.5]]), tf.math.log([[3.0]]))  # the only class there is
+    none = Scored(tf.fill([1, 3], MASKED_LOGIT), tf.math.log([3.0]))
+    np.testing.assert_allclose(
+        GBCE().sampled(everything, none, tf.constant([[True]])), [2.5 * softplus(-0.5) / 4], rtol=1e-6
+    )
+    sampler = InBatch(None, counts=np.ones(4))
+    sampler.build((4, 2))
+    labels = tf.constant([[-1], [-1]])
+    losses = sampled_losses(GBCE(), sampler, tf.zeros([2, 2]), tf.constant(logits_for(2, 4)), labels)
+    np.testing.assert_array_equal(losses, [0, 0])
+
+
+@pytest.mark.parametrize("t", [-0.1, 1.5])
+def test_t_is_checked(t):
+    with pytest.raises(ValueError, match=r"t must be in \[0, 1\]"):
+        GBCE(t)

@@ -1,0 +1,221 @@
+"""Both paths of block_draw and block_log_prob: the distribution, the edges, bad input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from tfxc.ops import library
+from tfxc.ops.block_draw import (
+    BlockIndex,
+    Kernel,
+    block_draw,
+    block_draw_reference,
+    block_log_prob,
+    block_log_prob_reference,
+)
+
+BOTH = pytest.mark.parametrize(
+    ("draw", "log_prob_of"),
+    [(block_draw, block_log_prob), (block_draw_reference, block_log_prob_reference)],
+    ids=["op", "reference"],
+)
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+QUADRATIC = Kernel(quadratic=2.0, linear=0.0, constant=1.0, floor=1.0)
+CLAMPED = Kernel(quadratic=0.0, linear=1.0, constant=0.0, floor=0.05)
+
+
+def problem(num_classes, width, block_size, kernel, num_queries=3):
+    """Queries, block masses, the index, and Q float64 [N, L] by hand."""
+    random = np.random.default_rng(num_classes)
+    query = random.normal(size=(num_queries, width)).astype(np.float32)
+    rows = random.normal(size=(num_classes, width)).astype(np.float32)
+    products = query.astype(np.float64) @ rows.T
+    values = (kernel.quadratic * products + kernel.linear) * products + kernel.constant
+    starts = np.arange(0, num_classes, block_size)
+    sizes = np.diff(np.append(starts, num_classes))
+    mass = np.add.reduceat(values - kernel.constant, starts, axis=1)
+    weights = np.maximum(values, kernel.floor)
+    share = np.maximum(mass + kernel.constant * sizes, kernel.floor * sizes)
+    share /= share.sum(1, keepdims=True) * np.add.reduceat(weights, starts, axis=1)
+    index = BlockIndex(tf.Variable(rows), block_size, kernel)
+    return query, mass.astype(np.float32), index, weights * np.repeat(share, sizes, axis=1)
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", [QUADRATIC, CLAMPED], ids=["quadratic", "clamped"])
+@pytest.mark.parametrize(
+    ("num_classes", "width", "block_size"),
+    [(1, 1, 1), (1, 3, 8), (9, 1, 4), (16, 2, 8), (50, 5, 7), (100, 17, 100), (130, 4, 1)],
+)
+def test_frequencies_and_log_prob_follow_the_distribution(
+    draw, log_prob_of, kernel, num_classes, width, block_size
+):
+    query, mass, index, probs = problem(num_classes, width, block_size, kernel)
+    np.testing.assert_allclose(probs.sum(1), 1, rtol=1e-6)
+    ids, log_prob = draw(query, mass, index, 20_000, seed=[7, num_classes])
+    assert ids.dtype == tf.int32 and log_prob.dtype == tf.float32
+    assert ids.shape == log_prob.shape == (3, 20_000)
+    np.testing.assert_allclose(np.exp(log_prob), np.take_along_axis(probs, ids.numpy(), 1), rtol=1e-4)
+    every = np.tile(np.arange(num_classes), (3, 1))
+    np.testing.assert_allclose(np.exp(log_prob_of(query, mass, index, every)), probs, rtol=1e-4)
+    for found, prob in zip(ids.numpy(), probs, strict=True):
+        if num_classes > 1:
+            expected = 20_000 * prob
+            common = expected >= 5
+            observed = np.bincount(found, minlength=num_classes)
+            parts = [np.append(each[common], each[~common].sum()) for each in (observed, expected)]
+            keep = parts[1] > 0
+            assert stats.chisquare(parts[0][keep], parts[1][keep]).pvalue > 1e-3
+
+
+@BOTH
+def test_hand_worked_case(draw, log_prob_of):
+    # Blocks {0, 1} and {2}; weights max(o, 0.5) are 3, 0.5 and 2; the masses say 1 and 3, the first 2 : 6.
+    index = BlockIndex(tf.Variable([[3.0], [-1.0], [2.0]]), 2, Kernel(0.0, 1.0, 0.0, 0.5))
+    want = [2 / 8 * 3 / 3.5, 2 / 8 * 0.5 / 3.5, 6 / 8]
+    found = np.exp(log_prob_of([[1.0]], [[2.0, 6.0]], index, [[0, 1, 2]]))
+    np.testing.assert_allclose(found, [want], rtol=1e-6)
+    # A mass below floor · |block| counts as that: 1 and 0.5.
+    found = np.exp(log_prob_of([[1.0]], [[-4.0, 0.1]], index, [[2, 2, 0]]))
+    np.testing.assert_allclose(found, [[1 / 3, 1 / 3, 2 / 3 * 3 / 3.5]], rtol=1e-6)
+    assert set(draw([[1.0]], [[2.0, 6.0]], index, 500, seed=[0, 0])[0].numpy().ravel()) == {0, 1, 2}
+
+
+@BOTH
+def test_many_queries_in_one_block_and_each_in_its_own(draw, log_prob_of):
+    """Queries are worked on 16 at a time: 40 in a block are three groups, one of them not full."""
+    query, mass, index, probs = problem(64, 6, 8, QUADRATIC, num_queries=40)
+    for sure in ({}, {0: 3}, {n: n % 8 for n in range(40)}):
+        mass = mass.copy()
+        for n in range(40):
+            if n in sure or sure == {0: 3}:
+                mass[n], mass[n, sure.get(n, 3)] = 0.0, 1e9
+        ids, log_prob = draw(query, mass, index, 9, seed=[3, 4])
+        again = log_prob_of(query, mass, index, ids)
+        np.testing.assert_allclose(log_prob, again, rtol=1e-4, atol=1e-5)
+        if sure:
+            assert (ids.numpy() // 8 == [[sure.get(n, 3)] for n in range(40)]).all()
+
+
+@BOTH
+def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw, log_prob_of):
+    index = BlockIndex(tf.Variable(tf.zeros([4, 1])), 2, QUADRATIC)
+    ids = draw(np.zeros((200, 1)), np.zeros((200, 2)), index, 100, seed=[3, 4])[0].numpy()
+    for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
+        assert stats.chisquare(np.bincount((4 * first + second).ravel(), minlength=16)).pvalue > 1e-3
+
+
+@BOTH
+def test_same_seed_same_draws_in_eager_and_graph(draw, log_prob_of):
+    query, mass, index, _ = problem(50, 4, 8, CLAMPED, num_queries=9)
+    first = draw(query, mass, index, 33, seed=[11, 12])
+    again = tf.function(lambda seed: draw(query, mass, index, 33, seed))(tf.constant([11, 12], tf.int64))
+    for ours, theirs in zip(first, again, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
+        assert (draw(query, mass, index, 33, seed=other)[0] != first[0]).numpy().mean() > 0.5
+
+
+@compiled_only
+def test_compiled_draws_belong_to_the_query_whatever_the_batch_and_the_threads():
+    query, mass, index, _ = problem(5000, 8, 40, QUADRATIC, num_queries=300)
+    many, log_many = block_draw(query, mass, index, 50, seed=[8, 9])
+    few, log_few = block_draw(query[:3], mass[:3], index, 5, seed=[8, 9])
+    np.testing.assert_array_equal(few, many[:3, :5])
+    np.testing.assert_array_equal(log_few, log_many[:3, :5])
+
+
+@BOTH
+def test_a_changed_row_is_seen_by_a_traced_function(draw, log_prob_of):
+    index = BlockIndex(tf.Variable([[1.0], [1.0]]), 2, QUADRATIC)
+    ask = tf.function(lambda: log_prob_of([[1.0]], [[4.0]], index, [[0, 1]]))
+    np.testing.assert_allclose(np.exp(ask()), [[0.5, 0.5]], rtol=1e-6)
+    index.rows.scatter_update(tf.IndexedSlices(tf.constant([[0.0]]), [1]))
+    np.testing.assert_allclose(np.exp(ask()), [[0.75, 0.25]], rtol=1e-6)
+
+
+@BOTH
+def test_an_empty_batch_draws_nothing(draw, log_prob_of):
+    index = BlockIndex(tf.Variable(tf.zeros([4, 2])), 2, QUADRATIC)
+    ids, log_prob = draw(np.zeros((0, 2)), np.zeros((0, 2)), index, 3, seed=[0, 0])
+    assert ids.shape == log_prob.shape == (0, 3)
+    assert log_prob_of(np.zeros((0, 2)), np.zeros((0, 2)), index, np.zeros((0, 1), int)).shape == (0, 1)
+    assert log_prob_of(np.zeros((2, 2)), np.ones((2, 2)), index, np.zeros((2, 0), int)).shape == (2, 0)
+
+
+@BOTH
+def test_no_gradient_flows(draw, log_prob_of):
+    query, index = tf.Variable(tf.ones([2, 2])), BlockIndex(tf.Variable(tf.ones([4, 2])), 2, QUADRATIC)
+    with tf.GradientTape() as tape:
+        mass = tf.reduce_sum(query, 1, keepdims=True) * tf.ones([1, 2])
+        loss = tf.reduce_sum(draw(query, mass, index, 4, seed=[0, 0])[1])
+        loss += tf.reduce_sum(log_prob_of(query, mass, index, [[0, 1], [2, 3]]))
+    assert tape.gradient(loss, [query, index.rows]) == [None, None]
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_mass_that_is_not_finite_names_the_query(draw, log_prob_of, bad):
+    index, mass = BlockIndex(tf.Variable(tf.zeros([4, 2])), 2, QUADRATIC), np.ones((9, 2))
+    mass[7, 1] = bad
+    for call in (
+        lambda: draw(np.zeros((9, 2)), mass, index, 2, seed=[0, 0]),
+        lambda: log_prob_of(np.zeros((9, 2)), mass, index, np.zeros((9, 1), int)),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"block_mass must be finite(.|\n)*7"):
+            call()
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_an_error(draw, log_prob_of, bad):
+    index = BlockIndex(tf.Variable([[0.0], [bad]]), 2, QUADRATIC)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        draw([[1.0]], [[2.0]], index, 2, seed=[0, 0])
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_a_class_outside_the_range_is_named(draw, log_prob_of, bad):
+    index = BlockIndex(tf.Variable(tf.zeros([4, 2])), 2, QUADRATIC)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"class_ids(.|\n)*{bad}(.|\n)*ids are 0 to(.|\n)*3"
+    ):
+        log_prob_of(np.zeros((2, 2)), np.ones((2, 2)), index, [[0, 1], [bad, 2]])
+
+
+@BOTH
+def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
+    index, query, mass = (
+        BlockIndex(tf.Variable(tf.zeros([5, 3])), 2, QUADRATIC),
+        np.zeros((2, 3)),
+        np.ones((2, 3)),
+    )
+    with pytest.raises(ValueError, match="num_samples must be at least 1, but is 0"):
+        draw(query, mass, index, 0, seed=[0, 0])
+    with pytest.raises(ValueError, match="floor must be above 0, but is 0"):
+        draw(query, mass, index._replace(kernel=Kernel(1.0, 0.0, 0.0, 0.0)), 1, seed=[0, 0])
+    for queries, masses in ((query[:, :2], mass), (query, mass[:, :2]), (query[:1], mass), (query[0], mass)):
+        with pytest.raises(ValueError, match=r"query must be \[N, 3\] and block_mass \[N, 3\]"):
+            draw(queries, masses, index, 1, seed=[0, 0])
+    wrong = (ValueError, tf.errors.InvalidArgumentError)
+    with pytest.raises(wrong):
+        draw(query, mass, index, 1, seed=[0, 0, 0])
+    with pytest.raises(wrong):
+        log_prob_of(query, mass, index, [[1]])
+    with pytest.raises(wrong):
+        log_prob_of(query, mass, index, [1, 2])
+    unknown = tf.TensorSpec([None, None], tf.float32)
+    traced = tf.function(
+        lambda query, mass: draw(query, mass, index, 1, [0, 0]), input_signature=[unknown] * 2
+    )
+    with pytest.raises(wrong):
+        traced(tf.zeros([2, 3]), tf.ones([2, 2]))
+
+
+def test_works_inside_xla():
+    query, mass, index, probs = problem(20, 3, 8, QUADRATIC, num_queries=5)
+    query, mass = tf.constant(query), tf.constant(mass)
+    ids, log_prob = tf.function(lambda: block_draw(query, mass, index, 8, [1, 2]), jit_compile=True)()
+    np.testing.assert_allclose(np.exp(log_prob), np.take_along_axis(probs, ids.numpy(), 1), rtol=1e-4)

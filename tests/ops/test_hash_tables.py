@@ -1,0 +1,60 @@
+"""Both paths of hash_tables: the sorted buckets, odd sizes, bad input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.ops.hash_tables import hash_tables, hash_tables_reference
+
+BOTH = pytest.mark.parametrize("build", [hash_tables, hash_tables_reference])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("num_classes", "num_tables", "num_buckets"),
+    [(1, 1, 1), (1, 3, 4), (50, 1, 16), (70, 8, 2), (301, 9, 32), (40, 33, 65536)],
+)
+def test_every_bucket_holds_its_classes_in_order(build, num_classes, num_tables, num_buckets):
+    codes = np.random.default_rng(0).integers(num_buckets, size=(num_classes, num_tables)).astype(np.uint16)
+    tables = build(codes, num_buckets)
+    assert [part.dtype for part in tables] == [tf.uint16, tf.int32, tf.int32]
+    np.testing.assert_array_equal(tables.codes, codes)
+    assert tables.offsets.shape == (num_tables, num_buckets + 1)
+    for table in range(num_tables):
+        offsets, members = tables.offsets[table].numpy(), tables.members[table].numpy()
+        assert offsets[0] == 0 and offsets[-1] == num_classes
+        for bucket in np.unique(np.concatenate([codes[:, table], [0, num_buckets - 1]])):
+            inside = members[offsets[bucket] : offsets[bucket + 1]]
+            np.testing.assert_array_equal(inside, np.flatnonzero(codes[:, table] == bucket))
+
+
+@BOTH
+def test_tables_too_large_for_a_small_page(build):
+    """Several megabytes: buffers that are moved to huge pages keep their values."""
+    codes = np.random.default_rng(0).integers(4, size=(1 << 20, 2)).astype(np.uint16)
+    tables = build(tf.constant(codes), 4)
+    np.testing.assert_array_equal(tables.codes, codes)
+    for table in range(2):
+        np.testing.assert_array_equal(tables.members[table], np.argsort(codes[:, table], kind="stable"))
+
+
+@BOTH
+@pytest.mark.parametrize("num_tables", [1, 20])
+def test_a_code_out_of_range_names_the_class(build, num_tables):
+    codes = np.zeros((9, num_tables), np.uint16)
+    codes[7, -1] = 4
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class 7 .*num_buckets = 4"):
+        build(codes, 4)
+
+
+@BOTH
+@pytest.mark.parametrize("num_buckets", [0, 65537])
+def test_number_of_buckets_is_checked(build, num_buckets):
+    with pytest.raises(ValueError, match=r"num_buckets must be in \[1, 65536\]"):
+        build(np.zeros((2, 2), np.uint16), num_buckets)
+
+
+@BOTH
+def test_codes_that_are_no_matrix_are_refused(build):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        build(np.zeros(3, np.uint16), 4)

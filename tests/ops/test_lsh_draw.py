@@ -1,0 +1,237 @@
+"""Both paths of lsh_draw and lsh_log_count: the distribution, the edges, bad input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from lsh_checks import SCHEMES, random_queries, random_tables, slow_counts
+from scipy import stats
+
+from tfxc.ops import library
+from tfxc.ops.hash_tables import hash_tables
+from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
+from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
+
+DRAWS = [lsh_draw, lsh_draw_reference]
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+
+
+def _reference(function, *arguments):
+    """A reference takes tensors; the wrapper converts."""
+    *arguments, last = arguments
+    if function is lsh_draw_reference:
+        last = tf.constant(last, tf.int64)
+    query, *rest = arguments
+    return function(tf.constant(query), *rest, last)
+
+
+@pytest.fixture(params=DRAWS, ids=["compiled", "reference"])
+def draw(request):
+    return lambda *arguments: _reference(request.param, *arguments)
+
+
+@pytest.fixture(params=[lsh_log_count, lsh_log_count_reference], ids=["compiled", "reference"])
+def log_count_of(request):
+    return lambda query, ids, tables, scheme: request.param(
+        tf.constant(query), tf.constant(ids), tables, scheme
+    )
+
+
+def _every_class(num_queries, num_classes):
+    return np.tile(np.arange(num_classes, dtype=np.int32), (num_queries, 1))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("num_parts", [1, 3])
+# Tables by ones and by eights: the compiled sum goes through them in vectors and a rest.
+@pytest.mark.parametrize("num_tables", [1, 7, 8, 9, 16, 17])
+def test_counts(log_count_of, scheme, num_parts, num_tables):
+    tables, scheme = random_tables(50, num_tables, 4), SCHEMES[scheme]
+    query = random_queries(5, num_parts, num_tables, 4)
+    got = np.exp(log_count_of(query, _every_class(5, 50), tables, scheme))
+    np.testing.assert_allclose(got, slow_counts(query, tables, scheme), rtol=1e-5)
+    ids = np.random.default_rng(0).integers(50, size=(5, 3)).astype(np.int32)
+    np.testing.assert_array_equal(
+        np.exp(log_count_of(query, ids, tables, scheme)), np.take_along_axis(got, ids, axis=1)
+    )
+
+
+@pytest.mark.parametrize("num_classes", [1, 30, 500])
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_draws_follow_their_counts(draw, num_classes, num_parts):
+    num_tables, scheme = 6, Scheme(30_000, 0.1)
+    tables, query = random_tables(num_classes, num_tables, 8), random_queries(3, num_parts, num_tables, 8)
+    ids, log_count = draw(query, tables, scheme, [5, num_classes])
+    assert (
+        ids.dtype == tf.int32
+        and log_count.dtype == tf.float32
+        and ids.shape == log_count.shape == (3, 30_000)
+    )
+    expected = slow_counts(query, tables, scheme)
+    np.testing.assert_allclose(
+        np.exp(log_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
+    )
+    for row, counts in zip(ids.numpy(), expected, strict=True):
+        if num_classes > 1:
+            assert stats.chisquare(np.bincount(row, minlength=num_classes), counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("bucket_slots", [1, 4, 25])
+def test_a_union_takes_each_class_as_often_as_it_says(draw, num_parts, bucket_slots):
+    num_classes, num_tables, repeats = 60, 5, 5_000
+    scheme = Scheme(num_tables * bucket_slots + 3, 0.01, bucket_slots)
+    tables = random_tables(num_classes, num_tables, 6)
+    query = random_queries(2, num_parts, num_tables, 6)[:1]
+    ids, log_count = draw(np.repeat(query, repeats, axis=0), tables, scheme, [1, bucket_slots])
+    ids, from_buckets = ids.numpy(), num_tables * bucket_slots
+    expected = slow_counts(query, tables, scheme)[0]
+    np.testing.assert_allclose(np.exp(log_count)[ids >= 0], expected[ids[ids >= 0]], rtol=1e-5)
+    assert (np.asarray(log_count)[ids < 0] == 0).all() and (ids[:, from_buckets:] >= 0).all()
+    ordered = np.sort(ids[:, :from_buckets], axis=1)
+    assert not ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()
+    counts = np.bincount(ids[ids >= 0], minlength=num_classes)
+    taken = expected - 3 / num_classes
+    spread = np.sqrt(repeats * (taken * (1 - taken) + 3 / num_classes) + 1e-9)
+    assert np.abs((counts - repeats * expected) / spread).max() < 4.5
+    if bucket_slots == 25 and num_parts == 1:  # every bucket fits: the union of them all, each time
+        inside = (tables.codes.numpy() == query[0, 0]).any(axis=1)
+        np.testing.assert_allclose(taken, inside, atol=1e-6)
+        assert all(set(row[row >= 0]) == set(np.flatnonzero(inside)) for row in ids[:50, :from_buckets])
+
+
+def test_weighting_by_the_counts_is_unbiased(draw):
+    """What every loss relies on: Σ f(candidate) / e estimates Σ f over all classes."""
+    tables, query = random_tables(40, 4, 4), random_queries(1, 1, 4, 4)
+    values = np.random.default_rng(3).exponential(size=40)
+    for scheme in (Scheme(20, 0.2), Scheme(20, 0.2, 4)):
+        ids, log_count = draw(np.repeat(query, 5_000, axis=0), tables, scheme, [2, 3])
+        estimates = np.sum(np.where(ids >= 0, values[ids] * np.exp(-log_count), 0), axis=1)
+        error = estimates.std() / np.sqrt(len(estimates))
+        assert abs(estimates.mean() - values.sum()) < 4 * error
+
+
+def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_count_of):
+    tables = hash_tables(np.zeros((10, 2), np.uint16), 4)
+    query = np.int32([[[3, 3]]])
+    for scheme in (Scheme(5000, 0.1), Scheme(5000, 0.1, 1)):
+        ids, log_count = draw(query, tables, scheme, [0, 1])
+        ids = ids.numpy()[0]
+        uniform = 5000 - 2 * scheme.bucket_slots
+        assert (ids < 0).sum() == 5000 - uniform
+        assert stats.chisquare(np.bincount(ids[ids >= 0], minlength=10)).pvalue > 1e-3
+        np.testing.assert_allclose(
+            log_count_of(query, _every_class(1, 10), tables, scheme), np.log(uniform / 10), rtol=1e-6
+        )
+
+
+def test_neighbouring_draws_are_independent(draw):
+    tables = hash_tables(np.repeat([[0], [1]], 2, axis=0).astype(np.uint16), 2)
+    ids, _ = draw(np.zeros((300, 1, 1), np.int32), tables, Scheme(100, 0.5), [3, 4])
+    ids = ids.numpy()
+    for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
+        probs = np.outer(*[[0.375, 0.375, 0.125, 0.125]] * 2).ravel()
+        observed = np.bincount((4 * first + second).ravel(), minlength=16)
+        assert stats.chisquare(observed, probs * observed.sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_same_seed_same_draws_in_eager_and_graph(draw, scheme):
+    tables, query, scheme = random_tables(200, 5, 8), random_queries(9, 2, 5, 8), SCHEMES[scheme]
+    first = draw(query, tables, scheme, [11, 12])
+    again = tf.function(lambda: draw(query, tables, scheme, [11, 12]))()
+    for ours, theirs in zip(first, again, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
+        assert (draw(query, tables, scheme, other)[0] != first[0]).numpy().mean() > 0.3
+
+
+@compiled_only
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
+    tables, query, scheme = random_tables(300, 8, 8), random_queries(2000, 1, 8, 8), SCHEMES[scheme]
+    few, many = (lsh_draw(codes, tables, scheme, [8, 9]) for codes in (query[:3], query))
+    for part, whole in zip(few, many, strict=True):
+        np.testing.assert_array_equal(part, whole[:3])
+
+
+def test_an_empty_batch_draws_nothing(draw, log_count_of):
+    tables = random_tables(9, 2, 4)
+    for scheme in SCHEMES.values():
+        ids, log_count = draw(np.zeros((0, 1, 2), np.int32), tables, scheme, [0, 0])
+        assert ids.shape == log_count.shape == (0, 40)
+    asked = log_count_of(np.zeros((0, 1, 2), np.int32), np.zeros((0, 5), np.int32), tables, SCHEMES["draws"])
+    assert asked.shape == (0, 5)
+
+
+@pytest.mark.parametrize("bad", [-2, 4, 2**30])
+@pytest.mark.parametrize("table", [0, 1])
+def test_a_query_code_out_of_range_is_an_error(draw, log_count_of, bad, table):
+    tables, query = random_tables(9, 2, 4), random_queries(5, 1, 2, 4)
+    query[3, 0, table] = bad
+    for scheme in SCHEMES.values():
+        with pytest.raises(tf.errors.InvalidArgumentError, match="query_codes"):
+            draw(query, tables, scheme, [0, 0])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="query_codes"):
+            log_count_of(query, np.zeros((5, 1), np.int32), tables, scheme)
+
+
+def test_a_part_absent_in_one_table_only_is_an_error(draw):
+    query = np.int32([[[0, -1]]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="query_codes"):
+        draw(query, random_tables(9, 2, 4), SCHEMES["draws"], [0, 0])
+
+
+def _spoiled(tables):
+    offsets, members = tables.offsets.numpy(), tables.members.numpy()
+    return {
+        "descending": (tables._replace(offsets=offsets[:, ::-1].copy()), "offsets"),
+        "past the end": (tables._replace(offsets=offsets + 1), "offsets"),
+        "negative": (tables._replace(offsets=offsets - 1), "offsets"),
+        "member too large": (tables._replace(members=members + 9), "members"),
+        "negative member": (tables._replace(members=members - 9), "members"),
+        "members of another bucket": (tables._replace(members=members[:, ::-1].copy()), "members"),
+    }
+
+
+@pytest.mark.parametrize("name", list(_spoiled(random_tables(9, 2, 2))))
+def test_malformed_tables_are_an_error(draw, name):
+    tables, message = _spoiled(random_tables(9, 2, 2))[name]
+    tables = type(tables)(*(tf.constant(part) for part in tables))
+    for scheme in (SCHEMES["draws"], SCHEMES["union"]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            draw(np.int32([[[0, 0]], [[1, 1]]]), tables, scheme, [0, 0])
+
+
+@pytest.mark.parametrize("bad", [-1, 9])
+def test_a_class_out_of_range_is_an_error(log_count_of, bad):
+    ids = np.int32([[0, 1], [2, bad]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class_ids"):
+        log_count_of(random_queries(2, 1, 2, 4), ids, random_tables(9, 2, 4), SCHEMES["draws"])
+
+
+@pytest.mark.parametrize(
+    "scheme", [Scheme(4, 0.0), Scheme(4, 1.5), Scheme(4, float("nan")), Scheme(4, 0.1, 2)]
+)
+def test_a_scheme_without_uniform_draws_is_refused(scheme):
+    with pytest.raises(ValueError, match="leaves no uniform draw"):
+        lsh_draw(np.zeros((1, 1, 2), np.int32), random_tables(9, 2, 4), scheme, [0, 0])
+
+
+def test_shapes_that_do_not_fit_are_errors(draw):
+    tables = random_tables(9, 2, 4)
+    for query in (np.zeros((1, 1, 3), np.int32), np.zeros((1, 2), np.int32)):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            draw(query, tables, SCHEMES["draws"], [0, 0])
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        draw(np.zeros((1, 1, 2), np.int32), tables, SCHEMES["draws"], [0, 0, 0])
+
+
+def test_works_inside_xla():
+    tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
+    ids, log_count = tf.function(
+        lambda: lsh_draw(query, tables, SCHEMES["draws"], [1, 2]), jit_compile=True
+    )()
+    expected = slow_counts(query, tables, SCHEMES["draws"])
+    np.testing.assert_allclose(
+        np.exp(log_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
+    )

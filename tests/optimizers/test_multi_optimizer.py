@@ -1,0 +1,129 @@
+"""Several optimizers, each on its own layers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc._keras import keras, tf_variable
+from tfxc.optimizer_slots import slots_of
+from tfxc.optimizers import LazyAdam, MultiOptimizer, RowSparseSGD
+
+
+def two_layers(**options):
+    """A model of two layers of one name each, and its second layer."""
+    inputs = keras.Input([3])
+    first, second = keras.layers.Dense(4, name="one"), keras.layers.Dense(2, name="two", **options)
+    return keras.Model(inputs, second(first(inputs))), second
+
+
+def values(layers):
+    return [tf.convert_to_tensor(weight).numpy() for layer in layers for weight in layer.weights]
+
+
+def fit(model, epochs=1):
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    return model.fit(x, x[:, :2], batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+
+
+def test_each_layer_moves_as_by_its_own_optimizer():
+    results = {}
+    for name in ("multi", "adam", "sgd"):
+        keras.utils.set_random_seed(1)
+        model, top = two_layers()
+        model.layers[1].trainable = name != "sgd"  # with the other layer held still, one is as alone
+        top.trainable = name != "adam"
+        optimizers = {"adam": LazyAdam(0.01), "sgd": RowSparseSGD(0.1)}
+        multi = MultiOptimizer(optimizers["adam"], (optimizers["sgd"], top))
+        model.compile(multi if name == "multi" else optimizers[name], "mse")
+        x = np.ones([4, 3], "float32")
+        model.train_on_batch(x, x[:, :2])
+        results[name] = values([model.layers[1]]), values([top])
+    for left, right in zip(results["multi"][0], results["adam"][0], strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-7)
+    for left, right in zip(results["multi"][1], results["sgd"][1], strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-7)
+    assert (results["sgd"][0][0] != results["adam"][0][0]).any()
+
+
+def test_layers_are_told_apart_by_identity():
+    first, second = (keras.Sequential([keras.Input([3]), keras.layers.Dense(2, name="same")]) for _ in "ab")
+    inputs = keras.Input([3])
+    model = keras.Model(inputs, first(inputs) + second(inputs))
+    still = RowSparseSGD(0.0)
+    optimizer = MultiOptimizer(LazyAdam(0.01), (still, [second.layers[-1]]))
+    model.compile(optimizer, "mse")
+    before = values([first]), values([second])
+    fit(model)
+    assert (values([first])[0] != before[0][0]).any()
+    np.testing.assert_array_equal(values([second])[0], before[1][0])
+    kernel = second.layers[-1].trainable_variables[0]
+    assert optimizer.optimizer_of(kernel) is still
+    assert int(tf_variable(optimizer.iterations)) == 2
+
+
+def test_slots_are_found_through_it():
+    model, top = two_layers(use_bias=False)
+    model.compile(MultiOptimizer(RowSparseSGD(0.1), (LazyAdam(0.01), top)), "mse")
+    fit(model)
+    assert len(slots_of(model.optimizer, top.trainable_variables[0])) == 2
+    assert slots_of(model.optimizer, model.layers[1].trainable_variables[0]) == []
+
+
+def test_learning_rates_are_set_together():
+    model, top = two_layers()
+    optimizer = MultiOptimizer(LazyAdam(0.01), (RowSparseSGD(0.5), top))
+    model.compile(optimizer, "mse")
+    assert float(optimizer.learning_rate) == pytest.approx(0.01)
+    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    x = np.ones([4, 3], "float32")
+    model.fit(x, x[:, :2], epochs=2, callbacks=[halve], verbose=0)
+    rates = [float(part.learning_rate) for part in optimizer.optimizers]  # also of a graph's steps
+    np.testing.assert_allclose(rates, [0.0025, 0.125], rtol=1e-6)
+
+
+def test_each_follows_its_schedule():
+    drop = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.1, 0.0])
+    model, top = two_layers()
+    optimizer = MultiOptimizer(LazyAdam(0.01), (RowSparseSGD(drop), top))
+    model.compile(optimizer, "mse")
+    fit(model)
+    still, moving = values([top]), values([model.layers[1]])
+    fit(model)
+    np.testing.assert_array_equal(values([top])[0], still[0])
+    assert (values([model.layers[1]])[0] != moving[0]).any()
+    with pytest.raises(TypeError, match="follows a schedule, or starts at 0"):
+        optimizer.learning_rate = 0.1
+
+
+def test_saved_it_continues_where_it_stopped(tmp_path):
+    model, top = two_layers()
+    model.compile(MultiOptimizer(LazyAdam(0.01), (keras.optimizers.Adam(0.1), top)), "mse")
+    fit(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.get_config()["owners"] == [0, 0, 1, 1]
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "state"))
+    other, other_top = two_layers()
+    other.compile(MultiOptimizer(LazyAdam(0.01), (keras.optimizers.Adam(0.1), other_top)), "mse")
+    other.optimizer.build(other.trainable_variables)
+    restored = tf.train.Checkpoint(model=other, optimizer=other.optimizer)
+    restored.restore(checkpoint).assert_existing_objects_matched()
+    fit(model, 2)
+    for again in (loaded, other):
+        fit(again, 2)
+        for left, right in zip(values([model]), values([again]), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-7)
+
+
+def test_what_does_not_fit_is_refused():
+    model, top = two_layers()
+    with pytest.raises(ValueError, match="at least one pair"):
+        MultiOptimizer(LazyAdam())
+    stranger = keras.layers.Dense(2)
+    stranger.build((None, 3))
+    with pytest.raises(ValueError, match="owns no trainable weight of the model"):
+        MultiOptimizer(LazyAdam(), (RowSparseSGD(), stranger)).build(model.trainable_variables)
+    with pytest.raises(ValueError, match="claimed by two optimizers"):
+        MultiOptimizer(LazyAdam(), (RowSparseSGD(), top), (RowSparseSGD(), model)).build(
+            model.trainable_variables
+        )

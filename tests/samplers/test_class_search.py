@@ -1,0 +1,60 @@
+"""Inner-product search over class vectors against NumPy."""
+
+import numpy as np
+import pytest
+from sampler_checks import clustered, head_of, queries
+
+from tfxc.samplers.class_search import build_index, index_for, search
+
+
+def best(vectors, query, k):
+    return np.argsort(-(query @ vectors.T), axis=1, kind="stable")[:, :k]
+
+
+def test_exact_search_finds_the_best_in_order():
+    vectors, query = clustered(500, 7), queries(40, 7)
+    index, recall = build_index(head_of(vectors), "Flat", query[:10], k=6)
+    found = search(index, query, 6)
+    np.testing.assert_array_equal(found, best(vectors, query, 6))
+    assert found.dtype == np.int32 and recall == 1
+
+
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "IVF32_HNSW8,Flat", "HNSW16", "PCA4,IVF16,Flat"])
+def test_the_recall_is_that_of_the_search(factory):
+    vectors, query = clustered(3000, 8), queries(200, 8)
+    index, recall = build_index(head_of(vectors), factory, query, k=10)
+    pairs = zip(best(vectors, query, 10), search(index, query, 10), strict=True)
+    assert recall == pytest.approx(np.mean([np.isin(want, found).mean() for want, found in pairs]), abs=1e-3)
+    assert recall > (0.7 if factory.startswith("IVF") else 0.1)  # HNSW is weak at inner products
+
+
+def test_the_bias_counts():
+    vectors, query = clustered(50, 4), queries(5, 4)
+    head = head_of(vectors, use_bias=True)
+    head.bias.assign(np.linspace(-9, 9, 50))
+    effective = head.effective_query(query).numpy()
+    index, _ = build_index(head, "Flat", effective, k=3)
+    logits = query @ vectors.T + np.linspace(-9, 9, 50)
+    np.testing.assert_array_equal(search(index, effective, 3), np.argsort(-logits, axis=1)[:, :3])
+
+
+def test_fewer_classes_than_wanted_leave_empty_slots():
+    vectors, query = clustered(3, 4), queries(2, 4)
+    index, recall = build_index(head_of(vectors), "Flat", query, k=5)
+    assert (search(index, query, 5)[:, 3:] == -1).all() and recall == 1
+
+
+def test_the_index_suits_the_number_of_classes():
+    assert [index_for(size) for size in (2, 20_000)] == ["Flat"] * 2
+    assert index_for(100_000) == "IVF512,Flat" and index_for(5_000_000) == "IVF4096_HNSW32,Flat"
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    vectors, query = clustered(50, 4), queries(5, 4)
+    index, _ = build_index(head_of(vectors), "Flat", query, k=2)
+    query[3, 1] = np.nan
+    with pytest.raises(ValueError, match="query is not finite"):
+        search(index, query, 2)
+    vectors[7, 0] = np.inf
+    with pytest.raises(ValueError, match="vector of class 7 is not finite"):
+        build_index(head_of(vectors), "Flat", queries(5, 4), k=2)

@@ -1,0 +1,247 @@
+"""Codebooks that learn: the estimate they learn from, what they lower, and how they step."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, features, learnable, make_model
+from sampler_checks import (
+    all_probs,
+    check_distribution,
+    clustered,
+    divergence,
+    head_of,
+    quantised_softmax,
+    queries,
+    softmax,
+)
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.samplers import MIDX, codebook_learner, quantization
+from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
+from tfxc.samplers.quantization import encode, fit_codebooks
+
+OUT = -1e30
+COUNTS = 1000 / np.arange(1, 201)
+
+
+def built(first, second, residual=True):
+    learner = CodebookLearner(residual)
+    learner.build([np.shape(first), np.shape(second)])
+    return learner
+
+
+def test_the_estimate_by_hand():
+    labels = tf.constant([[1, 2], [3, -1], [-1, -1]])
+    positives = (
+        tf.math.log([[1.0, 2.0], [3.0, 9.0], [1.0, 1.0]]),
+        tf.math.log([[0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]),
+    )
+    negatives = (
+        tf.constant([[0.0, OUT], [0.0, 0.0], [OUT, OUT]]),
+        tf.math.log([[0.5, 0.5], [1.0, 0.25], [1.0, 1.0]]),
+    )
+    drawn = tf.constant([[7, 1], [8, 9], [3, 3]])
+    ids, probs = softmax_estimate(labels, positives, drawn, negatives)
+    assert ids.numpy().tolist() == [[1, 2, 7, 1], [3, -1, 8, 9], [-1, -1, 3, 3]]
+    want = [[2 / 8, 4 / 8, 2 / 8, 0], [3 / 8, 0, 1 / 8, 4 / 8], [0, 0, 0, 0]]
+    np.testing.assert_allclose(probs, want, rtol=1e-6)
+
+
+def test_the_estimate_of_shared_candidates():
+    labels, own = tf.constant([[1], [2]]), (tf.zeros([2, 1]), tf.zeros([2, 1]))
+    negatives = tf.zeros([2, 2]), tf.math.log([1.0, 0.5])
+    ids, probs = softmax_estimate(labels, own, tf.constant([5, 6]), negatives)
+    assert ids.numpy().tolist() == [[1, 5, 6], [2, 5, 6]]
+    np.testing.assert_allclose(probs, [[0.25, 0.25, 0.5]] * 2, rtol=1e-6)
+
+
+def test_the_estimate_tends_to_the_softmax():
+    logits, random = np.array([0.0, 1.0, 2.0, -1.0]), np.random.default_rng(0)
+    proposal = np.array([0.4, 0.3, 0.2, 0.1])
+    ids = random.choice(4, size=(1, 200_000), p=proposal)
+    negatives = logits[ids].astype(np.float32), np.log(200_000 * proposal[ids]).astype(np.float32)
+    own = tf.zeros([1, 0])
+    got, probs = softmax_estimate(
+        tf.zeros([1, 0], tf.int32), (own, own), tf.constant(ids, tf.int32), negatives
+    )
+    got = np.bincount(got.numpy()[0], probs.numpy()[0])
+    np.testing.assert_allclose(got, np.exp(logits) / np.exp(logits).sum(), rtol=0.02)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):
+    monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
+    vectors = clustered(40, 5)
+    weights = np.random.default_rng(0).uniform(1, 9, size=40) if weighted else None
+    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, seed=0)
+    codes, _ = encode(head_of(vectors), codebooks, residual)
+    learner = built(*codebooks, residual)
+    learner.summarize(head_of(vectors), codes, weights)
+    share = np.full(40, 1 / 40) if weights is None else weights / weights.sum()
+    moved = [codebook + queries(3, codebook.shape[1], seed=3) for codebook in codebooks]
+    parts = [codebook[code] for codebook, code in zip(moved, codes, strict=True)]
+    quantised = sum(parts) if residual else np.concatenate(parts, axis=1)
+    want = (share * np.square(vectors - quantised).sum(1)).sum() - (share * np.square(vectors).sum(1)).sum()
+    np.testing.assert_allclose(learner._reconstruction(*map(tf.constant, moved)), want, rtol=1e-4)
+
+
+def test_two_steps_of_adam_by_hand():
+    first, second = (tf.Variable(queries(2, 3, seed=seed)) for seed in (1, 2))
+    learner, slope = built(first, second), queries(2, 3, seed=5)
+    moments, want = np.zeros((2, 2, 3)), first.numpy().astype(np.float64)
+    for step in (1, 2):
+        gradient = slope * want * step
+        moments[0] = 0.9 * moments[0] + 0.1 * gradient
+        moments[1] = 0.999 * moments[1] + 0.001 * gradient**2
+        rate = codebook_learner._RELATIVE_STEP * np.sqrt(np.square(want).mean())
+        want = want - rate * moments[0] / (1 - 0.9**step) / np.sqrt(moments[1] / (1 - 0.999**step))
+        # Queries of zero: no quantisation error counts. The second codebook has no gradient at all.
+        learner.learn(
+            [first, second], tf.zeros([4, 3]), lambda step=step: step * tf.reduce_sum(slope * first**2) / 2
+        )
+    np.testing.assert_allclose(first, want, rtol=1e-5)
+    np.testing.assert_array_equal(second, queries(2, 3, seed=2))
+
+
+def test_codebooks_of_zeros_stay():
+    """Before the first refresh there is nothing to learn about."""
+    first, second = tf.Variable(tf.zeros([2, 3])), tf.Variable(tf.zeros([2, 3]))
+    learner = built(first, second)
+    learner.learn([first, second], tf.ones([4, 3]), lambda: tf.reduce_sum(first) + tf.reduce_sum(second))
+    assert not first.numpy().any() and not second.numpy().any()
+    assert int(tf_variable(learner.step)) == 1
+
+
+def scored(sampler, head, query, labels):
+    """What ``learn`` takes."""
+    effective = head.effective_query(query)
+    ids, log_count = sampler.sample(effective, labels)
+    positives = head.score(query, labels), sampler.log_expected_count(effective, labels, labels)
+    negatives = tf.where(ids == labels, -1e30, head.score(query, ids)), log_count
+    return effective, labels, positives, ids, negatives
+
+
+def learn_from(sampler, head, num_steps, scale=1.0):
+    """Queries of random directions, labels from the softmax."""
+
+    @tf.function
+    def step(query, seed):
+        labels = tf.random.stateless_categorical(head(query), 1, tf.stack([7, seed]), tf.int32)
+        sampler.learn(*scored(sampler, head, query, labels))
+
+    for i in range(num_steps):
+        step(tf.constant(queries(128, head.table.shape[1], seed=1000 + i) / scale), tf.constant(i))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"quantizer": "pq"}, {"shared": True}, {"cells": "frequency", "counts": COUNTS}],
+    ids=["rq", "pq", "shared", "frequency"],
+)
+def test_learnt_codebooks_are_closer_to_the_softmax(options):
+    """Where k-means does not know that some classes, by their biases, matter more than others."""
+    head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
+    tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
+    sampler = MIDX(10, 4, learnable=True, seed=5, **options)
+    sampler.build((200, 9))
+    sampler.refresh(head)
+    effective = head.effective_query(queries(200, 8, seed=50)).numpy()
+    target = softmax(head(queries(200, 8, seed=50)).numpy().astype(np.float64))
+    target = target.mean(0, keepdims=True) if sampler.shared else target
+    divergences = [divergence(target, all_probs(sampler, effective))]
+    learn_from(sampler, head, num_steps=200)
+    divergences.append(divergence(target, all_probs(sampler, effective)))
+    weights = COUNTS + 1 if "cells" in options else 1.0
+    of = effective[:3].mean(0, keepdims=True) if sampler.shared else effective[:3]
+    want = quantised_softmax(sampler, of, weights)
+    np.testing.assert_allclose(all_probs(sampler, effective[:3]), want, rtol=1e-3)
+    check_distribution(sampler, 9, num_draws=100_000)
+    sampler.refresh(head)
+    divergences.append(divergence(target, all_probs(sampler, effective)))
+    assert divergences[1] < 0.98 * divergences[0] and divergences[2] < 0.95 * divergences[0]
+
+
+def test_learning_does_not_depend_on_the_scale_of_the_vectors():
+    """The same logits from vectors 100 times smaller and queries as much larger: the same Q."""
+    results = []
+    for scale in (1.0, 0.01):
+        head, sampler = head_of(scale * clustered(50, 4)), MIDX(5, 3, learnable=True, seed=5)
+        sampler.build((50, 4))
+        sampler.refresh(head)
+        before = all_probs(sampler, queries(3, 4) / scale)
+        learn_from(sampler, head, num_steps=20, scale=scale)
+        results.append(all_probs(sampler, queries(3, 4) / scale))
+    np.testing.assert_allclose(*results, rtol=1e-2)
+    assert np.abs(results[0] / before - 1).max() > 0.1
+
+
+def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
+    vectors, sampler = clustered(200, 6, num_clusters=20), MIDX(5, 8, learnable=True, seed=5)
+    sampler.build((200, 6))
+    sampler.refresh(head_of(vectors))
+    for codebook in sampler.codebooks:
+        tf_variable(codebook).assign_add(0.01 * queries(*codebook.shape))
+    learnt = tf_variable(sampler.codebook_0).numpy()
+    swapped = np.roll(vectors, 7, axis=0)  # the same vectors, of other classes
+    sampler.refresh(head_of(swapped))
+    np.testing.assert_array_equal(tf_variable(sampler.codebook_0), learnt)
+    nearest = np.linalg.norm(swapped[:, np.newaxis] - learnt, axis=2).argmin(1)
+    np.testing.assert_array_equal(tf_variable(sampler.cell).numpy() // 8, nearest)
+    sampler.refresh(head_of(clustered(200, 6, seed=9)))
+    assert (tf_variable(sampler.codebook_0).numpy() != learnt).any()
+
+
+def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
+    head, sampler = head_of(clustered(20, 4)), MIDX(3, 4, learnable=True, seed=5)
+    sampler.build((20, 4))
+    learn_from(sampler, head, num_steps=2)
+    np.testing.assert_allclose(all_probs(sampler, queries(2, 4)), 1 / 20, rtol=1e-5)
+    sampler.refresh(head)
+    before = all_probs(sampler, queries(2, 4))
+    query, labels = tf.zeros([0, 4]), tf.zeros([0, 1], tf.int32)
+    sampler.learn(*scored(sampler, head, query, labels))
+    after = all_probs(sampler, queries(2, 4))
+    assert np.isfinite(after).all() and divergence(before, after) < 0.01
+
+
+def test_learning_leaves_the_models_own_training_alone():
+    """One step from one state, norms of all gradients clipped together: the same weights with and without."""
+
+    def trained(learns):
+        keras.utils.set_random_seed(3)
+        sampler = MIDX(8, num_codewords=3, learnable=learns, seed=1)
+        optimizer = tfxc.optimizers.LazyAdam(0.05, global_clipnorm=0.01)
+        model, (x, y) = make_model(sampler, optimizer=optimizer), learnable(64)
+        sampler.refresh(model.head)
+        codebook = tf_variable(sampler.codebook_0).numpy()
+        model.fit(x, y, batch_size=64, verbose=0)
+        assert (tf_variable(sampler.codebook_0).numpy() != codebook).any() == learns
+        return [weight.numpy() for weight in model.trainable_variables]
+
+    for one, other in zip(trained(True), trained(False), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
+    random, x = np.random.default_rng(1), features(2000)
+    logits = 0.7 * x @ random.normal(size=(DIM, 400)) - 1.2 * np.log(np.arange(1, 401))
+    y = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
+    model = make_model(
+        MIDX(20, num_codewords=4, learnable=True, seed=0),
+        head=tfxc.layers.DenseHead(400, use_bias=True),
+        optimizer=tfxc.optimizers.LazyAdam(0.02),
+    )
+    model.fit(x, y, batch_size=50, epochs=10, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
+    query = model.encoder(x[:300])
+    target = softmax(model.head(query).numpy().astype(np.float64))
+    effective = model.head.effective_query(query).numpy()
+    divergences = {"learnt": divergence(target, all_probs(model.sampler, effective))}
+    for name, options in {"exact": {"exact": True}, "k-means": {"num_codewords": 4}}.items():
+        sampler = MIDX(20, seed=0, **options)
+        sampler.build((400, DIM + 1))
+        sampler.refresh(model.head)
+        divergences[name] = divergence(target, all_probs(sampler, effective))
+    assert abs(divergences["exact"]) < 1e-5
+    assert divergences["learnt"] < 0.9 * divergences["k-means"]

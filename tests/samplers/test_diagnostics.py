@@ -1,0 +1,162 @@
+"""Figures of a proposal against cases worked by hand and against sums in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import log_softmax
+from sampler_checks import all_probs, clustered, head_of, labels_for, queries
+
+from tfxc.samplers import (
+    LSH,
+    MIDX,
+    HardNegatives,
+    InBatch,
+    LogUniform,
+    Mixture,
+    Sampler,
+    Uniform,
+    Unigram,
+    cumulative_probability,
+    proposal_quality,
+)
+
+# One query [1] and the class vectors whose softmax is 1/2, 1/4, 1/8, 1/8.
+PROBS = np.array([0.5, 0.25, 0.125, 0.125])
+ONE = tf.ones([1, 1])
+
+
+def head_of_probs(probs=PROBS):
+    return head_of(np.log(probs)[:, np.newaxis].astype(np.float32))
+
+
+def built(sampler, shape=(4, 1)):
+    sampler.build(shape)
+    return sampler
+
+
+def quality_of(sampler, labels, head=None):
+    quality = proposal_quality(built(sampler), head or head_of_probs(), ONE, tf.constant(labels))
+    return [float(values[0]) for values in quality]
+
+
+def test_uniform_by_hand():
+    kl, size, hits = quality_of(Uniform(8), [[1]])
+    # Σ p log(p / (1/4)) = 1/2 log 2 + 1/4 log 1 + 2/8 log(1/2); Σ p² / (1/4) = 4 · 11/32
+    assert kl == pytest.approx(0.25 * np.log(2), abs=1e-6)
+    assert size == pytest.approx(8 / (4 * 11 / 32), rel=1e-5)
+    assert hits == pytest.approx(0.25, rel=1e-5)
+
+
+def test_the_softmax_itself_has_no_divergence_and_loses_no_draw():
+    kl, size, hits = quality_of(Unigram(5, 1000 * PROBS), [[0]])
+    assert kl == pytest.approx(0, abs=1e-6)
+    assert size == pytest.approx(5, rel=1e-5)
+    assert hits == pytest.approx(0.5, rel=1e-5)
+
+
+def test_hits_count_every_positive_once_and_padding_never():
+    hits = [quality_of(Unigram(5, PROBS), labels)[2] for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])]
+    np.testing.assert_allclose(hits, [0.625, 0.125, 0], rtol=1e-5)
+
+
+def test_a_mixture_is_measured_by_its_summed_counts():
+    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, PROBS)]), [[0]])
+    mixed = 0.75 * 0.25 + 0.25 * PROBS
+    assert kl == pytest.approx((PROBS * np.log(PROBS / mixed)).sum(), rel=1e-4)
+    assert size == pytest.approx(8 / (PROBS**2 / mixed).sum(), rel=1e-4)
+
+
+class Never(Sampler):
+    """Draws every class but the last."""
+
+    def log_prob(self, query, ids):
+        return tf.where(ids < 3, -tf.math.log(3.0), float("-inf"))
+
+
+def test_a_class_out_of_reach_diverges_unless_it_has_no_weight():
+    kl, size, _ = quality_of(Never(3), [[0]])
+    assert kl == np.inf and size == 0
+    far = np.array([[0.0], [0.0], [0.0], [-1e4]], np.float32)
+    assert quality_of(Never(3), [[0]], head_of(far))[0] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_sampler_without_a_distribution_is_named():
+    with pytest.raises(NotImplementedError, match="Sampler does not define log_prob"):
+        quality_of(Sampler(3), [[0]])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda counts: MIDX(20, 4, seed=0),
+        lambda counts: MIDX(20, 4, shared=True, seed=0),
+        lambda counts: LogUniform(20, shared=True),
+        lambda counts: InBatch(20, counts=counts),
+        lambda counts: LSH(20, num_tables=4, query="label", seed=0),
+        lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
+        lambda counts: Mixture([MIDX(20, 4, seed=0), Uniform(5, shared=True)]),
+    ],
+)
+def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
+    monkeypatch.setattr("tfxc.layers.head._BLOCK_MIN", 32)
+    monkeypatch.setattr("tfxc.layers.head._BLOCK_ELEMENTS", 3 * 32)
+    head, sampler = head_of(clustered(301, 6)), make(np.arange(1.0, 302))
+    built(sampler, (301, 6)).refresh(head)
+    query = 2 * queries(3, 6)
+    labels = labels_for(query, 7)
+    quality = proposal_quality(sampler, head, tf.constant(query), labels)
+    log_p = log_softmax(head(query).numpy().astype(np.float64))
+    ids = tf.tile(tf.range(301)[tf.newaxis], [3, 1])
+    counts = np.exp(sampler.log_expected_count(tf.constant(query), labels, ids).numpy())
+    counts = np.broadcast_to(counts, log_p.shape).astype(np.float64)
+    q = counts / counts.sum(1, keepdims=True)
+    np.testing.assert_allclose(quality.kl, (np.exp(log_p) * (log_p - np.log(q))).sum(1), rtol=1e-4)
+    np.testing.assert_allclose(
+        quality.effective_sample_size, 1 / (np.exp(2 * log_p) / counts).sum(1), rtol=1e-4
+    )
+    np.testing.assert_allclose(quality.accidental_hits, q[:, 7], rtol=1e-4)
+
+
+def test_example_ids_reach_a_sampler_that_reads_them():
+    sampler, labels = built(HardNegatives(2, 3, seed=1)), tf.constant([[0]])
+    with pytest.raises(ValueError, match="no example ids"):
+        proposal_quality(sampler, head_of_probs(), ONE, labels)
+    # Without a table all draws are uniform.
+    quality = proposal_quality(sampler, head_of_probs(), ONE, labels, tf.constant([0]))
+    assert float(quality.kl[0]) == pytest.approx(0.25 * np.log(2), abs=1e-6)
+
+
+def test_divergence_falls_as_codebooks_grow():
+    head, query = head_of(clustered(400, 6, num_clusters=30)), tf.constant(queries(20, 6))
+    kl = []
+    for size in (1, 4, 16):
+        sampler = built(MIDX(20, size, seed=0), (400, 6))
+        sampler.refresh(head)
+        kl.append(float(tf.reduce_mean(proposal_quality(sampler, head, query, labels_for(query)).kl)))
+    assert kl[0] > 2 * kl[1] > 4 * kl[2] > 0
+
+
+def test_one_class():
+    head = head_of(np.ones([1, 1], np.float32))
+    quality = proposal_quality(built(Uniform(4), (1, 1)), head, ONE, tf.constant([[0]]))
+    assert [float(values[0]) for values in quality] == pytest.approx([0, 4, 1])
+
+
+def test_cumulative_probability_by_hand():
+    head = head_of_probs(PROBS[[2, 0, 3, 1]])  # ranks: class 1, 3, 0, 2 (the lower id first)
+    labels = tf.constant([[0]])
+    np.testing.assert_allclose(cumulative_probability(None, head, ONE, labels), np.cumsum(PROBS), rtol=1e-6)
+    unigram = built(Unigram(3, [1.0, 2.0, 3.0, 4.0]))
+    curve = cumulative_probability(unigram, head, ONE, labels)
+    np.testing.assert_allclose(curve, [0.2, 0.6, 0.7, 1.0], rtol=1e-6)
+
+
+def test_cumulative_probability_is_the_mean_over_queries():
+    head, sampler = head_of(clustered(50, 6)), built(MIDX(20, 4, shared=False, seed=0), (50, 6))
+    sampler.refresh(head)
+    query = queries(4, 6)
+    best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")
+    want = np.cumsum(np.take_along_axis(all_probs(sampler, query), best_first, 1), 1).mean(0)
+    got = cumulative_probability(sampler, head, tf.constant(query), labels_for(query))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert got[-1] == pytest.approx(1)

@@ -1,0 +1,89 @@
+"""Files that are whole at all times."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from tfxc.samplers.hard_negative_table import HardNegativeTable
+
+
+def table_of(folder, shape=(4, 2), query_dim=3):
+    return HardNegativeTable(folder, shape, query_dim)
+
+
+def filled(table, value):
+    new = table.create()
+    new[:] = value
+    return new
+
+
+def test_a_swap_replaces_the_rows_and_removes_the_old_file(tmp_path):
+    table = table_of(tmp_path / "made" / "here")
+    assert table.rows(np.array([1, 3])).tolist() == [[-1, -1], [-1, -1]]
+    table.swap(filled(table, 5), epoch=0)
+    table.swap(filled(table, 6), epoch=3)
+    assert table.rows(np.array([1])).tolist() == [[6, 6]] and table.epoch == 3
+    assert os.listdir(table.folder) == ["hard-negatives-of-epoch-000003.npy"]
+    table.swap(filled(table, 7), epoch=3)
+    assert table.rows(np.array([0])).tolist() == [[7, 7]] and len(os.listdir(table.folder)) == 1
+
+
+def test_resume_takes_the_newest_that_was_in_use_and_clears_the_rest(tmp_path):
+    for epoch in (1, 4, 9):
+        source = table_of(tmp_path / str(epoch))
+        source.swap(filled(source, epoch), epoch)
+        name = f"hard-negatives-of-epoch-{epoch:06d}.npy"
+        os.rename(source.folder / name, tmp_path / name)
+        os.rmdir(source.folder)
+    table = table_of(tmp_path)
+    filled(table, 0)  # never swapped in
+    (tmp_path / "notes.txt").write_text("of the user")
+    table.resume(epoch=5)
+    assert table.epoch == 4 and table.rows(np.array([2])).tolist() == [[4, 4]]
+    assert sorted(os.listdir(tmp_path)) == ["hard-negatives-of-epoch-000004.npy", "notes.txt"]
+    fresh = table_of(tmp_path)
+    fresh.resume(epoch=-2)
+    assert fresh.epoch is None and os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_table_of_other_data_is_refused(tmp_path):
+    table = table_of(tmp_path)
+    table.swap(filled(table, 1), epoch=0)
+    with pytest.raises(ValueError, match=r"holds int32 \(4, 2\), but int32 \(5, 2\).*Delete it"):
+        table_of(tmp_path, (5, 2)).resume(epoch=1)
+
+
+def test_queries_are_kept_while_collecting(tmp_path):
+    table = table_of(tmp_path)
+    table.collect(np.array([0]), np.ones([1, 3]))
+    assert table.finish_collecting() is None
+    table.start_collecting(epoch=2)
+    table.collect(np.array([3, 1]), np.array([[1, 2, 3], [4, 5, 6]]))
+    values, seen, epoch = table.finish_collecting()
+    assert values.dtype == np.float32 and seen.tolist() == [False, True, False, True] and epoch == 2
+    np.testing.assert_array_equal(values[[3, 1]], [[1, 2, 3], [4, 5, 6]])
+    assert isinstance(values, np.memmap) and os.listdir(tmp_path) == []  # on disk, without a name
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
+    table = table_of(tmp_path, (100_000, 4), query_dim=64)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        for take in (table.create, lambda: table.start_collecting(0)):
+            with pytest.raises(OSError, match="File too large"):
+                take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == [] and table.finish_collecting() is None
+
+
+def test_ids_outside_are_named(tmp_path):
+    table = table_of(tmp_path)
+    with pytest.raises(ValueError, match=r"Example id 4 is outside \[0, 4\).*num_examples"):
+        table.rows(np.array([0, 4]))
+    table.start_collecting(0)
+    with pytest.raises(ValueError, match="Example id -1 is outside"):
+        table.collect(np.array([-1]), np.ones([1, 3]))

@@ -1,0 +1,224 @@
+"""Hard and uniform negatives together: which ids come, with which counts, and what the loss is on average."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
+from sampler_checks import p_value
+
+from tfxc._keras import tf_variable
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
+from tfxc.samplers import HardNegatives, Mixture, Uniform
+from tfxc.samplers.hard_negative_table import HardNegativeTable
+
+RETRIEVED = [[7, 3, 9, 1], [4, 2, -1, -1], [-1, -1, -1, -1]]
+
+
+def with_table(sampler, folder, rows=RETRIEVED):
+    """The sampler, built and reading these rows."""
+    if not sampler.built:
+        sampler.build((NUM_CLASSES, DIM))
+    rows = np.array(rows, np.int32)
+    sampler.table = HardNegativeTable(folder, rows.shape, DIM)
+    new = sampler.table.create()
+    new[:] = rows
+    sampler.table.swap(new, epoch=0)
+    return sampler
+
+
+def drawn(sampler, labels, example_ids):
+    labels = tf.constant(labels, tf.int32)
+    ids, log_count = sampler.sample(tf.zeros([len(labels), DIM]), labels, tf.constant(example_ids))
+    return ids.numpy(), np.exp(log_count.numpy())
+
+
+def counts_of_all(sampler, labels, example_ids):
+    every = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [len(labels), 1])
+    query = tf.zeros([len(labels), DIM])
+    return np.exp(
+        sampler.log_expected_count(query, tf.constant(labels, tf.int32), every, tf.constant(example_ids))
+    )
+
+
+def test_hard_ones_first_without_the_positives(tmp_path):
+    sampler = with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path)
+    ids, counts = drawn(sampler, [[20, -1], [3, 7], [4, 0], [0, 1]], [0, 0, 1, 2])
+    assert ids.shape == counts.shape == (4, 5)
+    assert ids[0, :2].tolist() == [7, 3] and ids[1, :2].tolist() == [9, 1] and ids[2, 0] == 2
+    num_classes = NUM_CLASSES
+    want = [
+        [1, 1] + 3 * [3 / (num_classes - 2)],
+        [1, 1] + 3 * [3 / (num_classes - 4)],  # the two positives rank among the hard
+        [1] + 4 * [4 / (num_classes - 2)],
+        5 * [5 / num_classes],
+    ]
+    np.testing.assert_allclose(counts, want, rtol=1e-6)
+
+
+def test_uniform_draws_come_from_outside(tmp_path):
+    sampler = with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path)
+    labels = np.repeat([[3, 7]], 20_000, axis=0)
+    ids, _ = drawn(sampler, labels, np.zeros(20_000, int))
+    probs = np.ones(NUM_CLASSES)
+    probs[[7, 3, 9, 1]] = 0
+    uniform = ids[:, 2:].ravel()
+    assert not np.isin(uniform, [7, 3, 9, 1]).any() and p_value(uniform, probs) > 1e-3
+
+
+def test_expected_counts_of_any_class(tmp_path):
+    sampler = with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path)
+    counts = counts_of_all(sampler, [[20, -1], [7, -1]], [0, 0])
+    np.testing.assert_allclose(counts[0, [7, 3]], 1)
+    np.testing.assert_allclose(counts[1, [7, 3, 9]], 1)  # without its label 7, the example's row has 7, 3
+    np.testing.assert_allclose(counts.sum(1), [2 + 3, 3 + 3], rtol=1e-6)
+    shared = sampler.log_expected_count(
+        tf.zeros([2, DIM]), tf.constant([[20], [7]]), tf.constant([9, 0]), tf.constant([0, 0])
+    )
+    np.testing.assert_allclose(np.exp(shared), counts[:, [9, 0]], rtol=1e-6)
+
+
+def test_before_the_first_table_all_are_uniform():
+    for sampler in (HardNegatives(2, 3, seed=1), HardNegatives(5, 0, seed=1)):
+        sampler.build((NUM_CLASSES, DIM))
+        ids, counts = drawn(sampler, np.zeros([4000, 1], int), np.arange(4000))
+        assert p_value(ids.ravel(), np.ones(NUM_CLASSES)) > 1e-3
+        np.testing.assert_allclose(counts, 5 / NUM_CLASSES, rtol=1e-6)
+
+
+def test_hard_ones_alone(tmp_path):
+    sampler = with_table(HardNegatives(2, 0, num_retrieved=4, seed=1), tmp_path)
+    ids, counts = drawn(sampler, [[7], [4], [0]], [0, 1, 2])
+    assert ids[:2].tolist() == [[3, 9], [2, -1]] and (ids[2] >= 0).all()
+    np.testing.assert_allclose(counts[[0, 0, 1], [0, 1, 0]], 1)
+    assert counts_of_all(sampler, [[0]], [0]).sum() == 2
+
+
+def test_the_share_of_hard_ones(tmp_path):
+    sampler = with_table(HardNegatives(4, 2, num_retrieved=4, seed=1), tmp_path)
+    for fraction, want in [(0.0, []), (0.5, [7, 3]), (1.0, [7, 3, 9, 1])]:
+        sampler.set_hard_fraction(fraction)
+        ids, counts = drawn(sampler, [[20]], [0])
+        assert ids[0, : len(want)].tolist() == want and ids.shape == (1, 6)
+        np.testing.assert_allclose(counts[0, : len(want)], 1)
+        share = (6 - len(want)) / (NUM_CLASSES - len(want))
+        np.testing.assert_allclose(counts[0, len(want) :], share, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], but got 1.5"):
+        sampler.set_hard_fraction(1.5)
+
+
+def statistics(model, x, label_row, copies, example_id):
+    """Loss and its gradient to the features, of copies of one example: mean and standard error."""
+    features = tf.repeat(tf.constant(x), copies, axis=0)
+    labels = tf.repeat(tf.constant([label_row]), copies, axis=0)
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        inputs = {"features": features, "example_id": tf.fill([copies], example_id)}
+        losses = model.compute_loss(x=inputs, y=labels)
+    gradients = tape.gradient(losses, features)
+    values = np.concatenate([losses[:, np.newaxis], gradients], axis=1).astype(np.float64)
+    return values.mean(0), values.std(0) / np.sqrt(copies)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HardNegatives(2, 6, num_retrieved=4, seed=1),
+        lambda: Mixture([HardNegatives(2, 0, num_retrieved=4, seed=1), Uniform(6, seed=2)]),
+    ],
+    ids=["both", "mixture"],
+)
+@pytest.mark.parametrize("labels", [[20, -1, -1], [7, 9, 11], [-1, -1, -1]])
+def test_the_loss_and_its_gradient_are_unbiased(make, labels, tmp_path):
+    """Over 10,000 draws, positives among the hard and among the uniform ones, for every row of the table."""
+    sampler = make()
+    model = make_model(sampler, BinaryCrossentropy(reduction="none"))
+    tf_variable(model.head.table).assign(features(NUM_CLASSES, seed=3))
+    with_table(getattr(sampler, "samplers", [sampler])[0], tmp_path)
+    full = make_model(None, BinaryCrossentropy(reduction="none"), model.head, model.encoder)
+    for example_id in range(3):
+        x = features(1, seed=example_id)
+        mean, error = statistics(model, x, labels, 10_000, example_id)
+        want, _ = statistics(full, x, labels, 1, example_id)
+        np.testing.assert_array_less(np.abs(mean - want), 3 * error + 1e-5)
+        assert error[0] < 0.02 * want[0]
+
+
+def test_the_partition_estimate_is_unbiased(tmp_path):
+    """What the softmax sums, exp(logit) by expected count, is on average the sum over all classes."""
+    sampler = with_table(HardNegatives(2, 6, num_retrieved=4, seed=1), tmp_path)
+    weights = np.exp(np.random.default_rng(0).normal(size=NUM_CLASSES))
+    for labels in ([20], [7]):
+        ids, counts = drawn(sampler, np.repeat([labels], 20_000, axis=0), np.zeros(20_000, int))
+        terms = np.where(ids == labels[0], 0, weights[ids] / counts).sum(1)
+        want = weights.sum() - weights[labels[0]]
+        assert abs(terms.mean() - want) < 3 * terms.std() / np.sqrt(len(terms))
+
+
+def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
+    x = features(64)
+    labels = np.arange(64) % NUM_CLASSES
+    model = make_model(HardNegatives(3, 6, seed=1), SoftmaxCrossentropy())
+    exact = make_model(None, SoftmaxCrossentropy(), model.head, model.encoder)
+    best = np.argsort(-all_logits(model, x), axis=1)[:, :6]
+    with_table(model.sampler, tmp_path, best)
+    before = exact.evaluate(x, labels, verbose=0)
+    model.fit({"features": x, "example_id": np.arange(64)}, labels, epochs=20, verbose=0)
+    assert exact.evaluate(x, labels, verbose=0) < 0.8 * before
+
+
+def test_softmax_with_hard_ones_alone_still_trains_labels_outside_the_table(tmp_path):
+    model = make_model(HardNegatives(2, 0, num_retrieved=4, seed=1), SoftmaxCrossentropy(), run_eagerly=True)
+    with_table(model.sampler, tmp_path)
+    inputs = {"features": tf.constant(features(1)), "example_id": tf.constant([0])}
+    assert float(model.compute_loss(x=inputs, y=tf.constant([[20]]))) > 0.1
+
+
+def test_few_classes_all_of_them_hard(tmp_path):
+    sampler = HardNegatives(2, 2, num_retrieved=9, seed=1)
+    sampler.build((3, DIM))
+    assert sampler.num_retrieved == 3
+    ids, _ = drawn(with_table(sampler, tmp_path, [[2, 0, 1]]), [[2], [-1]], [0, 0])
+    assert ids.tolist() == [[0, 1, -1, -1], [2, 0, 1, 1]]
+
+
+def test_same_seed_same_draws(tmp_path):
+    steps = []
+    for _ in range(2):
+        sampler = with_table(HardNegatives(2, 30, num_retrieved=4, seed=5), tmp_path)
+        steps.append([drawn(sampler, [[0]], [0])[0] for _ in range(2)])
+    np.testing.assert_array_equal(*steps)
+    assert (steps[0][0] != steps[0][1]).any()
+
+
+def test_queries_are_handed_in_once_a_step(tmp_path):
+    sampler = with_table(HardNegatives(2, 2, num_retrieved=4, seed=1), tmp_path)
+    sampler.table.start_collecting(epoch=3)
+    query = tf.constant(features(2))
+    sampler.sample(query, tf.zeros([2, 1], tf.int32), tf.constant([2, 0]))
+    sampler.log_expected_count(
+        query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1])
+    )
+    values, seen, epoch = sampler.table.finish_collecting()
+    assert seen.tolist() == [True, False, True] and epoch == 3
+    np.testing.assert_array_equal(values[[2, 0]], query)
+
+
+def test_bad_arguments(tmp_path):
+    for arguments, message in [
+        ((0, 5), "num_hard must be a positive integer, but got 0"),
+        ((2, -1), "num_uniform must be an integer of at least 0, but got -1"),
+        ((4, 1, 3), "num_retrieved must be at least num_hard=4, but got 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            HardNegatives(*arguments)
+    with pytest.raises(ValueError, match="must be less than the 4 classes"):
+        HardNegatives(4, 5).build((4, DIM))
+    model = make_model(HardNegatives(2, 2))
+    with pytest.raises(ValueError, match="no example ids"):
+        model.fit(features(4), np.arange(4), verbose=0)
+    sampler = with_table(HardNegatives(2, 2, num_retrieved=4, seed=1), tmp_path)
+    for bad in (3, -1):
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError), match=f"Example id {bad} is outside"
+        ):
+            drawn(sampler, [[0]], [bad])

@@ -1,0 +1,304 @@
+"""Kernel samplers: the quadratic kernel of the logit (Sphere), random Fourier features (RFF)."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import (
+    all_probs,
+    check_distribution,
+    check_reproducible,
+    clustered,
+    head_of,
+    labels_for,
+    p_value,
+    queries,
+)
+
+from tfxc._keras import tf_variable
+from tfxc.layers import UniformSparseHead
+from tfxc.ops import library
+from tfxc.samplers import MIDX, RFF, LogUniform, Mixture, Sphere, Uniform
+
+# The reference path gathers the blocks of every draw: a seventh of the draws is enough of it.
+SHARE = 1.0 if library.use_compiled() else 0.15
+BOTH = pytest.mark.parametrize("kind", [Sphere, RFF])
+
+
+def make(kind, num_negatives=10, **options):
+    return kind(num_negatives, seed=5, **options)
+
+
+def refreshed(kind, vectors, num_negatives=10, head=None, **options):
+    sampler, head = make(kind, num_negatives, **options), head or head_of(vectors)
+    sampler.build((len(vectors), head.effective_dim))
+    sampler.refresh(head)
+    return sampler
+
+
+def check(sampler, dim, num_draws=200_000):
+    check_distribution(sampler, dim, num_draws=int(SHARE * num_draws))
+
+
+def sphere_probs(sampler, query, vectors):
+    """Q by hand: proportional to α·o² + 1."""
+    weights = sampler.alpha * (query.astype(np.float64) @ vectors.T) ** 2 + 1
+    return weights / weights.sum(1, keepdims=True)
+
+
+def rff_probs(sampler, query, vectors):
+    """Q by hand: blocks by their summed features, classes by theirs, both with the floor exp(-ν)."""
+    directions, floor = tf_variable(sampler.directions).numpy().astype(np.float64), np.exp(-sampler.nu)
+
+    def features(rows):
+        rows = rows.astype(np.float64)
+        angles = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) @ directions
+        return np.concatenate([np.cos(angles), np.sin(angles)], 1) / np.sqrt(sampler.num_features)
+
+    kernel = features(query) @ features(vectors).T
+    starts = np.arange(0, len(vectors), sampler.block_size)
+    sizes = np.diff(np.append(starts, len(vectors)))
+    mass = np.maximum(np.add.reduceat(kernel, starts, axis=1), floor * sizes)
+    weights = np.maximum(kernel, floor)
+    share = mass / mass.sum(1, keepdims=True) / np.add.reduceat(weights, starts, axis=1)
+    return weights * np.repeat(share, sizes, axis=1)
+
+
+BY_HAND = {Sphere: sphere_probs, RFF: rff_probs}
+
+
+@BOTH
+@pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
+def test_distribution_before_and_after_refresh(kind, num_classes):
+    sampler, vectors = make(kind), clustered(num_classes, 7)
+    sampler.build((num_classes, 7))
+    np.testing.assert_allclose(all_probs(sampler, queries(2, 7)), 1 / num_classes, rtol=1e-5)
+    check(sampler, 7)
+    sampler.refresh(head_of(vectors))
+    query = queries(3, 7)
+    want = BY_HAND[kind](sampler, query, vectors)
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-9)
+    check(sampler, 7)
+    assert num_classes < 50 or want.max() > 2 / num_classes
+
+
+@BOTH
+@pytest.mark.parametrize("num_classes", [50, 1000])
+def test_a_million_draws_of_few_classes(kind, num_classes):
+    sampler = refreshed(kind, clustered(num_classes, 16), num_negatives=100)
+    check(sampler, 16, num_draws=1_000_000)
+
+
+@BOTH
+def test_distribution_over_many_classes(kind):
+    sampler = refreshed(kind, clustered(20_000, 16, num_clusters=40, scale=0.7), num_negatives=50)
+    assert sampler.sums.shape[0] > 100
+    check(sampler, 16, num_draws=1_000_000)
+
+
+@BOTH
+@pytest.mark.parametrize("with_index", [False, True])
+def test_shared_draws_come_from_the_mean_query(kind, with_index):
+    vectors = clustered(60, 6) if with_index else np.zeros((60, 6), np.float32)
+    sampler = refreshed(kind, vectors, num_negatives=50_000, shared=True)
+    check_distribution(sampler, 6)
+    query = queries(4, 6)
+    want = BY_HAND[kind](sampler, query.mean(0, keepdims=True), vectors)
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-4)
+    labels = tf.constant([[0, -1], [3, 4], [5, 6], [59, 0]])
+    counts = sampler.log_expected_count(query, labels, labels)
+    np.testing.assert_allclose(np.exp(counts), 50_000 * want[0][np.maximum(labels, 0)], rtol=1e-4)
+
+
+def test_sphere_squares_the_logit_of_the_head_with_bias_and_temperature():
+    vectors = clustered(30, 5)
+    head = head_of(vectors, normalize=True, temperature=0.3, use_bias=True)
+    tf_variable(head.bias).assign(queries(1, 30)[0])
+    sampler, query = refreshed(Sphere, vectors, alpha=3.0, head=head), queries(3, 5)
+    weights = 3.0 * head(query).numpy().astype(np.float64) ** 2 + 1
+    found = all_probs(sampler, head.effective_query(query).numpy())
+    np.testing.assert_allclose(found, weights / weights.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_rff_knows_directions_only_and_follows_the_softmax_of_their_cosines():
+    vectors = clustered(400, 8)
+    sampler, query = refreshed(RFF, vectors, num_features=20_000, nu=3.0), queries(4, 8)
+    found = all_probs(sampler, query)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (query, vectors)]
+    cosines = unit[0] @ unit[1].T
+    target = np.exp(3.0 * cosines)
+    for ratio, ahead in zip(found / target, cosines > 0.1, strict=True):  # the others are near the floor
+        assert ratio[ahead].std() < 0.15 * ratio[ahead].mean()
+    np.testing.assert_allclose(all_probs(sampler, 7 * query), found, rtol=1e-3)
+    np.testing.assert_allclose(
+        all_probs(refreshed(RFF, 0.1 * vectors, num_features=20_000, nu=3.0), query), found, rtol=1e-3
+    )
+
+
+@BOTH
+def test_a_query_that_no_class_answers_still_draws(kind):
+    """Orthogonal to all vectors, where rounding could make a mass negative; and no query at all, zeros."""
+    vectors = np.zeros((300, 6), np.float32)
+    vectors[:, :3] = 30 * clustered(300, 3)
+    sampler, query = refreshed(kind, vectors), np.zeros((400, 6), np.float32)
+    query[:200, 3:] = 30 * queries(200, 3)
+    probs = all_probs(sampler, query)
+    np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
+    ids, log_count = sampler.sample(tf.constant(query), labels_for(query))
+    np.testing.assert_allclose(np.exp(log_count) / 10, np.take_along_axis(probs, ids.numpy(), 1), rtol=1e-3)
+    if kind is Sphere:
+        np.testing.assert_allclose(probs, 1 / 300, rtol=1e-3)
+
+
+@BOTH
+def test_update_of_some_rows_is_what_a_refresh_makes_of_them(kind):
+    vectors, query = clustered(500, 6), queries(3, 6)
+    sampler = refreshed(kind, vectors)
+    changed = np.array([0, 3, 77, 78, 499])
+    vectors[changed] = 2 * queries(5, 6, seed=4)
+    sampler.update_rows(head_of(vectors), np.array([[77, 78, -1], [499, 0, 3], [3, 77, -1]]))
+    want = refreshed(kind, vectors)
+    np.testing.assert_allclose(all_probs(sampler, query), all_probs(want, query), rtol=1e-5)
+    for name in ("rows", "sums"):
+        found, whole = (tf_variable(getattr(each, name)).numpy() for each in (sampler, want))
+        np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-5)
+    check(sampler, 6)
+    sampler.update_rows(head_of(clustered(500, 6, seed=9)), np.array([-1]))
+    sampler.update_rows(head_of(clustered(500, 6, seed=9)), np.array([], np.int32))
+    np.testing.assert_allclose(all_probs(sampler, query), all_probs(want, query), rtol=1e-5)
+
+
+def test_update_of_rows_checks_ids_and_vectors():
+    vectors = clustered(40, 4)
+    sampler = refreshed(Sphere, vectors)
+    for ids in ([3, 40], [-2, 3]):
+        with pytest.raises(
+            ValueError, match=rf"Class id {ids[0] if ids[0] < -1 else 40} is outside \[0, 40\)"
+        ):
+            sampler.update_rows(head_of(vectors), np.array(ids))
+    vectors[7, 1] = np.inf
+    with pytest.raises(ValueError, match=r"class 7.*not finite"):
+        sampler.update_rows(head_of(vectors), np.array([7, 3]))
+
+
+@BOTH
+def test_refresh_takes_effect_in_a_traced_function(kind):
+    sampler = make(kind, 200)
+    sampler.build((60, 6))
+    query = tf.constant(np.repeat(queries(1, 6, seed=3), 50, axis=0))
+    draw = tf.function(lambda: sampler.sample(query, labels_for(query))[0])
+    before = np.bincount(draw().numpy().ravel(), minlength=60)
+    sampler.refresh(head_of(clustered(60, 6)))
+    after = np.bincount(draw().numpy().ravel(), minlength=60)
+    assert before.max() < 300 < after.max()
+
+
+@BOTH
+def test_a_sparse_head_is_drawn_from_by_its_sketch(kind):
+    head = UniformSparseHead(200, fan_in=4, seed=3)
+    head.build((None, 20))
+    sampler = make(kind)
+    sampler.build((200, head.effective_dim))
+    sampler.refresh(head)
+    query = head.effective_query(queries(2, 20)).numpy()
+    want = BY_HAND[kind](sampler, query, head.class_vectors(0, 200).numpy())
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
+    sampler.update_rows(head, np.arange(0, 200, 7))
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
+
+
+def test_beside_its_siblings_in_a_mixture():
+    mixture = Mixture(
+        [
+            make(Sphere, 6),
+            make(RFF, 4),
+            MIDX(5, num_codewords=4, seed=1),
+            LogUniform(3, seed=2),
+            Uniform(2, shared=True, seed=3),
+        ]
+    )
+    mixture.build((40, 5))
+    vectors = clustered(40, 5)
+    mixture.refresh(head_of(vectors))
+    query = np.repeat(queries(1, 5), 10_000, axis=0)
+    labels, every = labels_for(query), tf.range(40)[tf.newaxis]
+    counts = np.exp(mixture.log_expected_count(query[:1], labels[:1], every))[0]
+    sphere, rff = (sampler for sampler in mixture.samplers[:2])
+    others = (
+        counts - 6 * sphere_probs(sphere, query[:1], vectors)[0] - 4 * rff_probs(rff, query[:1], vectors)[0]
+    )
+    np.testing.assert_allclose(others.sum(), 10, rtol=1e-3)
+    ids, log_count = mixture.sample(tf.constant(query), labels)
+    assert ids.shape == log_count.shape == (10_000, 20)
+    np.testing.assert_allclose(log_count, np.log(counts)[ids], atol=1e-3)
+    assert p_value(ids.numpy()[:, :10].ravel(), (counts - others)) > 1e-3
+
+
+@BOTH
+@pytest.mark.parametrize("shared", [False, True])
+def test_ids_shared_by_all_queries(kind, shared):
+    vectors, query = clustered(30, 5), queries(3, 5)
+    sampler = refreshed(kind, vectors, shared=shared)
+    found = np.exp(sampler.log_prob(tf.constant(query), tf.constant([4, 0, 29])))
+    want = all_probs(sampler, query)[:, [4, 0, 29]]
+    np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
+
+
+@BOTH
+def test_reproducible(kind):
+    check_reproducible(lambda seed: kind(5, seed=seed), (300, 6), 6)
+
+
+def test_one_omega_for_all_vectors_drawn_from_the_seed():
+    directions = []
+    for seed in (1, 1, 2):
+        sampler = RFF(2, num_features=3000, nu=9.0, seed=seed)
+        sampler.build((5, 4))
+        directions.append(tf_variable(sampler.directions).numpy())
+    np.testing.assert_array_equal(directions[0], directions[1])
+    assert directions[0].shape == (4, 3000) and (directions[0] != directions[2]).all()
+    assert abs(directions[0].std() - 3.0) < 0.1 and abs(directions[0].mean()) < 0.1
+
+
+@BOTH
+@pytest.mark.parametrize("shared", [False, True])
+def test_without_queries(kind, shared):
+    sampler = make(kind, 3, shared=shared)
+    sampler.build((20, 4))
+    labels = tf.zeros([0, 1], tf.int32)
+    ids, log_count = sampler.sample(tf.zeros([0, 4]), labels)
+    assert ids.shape == log_count.shape == ((3,) if shared else (0, 3))
+    assert sampler.log_expected_count(tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+
+
+@BOTH
+def test_queries_that_are_not_finite_are_an_error(kind):
+    sampler = refreshed(kind, clustered(20, 4))
+    query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
+        sampler.sample(query, labels_for(query))
+
+
+@BOTH
+def test_class_vectors_that_are_not_finite_are_an_error(kind):
+    sampler, vectors = make(kind), clustered(20, 4)
+    sampler.build((20, 4))
+    vectors[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"class 3.*not finite"):
+        sampler.refresh(head_of(vectors))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sphere(0), "num_negatives must be a positive integer"),
+        (lambda: Sphere(4, alpha=0.0), "alpha must be positive"),
+        (lambda: Sphere(4, alpha=float("inf")), "alpha must be positive"),
+        (lambda: RFF(4, num_features=0), "num_features must be a positive integer"),
+        (lambda: RFF(4, num_features=2.5), "num_features must be a positive integer"),
+        (lambda: RFF(4, nu=-1.0), r"nu must be in \(0, 50\]"),
+        (lambda: RFF(4, nu=100.0), r"nu must be in \(0, 50\]"),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

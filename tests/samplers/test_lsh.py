@@ -1,0 +1,275 @@
+"""LSH: classes from the buckets of the query or of its label."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import (
+    all_probs,
+    check_distribution,
+    check_reproducible,
+    clustered,
+    head_of,
+    labels_for,
+    p_value,
+    queries,
+)
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.samplers import LSH, Mixture, Uniform
+
+FAMILIES = {
+    "simhash": {},
+    "narrow buckets": {"num_tables": 5, "num_bits": 9},
+    "dwta": {"family": "dwta"},
+    "dwta of 6 bits": {"family": "dwta", "num_bits": 6, "num_tables": 3},
+}
+
+
+def built(num_negatives, vectors, refresh=True, **options):
+    sampler = LSH(num_negatives, seed=5, **options)
+    sampler.build(vectors.shape)
+    if refresh:
+        sampler.refresh(head_of(vectors))
+    return sampler
+
+
+def counts_of(sampler, query, labels):
+    """Expected counts [N, L] of all classes."""
+    ids = tf.tile(tf.range(sampler.num_classes)[tf.newaxis], [len(query), 1])
+    return np.exp(sampler.log_expected_count(tf.constant(query), tf.constant(labels), ids))
+
+
+def label_probs(sampler, labels):
+    """Q [L] by hand, of one query with these labels."""
+    codes = tf_variable(sampler.codes).numpy()
+    probs = np.zeros(len(codes))
+    for label in labels:
+        for table in range(sampler.num_tables):
+            inside = codes[:, table] == codes[label, table]
+            probs += inside / inside.sum() / sampler.num_tables / len(labels)
+    return sampler.uniform_fraction / len(codes) + (1 - sampler.uniform_fraction) * probs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("num_classes", [1, 50, 1000])
+def test_distribution_before_and_after_refresh(family, num_classes):
+    vectors = clustered(num_classes, 7)
+    sampler = built(10, vectors, refresh=False, **FAMILIES[family])
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 7)), 1 / num_classes, rtol=1e-5)
+    check_distribution(sampler, 7)
+    sampler.refresh(head_of(vectors))
+    check_distribution(sampler, 7)
+
+
+def test_distribution_over_many_classes():
+    sampler = built(50, clustered(20_000, 16, num_clusters=40))
+    check_distribution(sampler, 16, num_draws=1_000_000)
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_shared_draws_come_from_the_mean_query(refreshed):
+    vectors = clustered(60, 6)
+    sampler = built(50_000, vectors, refreshed, shared=True)
+    check_distribution(sampler, 6, num_draws=400_000)
+    query, alone = queries(4, 6), built(5, vectors, refreshed)
+    want = all_probs(alone, query.mean(0, keepdims=True))
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-5)
+    labels = tf.constant([[4, 1], [2, -1]])
+    count = sampler.log_expected_count(tf.constant(query), labels, labels)
+    np.testing.assert_allclose(np.exp(count), 50_000 * want[0][[[4, 1], [2, 0]]], rtol=1e-4)
+
+
+def test_queries_find_their_cluster():
+    centres = np.eye(6, dtype=np.float32).repeat(100, axis=0) + 0.05 * queries(600, 6)
+    probs = all_probs(built(5, centres, num_tables=30), np.eye(6))
+    inside = probs.reshape(6, 6, 100).sum(2)
+    assert inside.argmax(1).tolist() == list(range(6)) and inside.diagonal().min() > 0.4
+
+
+@pytest.mark.parametrize("labels", [[7], [7, 30], [-1, 7, -1, 30]])
+def test_label_queries_look_into_the_buckets_of_the_labels(labels):
+    sampler = built(40, clustered(200, 6), query="label")
+    query, rows = queries(1, 6), np.int32([labels])
+    want = label_probs(sampler, [label for label in labels if label >= 0])
+    counts = counts_of(sampler, query, rows)
+    np.testing.assert_allclose(counts, 40 * want[np.newaxis], rtol=1e-5)
+    assert want[7] > 3 / 200
+    many = tf.repeat(tf.constant(rows), 2000, axis=0)
+    ids, log_count = sampler.sample(tf.zeros([2000, 6]), many)
+    np.testing.assert_allclose(np.exp(log_count), 40 * want[ids.numpy()], rtol=1e-5)
+    assert p_value(ids.numpy().ravel(), want) > 1e-3
+
+
+def test_without_labels_label_queries_are_uniform():
+    sampler = built(3, clustered(20, 6), query="label")
+    np.testing.assert_allclose(counts_of(sampler, queries(1, 6), [[-1, -1]]), 3 / 20, rtol=1e-5)
+
+
+@pytest.mark.parametrize("query", ["embedding", "label"])
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_union_takes_each_class_as_often_as_it_says(query, refreshed):
+    sampler = built(40, clustered(80, 6), refreshed, num_tables=6, query=query, candidates="union")
+    base, labels = queries(1, 6), np.int32([[3, 11]])
+    expected = counts_of(sampler, base, labels)[0]
+    repeats = 5_000
+    ids, log_count = sampler.sample(tf.repeat(base, repeats, axis=0), tf.repeat(labels, repeats, axis=0))
+    ids = ids.numpy()
+    np.testing.assert_allclose(np.exp(log_count)[ids >= 0], expected[ids[ids >= 0]], rtol=1e-5)
+    # (40 − 4 uniform) // 6 tables: 6 of each, and 4 uniform draws.
+    assert (ids[:, 36:] >= 0).all() and all(
+        len(set(row[row >= 0])) == sum(row >= 0) for row in ids[:100, :36]
+    )
+    counts = np.bincount(ids[ids >= 0], minlength=80)
+    taken = expected - 4 / 80
+    spread = np.sqrt(repeats * (taken * (1 - taken) + 4 / 80))
+    assert np.abs((counts - repeats * expected) / spread).max() < 4.5
+
+
+def test_refresh_rehashes_what_changed():
+    vectors = clustered(300, 6)
+    sampler, head = built(5, vectors), head_of(vectors)
+    hashed = []
+    codes_of = sampler._codes_of
+
+    def recorded(rows):
+        hashed.append(len(rows))
+        return codes_of(rows)
+
+    sampler._codes_of = recorded
+    sampler.refresh(head)
+    assert hashed == []
+    vectors[[5, 17]] = queries(2, 6, seed=7)
+    tf_variable(head.table).assign(vectors)
+    sampler.refresh(head)
+    assert hashed == [2]
+    again = built(5, vectors)
+    for name in ("codes", "offsets", "members"):
+        np.testing.assert_array_equal(tf_variable(getattr(sampler, name)), tf_variable(getattr(again, name)))
+
+
+def test_class_vectors_are_hashed_block_by_block():
+    vectors = clustered(1000, 6)
+    sampler = built(5, vectors, num_tables=400, num_bits=16)  # 655 classes a block
+    np.testing.assert_array_equal(tf_variable(sampler.codes), sampler._codes_of(tf.constant(vectors)).numpy())
+
+
+def test_refresh_takes_effect_in_a_traced_function():
+    vectors = clustered(60, 6)
+    sampler = built(200, vectors, refresh=False)
+    query = tf.constant(np.repeat(vectors[:1], 50, axis=0))
+    draw = tf.function(lambda: sampler.sample(query, labels_for(query))[0])
+    before = np.bincount(draw().numpy().ravel(), minlength=60)
+    sampler.refresh(head_of(vectors))
+    after = np.bincount(draw().numpy().ravel(), minlength=60)
+    assert before.max() < 300 < after.max()
+
+
+@pytest.mark.parametrize("family", ["simhash", "dwta"])
+def test_reproducible(family):
+    check_reproducible(lambda seed: LSH(5, family=family, seed=seed), (300, 6), 6)
+
+
+def test_part_of_a_mixture():
+    mixture = Mixture([LSH(20, candidates="union", num_tables=4, seed=1), Uniform(5, seed=2)])
+    vectors = clustered(50, 6)
+    mixture.build((50, 6))
+    mixture.refresh(head_of(vectors))
+    query, labels = queries(3, 6), np.zeros((3, 1), np.int32)
+    ids, log_count = mixture.sample(tf.constant(query), tf.constant(labels))
+    want = counts_of(mixture.samplers[0], query, labels) + 5 / 50
+    filled = ids.numpy() >= 0
+    want = np.take_along_axis(want, np.maximum(ids, 0), axis=1)
+    np.testing.assert_allclose(np.exp(log_count)[filled], want[filled], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"shared": True}, {"query": "label", "candidates": "union", "num_tables": 3}]
+)
+def test_trains_and_refreshes_on_a_growing_schedule(options):
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(20, 8)).astype(np.float32)
+    y = random.integers(20, size=400)
+    x = centres[y] + 0.1 * random.normal(size=(400, 8)).astype(np.float32)
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(20), LSH(8, seed=1, **options), k=1)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=tfxc.losses.SoftmaxCrossentropy())
+    before = model.evaluate(x, y, verbose=0)
+    refresh = tfxc.callbacks.SamplerRefresh(every=10, growth=1.5)
+    model.fit(x, y, batch_size=20, epochs=3, callbacks=[refresh], verbose=0)
+    assert tf_variable(model.sampler.codes).numpy().any()
+    assert model.evaluate(x, y, verbose=0) < 0.3 * before
+
+
+@pytest.mark.parametrize("options", [{}, {"query": "label"}, {"shared": True}])
+def test_without_queries(options):
+    sampler = built(3, clustered(20, 4), **options)
+    labels = tf.zeros([0, 1], tf.int32)
+    ids, log_count = sampler.sample(tf.zeros([0, 4]), labels)
+    assert ids.shape == log_count.shape == ((3,) if "shared" in options else (0, 3))
+    assert sampler.log_expected_count(tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+
+
+def test_no_gradient_flows():
+    sampler, query = built(3, clustered(20, 4)), tf.constant(queries(2, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        loss = tf.reduce_sum(sampler.sample(query, labels_for(query))[1])
+        loss += tf.reduce_sum(sampler.log_expected_count(query, None, labels_for(query)))
+    assert tape.gradient(loss, query) is None
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_queries_that_are_not_finite_name_the_query(bad):
+    sampler, query = built(3, clustered(20, 4)), queries(5, 4)
+    query[3, 1] = bad
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"finite(.|\n)*3"):
+        sampler.sample(tf.constant(query), labels_for(query))
+
+
+def test_class_vectors_that_are_not_finite_are_an_error():
+    vectors = clustered(20, 4)
+    vectors[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"class 3.*not finite"):
+        built(3, vectors)
+
+
+@pytest.mark.parametrize("bad", [-2, 20])
+def test_ids_out_of_range_are_an_error(bad):
+    sampler, query = built(3, clustered(20, 4), query="label"), tf.constant(queries(1, 4))
+    if bad > 0:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            sampler.sample(query, tf.constant([[bad]]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="class_ids"):
+            sampler.log_expected_count(query, tf.constant([[0]]), tf.constant([[bad]]))
+    else:  # padding, whatever the negative number
+        assert sampler.sample(query, tf.constant([[bad]]))[0].shape == (1, 3)
+
+
+@pytest.mark.parametrize("options", [{"query": "label"}, {"candidates": "union", "num_tables": 2}])
+def test_where_the_query_alone_says_nothing_log_prob_is_refused(options):
+    with pytest.raises(ValueError, match="ask log_expected_count"):
+        built(5, clustered(20, 4), **options).log_prob(queries(1, 4), tf.constant([[1]]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_tables": 0}, "num_tables must be a positive integer, but got 0"),
+        ({"num_tables": 2.0}, "num_tables must be a positive integer"),
+        ({"num_bits": 0}, r"num_bits must be an integer in \[1, 16\], but got 0"),
+        ({"num_bits": 17}, r"in \[1, 16\]"),
+        ({"family": "minhash"}, "family must be one of.*simhash.*minhash"),
+        ({"query": "class"}, "query must be one of"),
+        ({"candidates": "all"}, "candidates must be one of"),
+        ({"uniform_fraction": 0}, r"uniform_fraction must be in \(0, 1\], but got 0"),
+        ({"uniform_fraction": 1.5}, r"in \(0, 1\]"),
+        ({"uniform_fraction": float("nan")}, r"in \(0, 1\]"),
+        ({"query": "label", "shared": True}, 'use query="embedding" with shared'),
+        ({"candidates": "union"}, "16 tables beside 1 uniform draws.*num_negatives=10"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        LSH(10, **options)

@@ -1,0 +1,117 @@
+"""The search for every example's hard classes, in one thread of low priority."""
+
+import os
+import sys
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.samplers.class_search import build_index, search
+from tfxc.samplers.quantization import one_thread
+
+_BLOCK_ROWS = 4096
+_NUM_CHECKED = 256
+_NICENESS = 10
+
+
+class GivenVectors(NamedTuple):
+    """Class vectors [L, d] in the place of a head's; columns beyond d, up to dim, are 0.
+
+    Example:
+        >>> GivenVectors(np.ones([5, 2], np.float32), dim=3).class_vectors(0, 2).numpy().tolist()
+        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+    """
+
+    vectors: np.ndarray
+    dim: int
+
+    @property
+    def num_classes(self):
+        """L."""
+        return len(self.vectors)
+
+    def class_vectors(self, start, stop):
+        """Class vectors float32 [stop - start, dim]."""
+        vectors = np.asarray(self.vectors[start:stop], np.float32)
+        return tf.constant(np.pad(vectors, [(0, 0), (0, self.dim - vectors.shape[1])]))
+
+
+class BackgroundSearch:
+    """Searches the best classes of all collected queries and writes them to a new table.
+
+    It starts at once. While ``running`` is true nothing else may be read; then either ``rows`` is the written
+    table, with ``recall`` and ``seconds``, or it is None and ``error`` says why.
+
+    Args:
+        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        queries: ``Queries`` of an epoch.
+        table: the ``HardNegativeTable`` they belong to; rows of examples without a query are kept.
+        factory: a FAISS factory string.
+    """
+
+    def __init__(self, head, queries, table, factory):
+        self.queries = queries
+        self.rows, self.recall, self.seconds = None, float("nan"), float("nan")
+        self.error = "the thread ended without a result"
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(head, table, factory), name="hard-negative-search", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def running(self):
+        """Whether the search goes on."""
+        return self._thread.is_alive()
+
+    def stop(self):
+        """Ends the search after the step it is at, and waits for that."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self, head, table, factory):
+        try:
+            _lower_priority()
+            with one_thread():
+                start = time.perf_counter()
+                rows, recall = self._find(head, table, factory)
+                self.recall, self.seconds = recall, time.perf_counter() - start
+                self.rows = rows
+        except BaseException as error:  # noqa: BLE001 - whatever it is, training must go on and say so
+            self.error = f"{type(error).__name__}: {error}"
+
+    def _find(self, head, table, factory):
+        values, seen, _ = self.queries
+        known = np.flatnonzero(seen)
+        if not len(known):
+            raise ValueError("no example of the epoch gave a query")
+        rows = table.create()
+        try:
+            checked = values[known[:: max(1, len(known) // _NUM_CHECKED)][:_NUM_CHECKED]]
+            index, recall = build_index(head, factory, checked, table.shape[1])
+            self._fill(rows, index, table)
+        except BaseException:
+            table.discard(rows)
+            raise
+        return rows, recall
+
+    def _fill(self, rows, index, table):
+        values, seen, _ = self.queries
+        for start in range(0, len(values), _BLOCK_ROWS):
+            if self._stopped.is_set():
+                raise InterruptedError("training ended before the search")
+            block = np.arange(start, min(start + _BLOCK_ROWS, len(values)))
+            rows[block] = table.rows(block)
+            block = block[seen[block]]
+            if len(block):
+                rows[block] = search(index, values[block], table.shape[1])
+
+
+def _lower_priority():
+    """Lets the steps of training go first, where a thread can have a priority of its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, min(os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS, 19))

@@ -1,0 +1,193 @@
+"""When the hard negatives of a training set are searched anew, behind training."""
+
+import math
+import warnings
+
+import numpy as np
+
+from tfxc._keras import keras
+from tfxc.callbacks.background_search import BackgroundSearch, GivenVectors
+from tfxc.samplers import HardNegatives
+from tfxc.samplers.class_search import index_for
+from tfxc.samplers.hard_negative_table import HardNegativeTable
+
+
+class HardNegativeMining(keras.callbacks.Callback):
+    """Renews the table of a ``HardNegatives`` sampler behind training, which never waits for it.
+
+    For a table to be used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
+    steps compute them; during epoch e - 1 one thread of low priority builds an index over the class
+    vectors (biases in) and searches it; at the edge to epoch e the new table takes the old one's place.
+    A search that needs longer is adopted at the edge after it ends. If it fails (disk full, thread killed),
+    a warning says so and training goes on with the old table.
+
+    ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
+    counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed.
+
+    Shown in the logs of the epoch: ``hard_staleness``, the epochs since the table's queries were computed;
+    ``hard_recall`` of its search, against exact search on 256 examples; ``hard_search_seconds``; NaN without
+    a table of this run. And ``hard_failures`` so far.
+
+    Args:
+        directory: folder for the table int32 [N, num_retrieved] and the queries float32 [N, D], on disk.
+        num_examples: N; example ids are in [0, N).
+        start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
+        every: epochs between refreshes.
+        curriculum: None, or the number of epochs from the first table on in which the share of hard
+            negatives grows from ``1 / curriculum`` to all of ``num_hard``.
+        index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
+            string for inner products.
+        class_vectors: None to search the head's class vectors; or vectors float32 [L, D] to search
+            instead, such as embeddings of the labels' texts. Columns beyond theirs, as of a bias, count as 0.
+
+    Raises:
+        ValueError: for arguments outside their range, a model without ``HardNegatives``, or a table of
+            another shape in the directory.
+
+    Example:
+        >>> import tempfile
+        >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+        >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(50), k=5,
+        ...                                sampler=tfxc.samplers.HardNegatives(2, 8))
+        >>> model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.BinaryCrossentropy())
+        >>> x = tfxc.data.with_example_ids(np.zeros([16, 4], np.float32))
+        >>> mining = HardNegativeMining(tempfile.mkdtemp(), num_examples=16, start_epoch=2, every=1)
+        >>> history = model.fit(x, np.arange(16), epochs=2, callbacks=[mining], verbose=0)
+
+    Reference:
+        Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
+    """
+
+    def __init__(
+        self,
+        directory,
+        num_examples,
+        start_epoch=5,
+        every=5,
+        curriculum=None,
+        index="auto",
+        class_vectors=None,
+    ):
+        super().__init__()
+        if num_examples < 1 or every < 1 or (curriculum is not None and curriculum < 1):
+            raise ValueError(
+                f"num_examples, every and curriculum must be at least 1, but got {num_examples}, {every} and "
+                f"{curriculum}."
+            )
+        if start_epoch < 2:
+            raise ValueError(
+                f"start_epoch must be at least 2 (queries are collected in one epoch and searched in the "
+                f"next), but got {start_epoch}."
+            )
+        self.directory = directory
+        self.num_examples = num_examples
+        self.start_epoch = start_epoch
+        self.every = every
+        self.curriculum = curriculum
+        self.index = index
+        self.class_vectors = class_vectors
+        self._epoch = None  # counted here: a second call of fit goes on
+        self._table = self._collected = self._search = None
+        self._recall = self._seconds = math.nan
+        self._num_failures = 0
+
+    def on_train_begin(self, logs=None):
+        sampler = getattr(self.model, "sampler", None)
+        parts = [part for part in (sampler, *getattr(sampler, "samplers", [])) if type(part) is HardNegatives]
+        if len(parts) != 1:
+            raise ValueError(
+                "HardNegativeMining needs a model with one HardNegatives sampler, alone or in a Mixture: "
+                "ExtremeClassifier(..., sampler=tfxc.samplers.HardNegatives(50, 400))."
+            )
+        self._sampler = parts[0]
+        self._sampler.table = self._table
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch if self._epoch is None else self._epoch + 1
+        if not self._sampler.built:
+            return  # fitted to a generator, an encoder is built by its first batch
+        if self._table is None:
+            self._open_table()
+        if self._search is not None and not self._search.running:
+            self._adopt()
+        if self._search is None and self._collected is not None:
+            self._start_search()
+        if self._collected is None and self._epoch >= self._due - 2:
+            self._start_collecting()
+        if self.curriculum is not None:
+            share = (self._epoch - self.start_epoch + 1) / self.curriculum
+            self._sampler.set_hard_fraction(min(max(share, 0.0), 1.0))
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._table is not None and self._collected is None:
+            self._collected = self._table.finish_collecting()
+        if logs is not None:
+            made_in = None if self._table is None else self._table.epoch
+            logs["hard_staleness"] = math.nan if made_in is None else self._epoch - made_in
+            logs.update(hard_recall=self._recall, hard_search_seconds=self._seconds)
+            logs["hard_failures"] = self._num_failures
+
+    def on_train_end(self, logs=None):
+        if self._search is not None:
+            self._search.stop()
+            if self._search.rows is not None:
+                self._adopt()
+            else:  # begun anew if there is another call of fit
+                self._collected = self._collected or self._search.queries
+                self._search = None
+        self._sampler.table = None  # the next data may number its examples otherwise
+
+    def _open_table(self):
+        sampler = self._sampler
+        shape = (self.num_examples, sampler.num_retrieved)
+        self._table = HardNegativeTable(self.directory, shape, sampler.query_dim)
+        self._table.resume(self._epoch - 2)
+        sampler.table = self._table
+        last = self._table.epoch
+        self._due = self.start_epoch if last is None else max(self.start_epoch, last + 2 + self.every)
+        self._vectors = self.model.head
+        if self.class_vectors is not None:
+            self._vectors = _given(self.class_vectors, sampler)
+
+    def _start_collecting(self):
+        self._due = self._epoch + 2 + self.every
+        try:
+            self._table.start_collecting(self._epoch)
+        except OSError as error:
+            self._report(error)
+
+    def _start_search(self):
+        factory = index_for(self._sampler.num_classes) if self.index == "auto" else self.index
+        self._search = BackgroundSearch(self._vectors, self._collected, self._table, factory)
+        self._collected = None
+
+    def _adopt(self):
+        """Takes the rows of a search that has ended."""
+        search, self._search = self._search, None
+        if search.rows is None:
+            self._report(search.error)
+            return
+        try:
+            self._table.swap(search.rows, search.queries.epoch)
+        except OSError as error:
+            self._report(error)
+            return
+        self._recall, self._seconds = search.recall, search.seconds
+
+    def _report(self, error):
+        self._num_failures += 1
+        old = "uniform negatives" if self._table.epoch is None else f"the table of epoch {self._table.epoch}"
+        warnings.warn(
+            f"Epoch {self._epoch}: hard negatives were not renewed ({error}); training goes on with {old}.",
+            stacklevel=2,
+        )
+
+
+def _given(vectors, sampler):
+    shape, num_classes, dim = np.shape(vectors), sampler.num_classes, sampler.query_dim
+    if len(shape) != 2 or shape[0] != num_classes or shape[1] > dim:
+        raise ValueError(
+            f"class_vectors must be [{num_classes}, d] with d up to {dim}, the width of the queries, but "
+            f"have shape {shape}."
+        )
+    return GivenVectors(vectors, dim)

@@ -1,0 +1,87 @@
+"""When a sampler's proposal is measured against the softmax."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.samplers import proposal_quality
+
+
+class SamplerDiagnostics(keras.callbacks.Callback):
+    """Measures on a probe batch how near the sampler's proposal is to the softmax over all classes.
+
+    Shown in the logs, so on the progress bar and, where ``keras.callbacks.TensorBoard`` comes later in the
+    list, on TensorBoard; means over the probe's queries:
+
+    * ``sampler_kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index; if it hardly falls at a
+      refresh, the index is too coarse (for ``MIDX``: more codewords).
+    * ``effective_sample_size``: in (0, S], the draws from the softmax itself that would do as well.
+    * ``accidental_hits``: the share of candidates expected to be positives of their own example.
+    * ``index_age``: training steps since ``SamplerRefresh`` rebuilt the index, once it has.
+
+    A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
+    would without it. (An encoder that carries state from batch to batch reads the probe as one batch more.)
+
+    Args:
+        x: inputs of the probe batch, as the model takes them.
+        y: its labels.
+        every: "epoch" (at the end of each), or also after every so many training steps.
+
+    Raises:
+        ValueError: for another ``every``, or a model without a sampler.
+
+    Example:
+        >>> x, y = tf.random.normal([64, 8]), tf.range(64)
+        >>> callback = SamplerDiagnostics(x, y)  # model.fit(..., callbacks=[SamplerRefresh(), callback])
+        >>> callback = SamplerDiagnostics(x, y, every=500)
+
+    Reference:
+        Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size);
+        Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index", 2025 (the divergence bounds the
+        bias of the gradient).
+    """
+
+    def __init__(self, x, y, every="epoch"):
+        super().__init__()
+        if every != "epoch" and (not isinstance(every, int) or every < 1):
+            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
+        self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
+        self.every = every
+        self._step, self._last_batch = 0, -1
+
+    def on_train_begin(self, logs=None):
+        if getattr(self.model, "sampler", None) is None:
+            raise ValueError(
+                "SamplerDiagnostics needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
+            )
+        self._measure = tf.function(self._quality)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._last_batch = -1
+
+    def on_train_batch_end(self, batch, logs=None):
+        before = self._step
+        self._step += batch - self._last_batch  # more than 1 with steps_per_execution
+        self._last_batch = batch
+        if self.every != "epoch" and self._step // self.every > before // self.every:
+            self._log(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._log(logs)
+
+    def _quality(self):
+        model = self.model
+        quality = proposal_quality(model.sampler, model.head, *model.examples(self.x, self.y))
+        return [tf.reduce_mean(values) for values in quality]
+
+    def _log(self, logs):
+        if logs is None:
+            return
+        names = "sampler_kl", "effective_sample_size", "accidental_hits"
+        logs.update(zip(names, map(float, self._measure()), strict=True))
+        refreshed_at = self.model.sampler.refreshed_at
+        if refreshed_at is not None:
+            logs["index_age"] = int(self.model.optimizer.iterations.numpy()) - refreshed_at
+
+
+def _as_tensor(value):
+    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)  # ragged and sparse ones stay

@@ -1,0 +1,62 @@
+"""Numbers for training examples, by which a sampler finds what it knows of each."""
+
+import numpy as np
+import tensorflow as tf
+
+_NAME = "example_id"
+
+
+def with_example_ids(data):
+    """The inputs with one more, "example_id": the number of each example, from 0.
+
+    ``ExtremeClassifier`` hands it to samplers that keep something for each example (``HardNegatives``) and
+    leaves it away from the encoder. Ids have to stay the same over the epochs, so number a ``tf.data``
+    pipeline before it is shuffled. ``classification_dataset(example_ids=True)`` numbers its own.
+
+    Args:
+        data: inputs as for ``fit``: an array [N, ...] or a dict of arrays. Or a ``tf.data.Dataset`` of single
+            examples ``(x, y)`` or ``(x, y, sample_weight)``, not yet shuffled, repeated or batched.
+
+    Returns:
+        A dict of arrays, or the dataset with a dict as x. An input without a name is called "inputs".
+
+    Raises:
+        ValueError: for arrays of different lengths, inputs that have ids already, or a dataset that is
+            shuffled or repeated.
+
+    Example:
+        >>> with_example_ids(np.zeros([3, 2]))["example_id"].tolist()
+        [0, 1, 2]
+        >>> examples = tf.data.Dataset.from_tensor_slices((tf.zeros([3, 2]), [7, 8, 9]))
+        >>> x, y = next(iter(with_example_ids(examples).shuffle(3, seed=0).batch(3)))
+        >>> bool(tf.reduce_all(y == tf.cast(x["example_id"], tf.int32) + 7))
+        True
+    """
+    if isinstance(data, tf.data.Dataset):
+        _refuse_shuffled(data)
+        return data.enumerate().map(
+            lambda number, example: (_numbered(example[0], number), *example[1:]), tf.data.AUTOTUNE
+        )
+    lengths = {len(array) for array in tf.nest.flatten(data)}
+    if len(lengths) != 1:
+        raise ValueError(f"The inputs must have one length N, but have {sorted(lengths)}.")
+    return _numbered(data, np.arange(lengths.pop()))
+
+
+def _numbered(inputs, number):
+    inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+    if _NAME in inputs:
+        raise ValueError(f"The inputs have {_NAME!r} already: number them once.")
+    return {**inputs, _NAME: number}
+
+
+def _refuse_shuffled(dataset):
+    steps = [dataset]
+    while steps:
+        step = steps.pop()
+        if any(word in type(step).__name__ for word in ("Shuffle", "Repeat")):
+            raise ValueError(
+                "Numbered after shuffle or repeat, an example would have another id in each epoch: call "
+                "with_example_ids first."
+            )
+        steps.extend(step._inputs())

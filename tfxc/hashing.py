@@ -1,0 +1,122 @@
+"""Families of hash functions: locality-sensitive codes of vectors.
+
+A family is a pair of functions. One draws its parameters, a dict of arrays, from a seed; the other turns
+vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables, given those parameters.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+_MAX_WINDOW_BITS = 3  # windows of eight coordinates, as in the paper
+_NUM_PROBES = 16
+
+
+def draw_simhash(dim, num_tables, num_bits, seed):
+    """Parameters of :func:`simhash`: ``projections`` float32 [D, T·b], standard normal.
+
+    Example:
+        >>> draw_simhash(8, num_tables=3, num_bits=2, seed=0)["projections"].shape
+        (8, 6)
+    """
+    random = np.random.default_rng(seed)
+    return {"projections": random.normal(size=(dim, num_tables * num_bits)).astype(np.float32)}
+
+
+def simhash(vectors, num_bits, projections):
+    """Signs of random projections: a bit of two vectors agrees with probability ``1 − θ/π``.
+
+    θ is the angle between them, so a code of b bits agrees with probability ``(1 − θ/π)^b``.
+
+    Args:
+        vectors: float [n, D].
+        num_bits: b, in [1, 16].
+        projections: float [D, T·b], see :func:`draw_simhash`.
+
+    Returns:
+        Codes int32 [n, T]; the zero vector has code 0.
+
+    Example:
+        >>> simhash(tf.constant([[1.0, -2.0]]), 2, projections=tf.constant([[1.0, 0, 0, 1], [0, 1, -1, 0]]))
+        <tf.Tensor: shape=(1, 2), dtype=int32, numpy=array([[1, 3]], dtype=int32)>
+
+    Reference:
+        Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
+    """
+    bits = tf.matmul(tf.cast(vectors, tf.float32), projections) > 0
+    bits = tf.reshape(bits, [tf.shape(bits)[0], projections.shape[1] // num_bits, num_bits])
+    return tf.reduce_sum(tf.where(bits, 2 ** tf.range(num_bits), 0), axis=2)
+
+
+def draw_dwta(dim, num_tables, num_bits, seed):
+    """Parameters of :func:`dwta`: ``windows`` int32 [T, W, 8 or less] and ``probes`` int32 [16, T].
+
+    The windows are cut from random permutations of the D coordinates. A window of fewer coordinates than
+    the widest repeats its first, which as a repetition is never the winner.
+
+    Example:
+        >>> parameters = draw_dwta(32, num_tables=3, num_bits=6, seed=0)
+        >>> parameters["windows"].shape, parameters["probes"].shape
+        ((3, 2, 8), (16, 3))
+    """
+    random = np.random.default_rng(seed)
+    bits = _window_bits(num_bits)
+    needed = num_tables * int(np.sum(2**bits))
+    order = np.concatenate([random.permutation(dim) for _ in range(-(-needed // dim))])[:needed]
+    windows = np.empty((num_tables, len(bits), 2 ** bits.max()), np.int32)
+    parts = np.split(order.reshape(num_tables, -1), np.cumsum(2**bits)[:-1], axis=1)
+    for window, part in enumerate(parts):
+        windows[:, window] = part[:, :1]
+        windows[:, window, : part.shape[1]] = part
+    probes = random.integers(num_tables, size=(_NUM_PROBES, num_tables), dtype=np.int32)
+    return {"windows": windows, "probes": probes}
+
+
+def dwta(vectors, num_bits, windows, probes):
+    """Densified winner-take-all: which coordinate of a few is the largest; for sparse, non-negative vectors.
+
+    A code is made of W = ⌈b/3⌉ windows of 8, 4 or 2 coordinates, which give 3, 2 or 1 bits each. It depends
+    on the order of the coordinates only. A window of nothing but zeros takes the winner of the same window
+    of another table, the first of ``probes`` that has one; if none has, it gives 0.
+
+    Args:
+        vectors: float [n, D].
+        num_bits: b, in [1, 16].
+        windows: int32 [T, W, V], see :func:`draw_dwta`.
+        probes: int32 [A, T], tables to borrow from, in order.
+
+    Returns:
+        Codes int32 [n, T].
+
+    Example:
+        >>> windows = tf.constant([[[0, 1, 2, 3]], [[4, 5, 6, 7]]])
+        >>> vectors = tf.constant([[0.0, 3, 9, 1, 0, 0, 0, 0], [0.0, 0, 0, 0, 1, 0, 0, 2]])
+        >>> dwta(vectors, 2, windows, probes=tf.constant([[1, 0]])).numpy().tolist()
+        [[2, 2], [3, 3]]
+
+    Reference:
+        Chen, Shrivastava, "Densified Winner Take All (WTA) Hashing for Sparse Datasets", 2018.
+    """
+    values = tf.gather(vectors, windows, axis=1)  # [n, T, W, V]
+    winner = tf.argmax(values, axis=3, output_type=tf.int32)
+    occupied = tf.reduce_any(values != 0, axis=3)
+    winner = tf.cond(
+        tf.reduce_all(occupied), lambda: winner, lambda: _borrow_winners(winner, occupied, probes)
+    )
+    shift = np.concatenate([[0], np.cumsum(_window_bits(num_bits))[:-1]])
+    return tf.reduce_sum(winner * (2**shift).astype(np.int32), axis=2)
+
+
+def _borrow_winners(winner, occupied, probes):
+    found = tf.where(occupied, winner, 0)
+    done = occupied
+    for probe in tf.unstack(probes):
+        lent = tf.gather(occupied, probe, axis=1) & ~done
+        found = tf.where(lent, tf.gather(winner, probe, axis=1), found)
+        done |= lent
+    return found
+
+
+def _window_bits(num_bits):
+    """Bits of each of the ⌈b/3⌉ windows of a code, as alike as possible."""
+    count = -(-num_bits // _MAX_WINDOW_BITS)
+    return num_bits // count + (np.arange(count) < num_bits % count)

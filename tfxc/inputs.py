@@ -1,0 +1,58 @@
+"""Inputs that are not the encoder's: class ids not to be ranked, and the ids of examples."""
+
+import tensorflow as tf
+
+from tfxc.labels import check_ids, pad_labels
+
+_RESERVED = ("exclude", "example_id")
+
+
+def split_inputs(inputs, encoder):
+    """The encoder's inputs, and a dict of what stands under the reserved keys.
+
+    Args:
+        inputs: anything an encoder takes; a dict may hold reserved keys too.
+        encoder: if one input is left and the encoder does not take a dict, that one is given bare.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        >>> x, reserved = split_inputs({"x": tf.zeros([4, 2]), "example_id": tf.range(4)}, encoder)
+        >>> x.shape, list(reserved)
+        (TensorShape([4, 2]), ['example_id'])
+    """
+    if not isinstance(inputs, dict) or not any(name in inputs for name in _RESERVED):
+        return inputs, {}
+    reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
+    rest = {name: value for name, value in inputs.items() if name not in _RESERVED}
+    if len(rest) == 1 and not isinstance(getattr(encoder, "input", None), dict):
+        rest = next(iter(rest.values()))
+    if "exclude" in reserved:
+        reserved["exclude"] = pad_labels(reserved["exclude"])
+    return rest, reserved
+
+
+def flatten_reserved(reserved, where, num_classes):
+    """Excluded class ids [N, X] and example ids [N], where given, of the queries that count.
+
+    Args:
+        reserved: as of ``split_inputs``: excluded ids [B, X], example ids [B] or, for sequences, [B, T].
+        where: None, or for sequences the places [N, 2] in the batch of what counts.
+        num_classes: L.
+
+    Raises:
+        ValueError: if example ids are not integers of that rank.
+        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L).
+    """
+    flat = dict(reserved)
+    if "exclude" in reserved:
+        exclude = check_ids(reserved["exclude"], num_classes, "excluded class")
+        flat["exclude"] = exclude if where is None else tf.gather(exclude, where[:, 0])
+    if "example_id" in reserved:
+        ids = tf.convert_to_tensor(reserved["example_id"])
+        if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
+            wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
+            raise ValueError(
+                f"The input example_id must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
+            )
+        flat["example_id"] = ids if where is None else tf.gather_nd(ids, where)
+    return flat

@@ -1,0 +1,63 @@
+"""Binary cross-entropy that undoes the overconfidence of training on a few negatives."""
+
+import tensorflow as tf
+
+from tfxc._keras import register
+from tfxc.losses.binary import BinaryCrossentropy
+
+
+@register
+class GBCE(BinaryCrossentropy):
+    """Generalised binary cross-entropy: few negatives, calibrated by a power of the positive's probability.
+
+    With candidates not corrected for how they were drawn, a plain binary cross-entropy learns probabilities
+    near 1 for whatever is ever a label. Here the label's probability is raised to the power
+    ``β = α (t (1 − 1/α) + 1/α)``, α how often the class is expected among the S candidates of an example:
+    ``loss = (β Σ_p softplus(−o_{y_p}) + Σ_s softplus(o_s)) / (P + S)``, a draw that hits a positive giving 0.
+    For ``Uniform`` draws ``α = S / L``, since they run over all classes; the paper leaves the label out of
+    them, where it is ``S / (L − 1)``. With any other sampler each class has its own α and is calibrated as
+    well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
+
+    Args:
+        t: calibration in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
+        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
+        name: name of the loss.
+
+    Call arguments:
+        y_true: integer ids [N], or [N, P] padded with -1.
+        y_pred: logits [N, L].
+
+    Raises:
+        ValueError: for t outside [0, 1], or labels that are not integers.
+        tf.errors.InvalidArgumentError: for an id outside [0, L).
+
+    Example:
+        >>> loss = GBCE(t=0.75)
+        >>> uniform = tf.math.log(2 / 4)  # two draws among four classes: α = 0.5, β = 0.625
+        >>> positives = tfxc.losses.Scored(tf.zeros([1, 1]), tf.fill([1, 1], uniform))
+        >>> negatives = tfxc.losses.Scored(tf.zeros([1, 2]), tf.fill([1, 2], uniform))
+        >>> value = loss.sampled(positives, negatives, tf.constant([[True]]))
+        >>> round(float(value[0] / tf.math.log(2.0)), 4)  # (0.625 + 1 + 1) / 3
+        0.875
+
+    Reference:
+        Petrov, Macdonald, "gSASRec: Reducing Overconfidence in Sequential Recommendation Trained with
+        Negative Sampling", 2023.
+    """
+
+    def __init__(self, t=0.75, reduction="sum_over_batch_size", name="gbce"):
+        super().__init__(reduction=reduction, name=name)
+        if not 0 <= t <= 1:
+            raise ValueError(f"t must be in [0, 1] (0 plain, 1 calibrated), but got {t}.")
+        self.t = t
+
+    def get_config(self):
+        return {"t": self.t, **super().get_config()}
+
+    def sampled(self, positives, negatives, is_label, num_hits=None):
+        """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
+        beta = self.t * tf.exp(positives.log_count) + 1 - self.t
+        own = tf.where(is_label, beta * tf.nn.softplus(-positives.logits), 0.0)
+        total = tf.reduce_sum(own, 1) + tf.reduce_sum(tf.nn.softplus(negatives.logits), 1)
+        num_labels = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)
+        return tf.math.divide_no_nan(total, tf.cast(num_labels + tf.shape(negatives.logits)[1], tf.float32))

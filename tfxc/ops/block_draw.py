@@ -1,0 +1,273 @@
+"""Exact draws by a kernel of query and class features: first a block of classes, then a class of it."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+
+from tfxc.ops import library
+
+# The reference path gathers about this many floats of rows at a time.
+_ELEMENTS_AT_ONCE = 1 << 22
+
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>BlockDraw")
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>BlockLogProb")
+
+
+class Kernel(NamedTuple):
+    """The weight of a class with inner product o: ``max(quadratic·o² + linear·o + constant, floor)``.
+
+    Args:
+        quadratic: Factor of o².
+        linear: Factor of o.
+        constant: What is added.
+        floor: Smallest weight of a class, above 0.
+    """
+
+    quadratic: float
+    linear: float
+    constant: float
+    floor: float
+
+    def __call__(self, products):
+        """The weights for inner products of any shape."""
+        weights = (self.quadratic * products + self.linear) * products + self.constant
+        return tf.maximum(weights, self.floor)
+
+
+class BlockIndex(NamedTuple):
+    """Classes in blocks of consecutive ids, the last one maybe shorter.
+
+    Attributes:
+        rows: ``tf.Variable`` ``[L, F]`` float32, the features of the classes; read in place.
+        block_size: Classes a block, b.
+        kernel: :class:`Kernel`.
+    """
+
+    rows: tf.Variable
+    block_size: int
+    kernel: Kernel
+
+
+def block_draw(query, block_mass, index, num_samples, seed):
+    """Draws S classes a query, with replacement, and the log-probability of each draw.
+
+    First a block B with probability ``P(B) ∝ max(mass_B + constant·|B|, floor·|B|)``, then a class of it
+    with ``P(i|B) ∝ w_i``, the kernel of ``query · rows[i]``; each by inverting a float64 distribution with
+    53 random bits. Where no class is below the floor, that is ``w_i / Σ_j w_j``. Draws are grouped by
+    block, so the rows of a block are read once for 16 queries; the cost is O(L/b + S·b·F) a query. The
+    compiled op's random numbers belong to (seed, query, draw), whatever the number of threads.
+    Without it :func:`block_draw_reference` draws; its draws for the same seed are others.
+
+    Args:
+        query: ``[N, F]`` float32 features of the queries.
+        block_mass: ``[N, ceil(L / b)]`` float32, ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``.
+        index: A :class:`BlockIndex`.
+        num_samples: S, at least 1.
+        seed: ``[2]`` integers; the same seed gives the same draws.
+
+    Returns:
+        ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
+
+    Raises:
+        ValueError: ``num_samples`` is below 1, the floor is not positive, or a shape does not fit.
+        tf.errors.InvalidArgumentError: NaN or infinite mass (naming the query), or a shape does not fit.
+
+    >>> rows = tf.Variable([[1.0], [2.0], [0.0]])
+    >>> index = BlockIndex(rows, block_size=2, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
+    >>> ids, log_prob = block_draw([[1.0]], [[1.0 + 4.0, 0.0]], index, num_samples=4, seed=[1, 2])
+    >>> np.allclose(tf.exp(log_prob), np.array([2.0, 5.0, 1.0])[ids] / 8)
+    True
+
+    Reference: Blanc, Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
+    """
+    query, block_mass = _convert(query, block_mass, index)
+    seed = _check_draw(num_samples, seed)
+    if not library.use_compiled(index.rows):
+        return _draw(query, block_mass, index, num_samples, seed)
+    return library.load().tfxc_block_draw(
+        rows=index.rows.handle,
+        query=query,
+        block_mass=block_mass,
+        seed=seed,
+        kernel=list(index.kernel),
+        block_size=index.block_size,
+        num_samples=num_samples,
+    )
+
+
+def block_draw_reference(query, block_mass, index, num_samples, seed):
+    """:func:`block_draw` in stock TensorFlow ops: the same distribution, other random numbers.
+
+    >>> index = BlockIndex(tf.Variable([[1.0]]), block_size=4, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
+    >>> block_draw_reference([[1.0]], [[1.0]], index, 2, seed=[0, 0])[0].numpy().tolist()
+    [[0, 0]]
+    """
+    query, block_mass = _convert(query, block_mass, index)
+    return _draw(query, block_mass, index, num_samples, _check_draw(num_samples, seed))
+
+
+def block_log_prob(query, block_mass, index, class_ids):
+    """log Q of any classes: with what probability :func:`block_draw` draws them. O(b·F) a class.
+
+    Args:
+        query: ``[N, F]`` float32 features of the queries.
+        block_mass: ``[N, ceil(L / b)]`` float32, ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``.
+        index: A :class:`BlockIndex`.
+        class_ids: ``[N, P]`` int32 in ``[0, L)``.
+
+    Returns:
+        ``[N, P]`` float32, always finite. No gradient.
+
+    Raises:
+        ValueError: The floor is not positive, or a shape does not fit.
+        tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, NaN or infinite mass.
+
+    >>> index = BlockIndex(tf.Variable([[1.0], [3.0]]), block_size=2, kernel=Kernel(0.0, 1.0, 0.0, 0.5))
+    >>> tf.exp(block_log_prob([[1.0]], [[4.0]], index, [[0, 1]])).numpy().round(3).tolist()
+    [[0.25, 0.75]]
+    """
+    query, block_mass = _convert(query, block_mass, index)
+    if not library.use_compiled(index.rows):
+        return _log_prob(query, block_mass, index, class_ids)
+    return library.load().tfxc_block_log_prob(
+        rows=index.rows.handle,
+        query=query,
+        block_mass=block_mass,
+        class_ids=class_ids,
+        kernel=list(index.kernel),
+        block_size=index.block_size,
+    )
+
+
+def block_log_prob_reference(query, block_mass, index, class_ids):
+    """:func:`block_log_prob` in stock TensorFlow ops.
+
+    >>> index = BlockIndex(tf.Variable([[1.0]]), block_size=4, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
+    >>> block_log_prob_reference([[1.0]], [[1.0]], index, [[0]]).numpy().tolist()
+    [[0.0]]
+    """
+    return _log_prob(*_convert(query, block_mass, index), index, class_ids)
+
+
+def _convert(query, block_mass, index):
+    if not index.kernel.floor > 0:
+        raise ValueError(f"The kernel's floor must be above 0, but is {index.kernel.floor}.")
+    query, block_mass = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (query, block_mass))
+    num_classes, width = index.rows.shape
+    num_blocks = -(-num_classes // index.block_size)
+    fits = query.shape.is_compatible_with([block_mass.shape[0], width])
+    if not fits or not block_mass.shape.is_compatible_with([query.shape[0], num_blocks]):
+        raise ValueError(
+            f"For rows [{num_classes}, {width}] in blocks of {index.block_size}, query must be [N, {width}] "
+            f"and block_mass [N, {num_blocks}], but their shapes are {query.shape} and {block_mass.shape}."
+        )
+    return query, block_mass
+
+
+def _check_draw(num_samples, seed):
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, but is {num_samples}.")
+    return tf.cast(seed, tf.int64)
+
+
+def _draw(query, block_mass, index, num_samples, seed):
+    block_seed, class_seed = tf.unstack(tf.random.split(seed, 2))
+    shape = [tf.shape(query)[0], num_samples]
+    mass = _floored(block_mass, index)
+    blocks = _invert(mass, tf.random.stateless_uniform(shape, block_seed, dtype=tf.float64))
+    uniform = tf.random.stateless_uniform(shape, class_seed, dtype=tf.float64)
+
+    def choose(weights, uniform):
+        position = _invert(_rows_of(weights), tf.reshape(uniform, [-1, 1]))
+        return tf.reshape(position, tf.shape(uniform))
+
+    return _visit(query, mass, blocks, index, choose, uniform)
+
+
+def _log_prob(query, block_mass, index, class_ids):
+    class_ids = tf.convert_to_tensor(class_ids, tf.int32)
+    num_classes = index.rows.shape[0]
+    slot = tf.where((class_ids < 0) | (class_ids >= num_classes))[:1]
+    message = [
+        "class_ids holds",
+        tf.gather_nd(class_ids, slot),
+        "at",
+        slot,
+        "but ids are 0 to",
+        num_classes - 1,
+    ]
+    with tf.control_dependencies([_require(tf.equal(tf.size(slot), 0), *message)]):
+        blocks, position = class_ids // index.block_size, class_ids % index.block_size
+    mass = _floored(block_mass, index)
+    return _visit(query, mass, blocks, index, lambda weights, position: position, position)[1]
+
+
+def _visit(query, mass, blocks, index, choose, item):
+    """Class ids and log-probabilities [N, S] of the classes chosen in blocks [N, S]; some queries at once."""
+
+    def some_queries(inputs):
+        query, mass, blocks, item = inputs
+        weights = _weights(query, blocks, index)
+        position = choose(weights, item)
+        share = tf.gather(weights, position, batch_dims=2) / tf.reduce_sum(weights, 2)
+        block_share = tf.gather(mass, blocks, batch_dims=1) / tf.reduce_sum(mass, 1, keepdims=True)
+        log_prob = tf.math.log(share) + tf.math.log(block_share)
+        return blocks * index.block_size + position, tf.cast(log_prob, tf.float32)
+
+    num_queries, num_samples = tf.shape(blocks)[0], tf.shape(blocks)[1]
+    at_once = _ELEMENTS_AT_ONCE // tf.maximum(num_samples * index.block_size * index.rows.shape[1], 1)
+    at_once = tf.clip_by_value(at_once, 1, tf.maximum(num_queries, 1))
+    num_turns = tf.maximum(-(-num_queries // at_once), 1)
+
+    def in_turns(part, filler=0):
+        missing = num_turns * at_once - num_queries
+        padded = tf.pad(part, [[0, missing], [0, 0]], constant_values=tf.cast(filler, part.dtype))
+        return tf.reshape(padded, [num_turns, at_once, tf.shape(part)[1]])
+
+    parts = (in_turns(query), in_turns(mass, 1), in_turns(blocks), in_turns(item))
+    signature = tuple(tf.TensorSpec([None, blocks.shape[1]], dtype) for dtype in (tf.int32, tf.float32))
+    chosen = tf.map_fn(some_queries, parts, fn_output_signature=signature)
+    shape = [num_turns * at_once, num_samples]
+    ids, log_prob = (tf.reshape(part, shape)[:num_queries] for part in chosen)
+    message = "The weights of a query are not finite. Check the query and the rows for NaN and overflow."
+    with tf.control_dependencies([_require(tf.reduce_all(tf.math.is_finite(log_prob)), message)]):
+        return tf.identity(ids), tf.stop_gradient(log_prob)
+
+
+def _weights(query, blocks, index):
+    """Weights float64 [N, S, b] of the classes of blocks [N, S]; 0 past the last class."""
+    num_classes = index.rows.shape[0]
+    ids = blocks[:, :, tf.newaxis] * index.block_size + tf.range(index.block_size)
+    rows = tf.gather(index.rows, tf.minimum(ids, num_classes - 1))
+    products = tf.linalg.matvec(rows, query[:, tf.newaxis])
+    return tf.where(ids < num_classes, index.kernel(tf.cast(products, tf.float64)), 0.0)
+
+
+def _rows_of(tensor):
+    """[N, S, n] as [N·S, n]."""
+    return tf.reshape(tensor, [-1, tf.shape(tensor)[2]])
+
+
+def _floored(block_mass, index):
+    """The masses the blocks are drawn by, float64 [N, num_blocks]."""
+    bad = tf.where(~tf.reduce_all(tf.math.is_finite(block_mass), axis=1))[:1, 0]
+    message = "block_mass must be finite, but there is NaN or infinity in the row of query"
+    with tf.control_dependencies([_require(tf.equal(tf.size(bad), 0), message, bad)]):
+        mass = tf.cast(block_mass, tf.float64)
+    starts = tf.range(0, index.rows.shape[0], index.block_size)
+    sizes = tf.cast(tf.minimum(index.rows.shape[0] - starts, index.block_size), tf.float64)
+    return tf.maximum(mass + index.kernel.constant * sizes, index.kernel.floor * sizes)
+
+
+def _invert(weights, uniform):
+    """For uniform numbers [N, S] indices [N, S], each with probability proportional to weights [N, n]."""
+    sums = tf.cumsum(weights, axis=1)
+    index = tf.searchsorted(sums, uniform * sums[:, -1:], side="right")
+    # Rounding may lift the product to the total, past the last one that has weight.
+    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=1, keepdims=True)
+    return tf.minimum(index, last)
+
+
+def _require(condition, *message):
+    return tf.debugging.Assert(condition, list(message))

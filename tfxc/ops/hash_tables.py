@@ -1,0 +1,77 @@
+"""Hash tables over the classes as sorted arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.ops import library
+
+
+class HashTables(NamedTuple):
+    """T tables over L classes: bucket c of table t holds ``members[t, offsets[t, c]:offsets[t, c + 1]]``.
+
+    Attributes:
+        codes: ``[L, T]`` uint16, the bucket of each class in each table.
+        offsets: ``[T, num_buckets + 1]`` int32, from 0 to L.
+        members: ``[T, L]`` int32, every class once in each table, sorted by bucket and then by id.
+    """
+
+    codes: tf.Tensor
+    offsets: tf.Tensor
+    members: tf.Tensor
+
+
+def hash_tables(codes, num_buckets):
+    """Sorts the classes into the buckets of every table: O(T·L), once a refresh.
+
+    Args:
+        codes: ``[L, T]`` uint16, below ``num_buckets``.
+        num_buckets: in [1, 65536].
+
+    Returns:
+        :class:`HashTables`.
+
+    Raises:
+        ValueError: ``num_buckets`` is outside its range.
+        tf.errors.InvalidArgumentError: A code is not below ``num_buckets`` (naming the class).
+
+    >>> tables = hash_tables(np.array([[1], [0], [1]], np.uint16), num_buckets=2)
+    >>> tables.offsets.numpy().tolist(), tables.members.numpy().tolist()
+    ([[0, 1, 3]], [[1, 0, 2]])
+    """
+    codes = _check(codes, num_buckets)
+    if not library.use_compiled():
+        return _sort(codes, num_buckets)
+    return HashTables(codes, *library.load().tfxc_hash_tables(codes, num_buckets=num_buckets))
+
+
+def hash_tables_reference(codes, num_buckets):
+    """:func:`hash_tables` in NumPy: the same result.
+
+    >>> hash_tables_reference(np.zeros([2, 1], np.uint16), num_buckets=1).members.numpy().tolist()
+    [[0, 1]]
+    """
+    return _sort(_check(codes, num_buckets), num_buckets)
+
+
+def _check(codes, num_buckets):
+    if not 1 <= num_buckets <= 1 << 16:
+        raise ValueError(f"num_buckets must be in [1, 65536], but is {num_buckets}.")
+    return tf.convert_to_tensor(codes, tf.uint16)
+
+
+def _sort(codes, num_buckets):
+    values = codes.numpy()
+    bad = np.flatnonzero((values >= num_buckets).any(axis=1))
+    if len(bad):
+        raise tf.errors.InvalidArgumentError(
+            None, None, f"codes of class {bad[0]} are not all below num_buckets = {num_buckets}."
+        )
+    num_tables = values.shape[1]
+    offsets = np.zeros((num_tables, num_buckets + 1), np.int32)
+    members = np.empty((num_tables, len(values)), np.int32)
+    for table, column in enumerate(np.ascontiguousarray(values.T)):
+        offsets[table, 1:] = np.cumsum(np.bincount(column, minlength=num_buckets))
+        members[table] = np.argsort(column, kind="stable")
+    return HashTables(codes, tf.constant(offsets), tf.constant(members))

@@ -1,0 +1,144 @@
+"""One optimizer for some layers, another for the rest."""
+
+import tensorflow as tf
+
+from tfxc._keras import IS_KERAS_3, keras, register, tf_variable
+
+
+@register
+class MultiOptimizer(keras.optimizers.Optimizer):
+    """Trains chosen layers by optimizers of their own: Adam for the encoder, gradient descent for the head.
+
+    Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the
+    default's. Rates that are all numbers keep their ratio: where the default's is set (by
+    ``ReduceLROnPlateau``, say), the others follow.
+
+    Args:
+        default: a Keras optimizer, for all weights that no other takes.
+        *others: pairs of an optimizer and a layer or list of layers. Layers are taken by identity, for
+            names need not be unique; a table belongs to the layer that created it.
+        name: Name of the optimizer.
+
+    Raises:
+        ValueError: without others; when it is built, if a layer owns no trainable weight of the model, or
+            two optimizers claim the same weight.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+        >>> head = tfxc.layers.DenseHead(100)
+        >>> optimizer = MultiOptimizer(
+        ...     tfxc.optimizers.LazyAdam(1e-3), (tfxc.optimizers.RowSparseSGD(0.1), head))
+        >>> model = tfxc.ExtremeClassifier(encoder, head, k=5)
+        >>> model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
+
+    Reference:
+        Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024
+        (Adam for the encoder, stochastic gradient descent for the classifiers).
+    """
+
+    def __init__(self, default, *others, name="multi_optimizer"):
+        if not others:
+            raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) beside the default.")
+        if IS_KERAS_3:
+            super().__init__(learning_rate=lambda: default.learning_rate, name=name)
+        else:
+            super().__init__(name=name)
+        self._num_optimizers = 1 + len(others)
+        for i, optimizer in enumerate([default, *(pair[0] for pair in others)]):
+            setattr(self, f"optimizer_{i}", optimizer)
+        layers = [pair[1] if isinstance(pair[1], list | tuple) else [pair[1]] for pair in others]
+        self._layers = lambda: layers  # in a box: a saved optimizer does not hold the model
+        self._owners = None
+        self._ratios = _ratios(self.optimizers)
+
+    @property
+    def optimizers(self):
+        """The default and the others."""
+        return [getattr(self, f"optimizer_{i}") for i in range(self._num_optimizers)]
+
+    @property
+    def learning_rate(self):
+        """The default's learning rate."""
+        return self.optimizers[0].learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        if self._ratios is None:
+            raise TypeError("Where a learning rate follows a schedule, or starts at 0, it cannot be set.")
+        self.optimizers[0].learning_rate = value
+
+    def optimizer_of(self, variable):
+        """The optimizer that trains a weight."""
+        places = [id(other) for other in self._order()]
+        return self.optimizers[self._owners[places.index(id(variable))]]
+
+    def build(self, variables):
+        """Deals the weights out and creates the slots of each optimizer, once."""
+        if getattr(self, "_dealt", False):
+            return
+        super().build(variables)
+        variables = list(variables)
+        self._order = lambda: variables
+        if self._owners is None:
+            self._owners = self._find_owners(variables)
+        for i, optimizer in enumerate(self.optimizers):
+            own = [v for v, owner in zip(variables, self._owners, strict=True) if owner == i]
+            optimizer.build(own)
+        self._dealt = True
+
+    def _find_owners(self, variables):
+        owners = {id(variable): 0 for variable in variables}
+        for i, layers in enumerate(self._layers(), 1):
+            for layer in layers:
+                own = [id(v) for v in layer.trainable_variables if id(v) in owners]
+                if not own:
+                    raise ValueError(
+                        f"Layer {layer.name!r} owns no trainable weight of the model, so no optimizer can be "
+                        "its own. A tied head trains with the embedding that holds its table."
+                    )
+                if any(owners[v] not in (0, i) for v in own):
+                    raise ValueError(f"Weights of layer {layer.name!r} are claimed by two optimizers.")
+                owners.update(dict.fromkeys(own, i))
+        return [owners[id(variable)] for variable in variables]
+
+    def apply_gradients(self, grads_and_vars, **options):
+        """One step of every optimizer on its own weights."""
+        pairs = list(grads_and_vars)
+        self.build([variable for _, variable in pairs])
+        for i, optimizer in enumerate(self.optimizers):
+            own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
+            if i and self._ratios is not None:
+                rate = tf.convert_to_tensor(self.learning_rate) * self._ratios[i]
+                tf_variable(optimizer._learning_rate).assign(rate)
+            if own:
+                optimizer.apply_gradients(own, **options)
+        return tf_variable(self.iterations).assign_add(1)
+
+    def apply(self, grads, trainable_variables=None):
+        """As ``apply_gradients``, in the form Keras 3 calls."""
+        variables = self._order() if trainable_variables is None else trainable_variables
+        self.apply_gradients(zip(grads, variables, strict=True))
+
+    def get_config(self):
+        """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
+        optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
+        return {"name": self.name, "optimizers": optimizers, "owners": self._owners and list(self._owners)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Rebuilt from a built optimizer's config it needs no layers."""
+        first, *others = (
+            keras.optimizers.deserialize(own, custom_objects=custom_objects) for own in config["optimizers"]
+        )
+        optimizer = cls(first, *((other, []) for other in others), name=config["name"])
+        optimizer._owners = config["owners"]
+        return optimizer
+
+
+def _ratios(optimizers):
+    """Learning rates relative to the first; None if one follows a schedule or the first is 0."""
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    if any(isinstance(getattr(optimizer, "_learning_rate", None), schedule) for optimizer in optimizers):
+        return None
+    rates = [float(optimizer.learning_rate) for optimizer in optimizers]
+    return [rate / rates[0] for rate in rates] if rates[0] else None

@@ -1,0 +1,92 @@
+"""Search for the classes of highest inner product, by FAISS."""
+
+import faiss
+import numpy as np
+
+from tfxc.samplers.quantization import blocks, subsample
+
+_EXACT_UP_TO = 20_000
+_FLAT_CELLS_UP_TO = 4_000_000
+_POINTS_PER_CELL = 64
+_RECALL = 0.9
+
+
+def index_for(num_classes):
+    """The FAISS factory string that suits a number of classes: exact, inverted lists, or those under HNSW.
+
+    Example:
+        >>> index_for(10_000), index_for(1_000_000), index_for(10_000_000)
+        ('Flat', 'IVF2048,Flat', 'IVF8192_HNSW32,Flat')
+    """
+    if num_classes <= _EXACT_UP_TO:
+        return "Flat"
+    num_cells = 2 ** round(np.log2(2 * np.sqrt(num_classes)))
+    return f"IVF{num_cells}{'' if num_classes <= _FLAT_CELLS_UP_TO else '_HNSW32'},Flat"
+
+
+def build_index(head, factory, checked, k, seed=0):
+    """An index over all class vectors of a head, and its recall of the exact answer.
+
+    The effort of a search (nprobe, efSearch) doubles until nine tenths of the true classes are found, or a
+    sixteenth of the index is read.
+
+    Args:
+        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        factory: a FAISS factory string.
+        checked: queries float32 [n, D] whose recall is measured.
+        k: classes a query.
+        seed: int, of the vectors that an index is trained on.
+
+    Returns:
+        The index, and the share of the k best classes of the checked queries that it finds.
+    """
+    index = faiss.index_factory(checked.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    inverted = faiss.try_extract_index_ivf(index)
+    if not index.is_trained:
+        num_points = _POINTS_PER_CELL * max(inverted.nlist if inverted else 0, 1024)
+        index.train(subsample(head, num_points, seed)[1])
+    exact = faiss.ResultHeap(len(checked), k, keep_max=True)
+    for start, vectors in blocks(head):
+        index.add(vectors)
+        exact.add_result(*_exact(checked, vectors, k, start))
+    exact.finalize()
+    return index, _raise_effort(index, inverted, checked, exact.I)
+
+
+def search(index, queries, k):
+    """The k best classes int32 [n, k] of queries float32 [n, D]; -1 where fewer are found.
+
+    Raises:
+        ValueError: for a query with NaN or infinity in it.
+    """
+    if not np.isfinite(queries).all():
+        raise ValueError("A query is not finite: training has diverged. Lower the learning rate.")
+    return index.search(np.ascontiguousarray(queries), k)[1].astype(np.int32)
+
+
+def _exact(queries, vectors, k, start):
+    """Scores and ids [n, k] of the best of some class vectors, the first being class ``start``."""
+    scores, ids = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)
+    return scores, ids + start
+
+
+def _raise_effort(index, inverted, queries, wanted):
+    """Sets how hard the index searches; returns the recall of the wanted ids [n, k]."""
+    if inverted is not None:
+        name, efforts = "nprobe", _doublings(4, max(inverted.nlist // 16, 4))
+    elif hasattr(faiss.downcast_index(index), "hnsw"):
+        name, efforts = "efSearch", _doublings(64, 1024)
+    else:
+        name, efforts = None, [0]
+    for effort in efforts:
+        if name is not None:
+            faiss.ParameterSpace().set_index_parameter(index, name, effort)
+        found = search(index, queries, wanted.shape[1])
+        recall = np.mean([np.isin(row, own).mean() for row, own in zip(wanted, found, strict=True)])
+        if recall >= _RECALL:
+            break
+    return float(recall)
+
+
+def _doublings(first, last):
+    return [first * 2**i for i in range(int(np.log2(last // first)) + 1)]

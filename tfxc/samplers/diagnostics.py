@@ -1,0 +1,132 @@
+"""How near a proposal is to the softmax that it stands for: exact figures over all classes, no draws."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class ProposalQuality(NamedTuple):
+    """Of a sampler's proposal Q, query by query.
+
+    Attributes:
+        kl: float32 [N], ``KL(softmax || Q)`` in nats, at least 0; 0 where Q is the softmax.
+        effective_sample_size: float32 [N], in (0, S]: how many draws from the softmax itself would
+            estimate as well as the S draws from Q do, ``S / Σ_i p_i²/q_i``.
+        accidental_hits: float32 [N], in [0, 1]: the share of candidates expected to be positives.
+
+    Example:
+        >>> quality = ProposalQuality(tf.zeros([1]), tf.fill([1], 20.0), tf.zeros([1]))
+        >>> float(quality.effective_sample_size[0])
+        20.0
+    """
+
+    kl: tf.Tensor
+    effective_sample_size: tf.Tensor
+    accidental_hits: tf.Tensor
+
+
+def proposal_quality(sampler, head, query, labels, example_ids=None):
+    """Measures a sampler's proposal against the softmax over all classes, streamed in blocks of classes.
+
+    With ``p`` the softmax of the logits ``o``, ``e_i`` the expected counts and ``Q = e / Σ_j e_j``:
+    ``KL = Σ_i p_i (o_i − log e_i) − log Σ_j exp(o_j) + log Σ_j e_j``. Nothing is drawn: the random state of
+    the sampler stays as it is, and the figures carry no noise of sampling.
+
+    Args:
+        sampler: a built ``Sampler`` that knows its expected counts.
+        head: the built head whose logits count.
+        query: queries float [N, D], as the head takes them.
+        labels: positives int32 [N, P], padded with -1.
+        example_ids: integers [N], for a sampler that reads them.
+
+    Returns:
+        A ``ProposalQuality``.
+
+    Raises:
+        NotImplementedError: if the sampler has no distribution in closed form.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 8))
+        >>> sampler = tfxc.samplers.Uniform(20)
+        >>> sampler.build((1000, 8))
+        >>> query, labels = tf.zeros([2, 8]), tf.constant([[3], [7]])
+        >>> quality = proposal_quality(sampler, head, query, labels)
+        >>> [round(float(values[0]), 3) for values in quality]  # all logits are 0: Q is the softmax
+        [0.0, 20.0, 0.001]
+
+    Reference:
+        Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size).
+    """
+    effective = head.effective_query(query)
+    known = {"example_ids": example_ids} if sampler.reads_example_ids else {}
+
+    def fold(carry, logits, start):
+        log_total, mean_ratio, log_square, log_count = carry
+        ids = start + tf.range(tf.shape(logits)[1])
+        log_counts = sampler.log_expected_count(effective, labels, ids, **known)
+        log_counts = tf.broadcast_to(log_counts, tf.shape(logits))
+        new_total = _log_add(log_total, logits)
+        share = tf.exp(logits - new_total[:, tf.newaxis])
+        # A class of no weight says nothing, even if it can never be drawn.
+        ratio = tf.math.multiply_no_nan(logits - log_counts, share)
+        mean_ratio = mean_ratio * tf.exp(log_total - new_total) + tf.reduce_sum(ratio, 1)
+        log_square = _log_add(log_square, 2 * logits - log_counts)
+        return new_total, mean_ratio, log_square, _log_add(log_count, log_counts)
+
+    nothing = tf.fill([tf.shape(query)[0]], -np.inf)
+    initial = nothing, tf.zeros_like(nothing), nothing, nothing
+    log_total, mean_ratio, log_square, log_count = head.scan(query, fold, initial)
+    hits = sampler.log_expected_count(effective, labels, labels, **known) - log_count[:, tf.newaxis]
+    return ProposalQuality(
+        kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
+        effective_sample_size=tf.exp(2 * log_total - log_square),
+        accidental_hits=tf.reduce_sum(tf.where(labels >= 0, tf.exp(hits), 0.0), 1),
+    )
+
+
+def cumulative_probability(sampler, head, query, labels):
+    """Probability that a proposal gives to the r classes that score highest, for every rank r.
+
+    Plotted against rank for the softmax and each sampler, it shows where a proposal puts its draws: near
+    the classes that compete with the positive, or out in the tail.
+
+    Args:
+        sampler: a built ``Sampler``, or None for the softmax itself.
+        head: the built head whose logits give the ranks.
+        query: queries float [N, D]; one after the other, so that memory is that of one row of L.
+        labels: positives int32 [N, P], padded with -1.
+
+    Returns:
+        float64 [L], the mean over the queries; the last entry is 1.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(4)
+        >>> head.build((None, 8))
+        >>> sampler = tfxc.samplers.Uniform(20)
+        >>> sampler.build((4, 8))
+        >>> cumulative_probability(sampler, head, tf.ones([2, 8]), tf.constant([[3], [1]])).tolist()
+        [0.25, 0.5, 0.75, 1.0]
+
+    Reference:
+        Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and
+        Applications", 2025.
+    """
+    mean = np.zeros(head.num_classes)
+    for row in range(len(query)):
+        one, positives = query[row : row + 1], labels[row : row + 1]
+        logits = log_weights = head(one)[0].numpy().astype(np.float64)
+        if sampler is not None:
+            ids = tf.range(head.num_classes)
+            counts = sampler.log_expected_count(head.effective_query(one), positives, ids)
+            log_weights = counts.numpy().astype(np.float64).reshape(-1)
+        weights = np.exp(log_weights - log_weights.max())
+        best_first = np.argsort(-logits, kind="stable")
+        mean += np.cumsum(weights[best_first]) / weights.sum() / len(query)
+    return mean
+
+
+def _log_add(log_sums, values):
+    """``log(exp(log_sums) + Σ exp(values))`` [N], of values [N, b]."""
+    return tf.reduce_logsumexp(tf.concat([log_sums[:, tf.newaxis], values], 1), 1)

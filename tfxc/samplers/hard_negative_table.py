@@ -1,0 +1,152 @@
+"""The hard classes of every example, in memory-mapped files of which a whole one is always on disk."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+_NAME = "hard-negatives-of-epoch-{:06d}.npy"
+_PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.npy")
+_UNFINISHED = ".writing"
+
+
+class Queries(NamedTuple):
+    """Queries of one epoch, float32 [N, D] on disk, and which examples have one, bool [N]."""
+
+    values: np.ndarray
+    seen: np.ndarray
+    epoch: int
+
+
+class HardNegativeTable:
+    """Class ids [N, R], a row an example, and where the queries for the next such table are collected.
+
+    A new table is written beside the old one and renamed when it is whole, so a killed process leaves the
+    old one or the new one. Its name tells the epoch of its queries. Disk space is reserved before anything
+    is mapped: a full disk is an ``OSError`` then, not a crash later.
+
+    Args:
+        folder: where the files are.
+        shape: (N, R).
+        query_dim: D, the width of the effective queries.
+
+    Example:
+        >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4)
+        >>> new = table.create()
+        >>> new[:] = [[5, 4], [3, 1], [0, -1]]
+        >>> table.swap(new, epoch=2)
+        >>> table.rows(np.array([2, 0])).tolist()
+        [[0, -1], [5, 4]]
+    """
+
+    def __init__(self, folder, shape, query_dim):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.shape = shape
+        self.query_dim = query_dim
+        self.epoch = None  # of the queries behind the rows
+        self._rows = None
+        self._collecting = None
+
+    def resume(self, epoch):
+        """Maps the newest table, if there is one, of queries up to an epoch; removes all other files.
+
+        Raises:
+            ValueError: if the table is of another shape, as for other data.
+        """
+        for path in self.folder.glob("*" + _UNFINISHED):
+            path.unlink()
+        found = {
+            int(match[1]): match[0] for match in map(_PATTERN.fullmatch, os.listdir(self.folder)) if match
+        }
+        newest = max((own for own in found if own <= epoch), default=None)
+        if newest is not None:
+            self._map(self.folder / found.pop(newest), newest)
+        for name in found.values():
+            (self.folder / name).unlink()
+
+    def _map(self, path, epoch):
+        rows = np.load(path, mmap_mode="r")
+        if rows.shape != self.shape or rows.dtype != np.int32:
+            raise ValueError(
+                f"{path} holds {rows.dtype} {rows.shape}, but int32 {self.shape} (examples, columns) is "
+                "wanted: it is of other data or another sampler. Delete it, or name another directory."
+            )
+        self._rows, self.epoch = rows, epoch
+
+    def create(self):
+        """A new memory-mapped table int32 [N, R], to be written and given to ``swap``.
+
+        Raises:
+            OSError: if there is no space on the disk.
+        """
+        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=_UNFINISHED, delete=False) as file:
+            try:
+                rows = np.lib.format.open_memmap(file.name, "w+", np.int32, self.shape)
+                _reserve(file, os.path.getsize(file.name))
+            except OSError:
+                os.unlink(file.name)
+                raise
+        return rows
+
+    def discard(self, new):
+        """Removes a table that ``create`` gave and nobody will ``swap`` in."""
+        os.unlink(new.filename)
+
+    def swap(self, new, epoch):
+        """Puts a written table, made of the queries of an epoch, in the place of the old one."""
+        new.flush()
+        path = self.folder / _NAME.format(epoch)
+        os.replace(new.filename, path)
+        old = self.epoch
+        self._map(path, epoch)
+        if old not in (None, epoch):
+            (self.folder / _NAME.format(old)).unlink(missing_ok=True)
+
+    def start_collecting(self, epoch):
+        """From here on ``collect`` keeps the queries it is given, until ``finish_collecting``.
+
+        Raises:
+            OSError: if there is no space on the disk.
+        """
+        shape = (self.shape[0], self.query_dim)
+        # Without a name: its space is free again when nobody maps it, also after a kill.
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            _reserve(file, 4 * shape[0] * shape[1])
+            values = np.memmap(file, np.float32, "r+", shape=shape)
+        self._collecting = Queries(values, np.zeros(self.shape[0], bool), epoch)
+
+    def finish_collecting(self):
+        """The queries collected since ``start_collecting``; None if it was not called."""
+        queries, self._collecting = self._collecting, None
+        return queries
+
+    def collect(self, example_ids, query):
+        """Keeps the queries [B, D] of some examples, where queries are wanted."""
+        if self._collecting is not None:
+            self._check(example_ids)
+            self._collecting.values[example_ids] = query
+            self._collecting.seen[example_ids] = True
+
+    def rows(self, example_ids):
+        """The class ids int32 [B, R] of some examples; -1 where there are none."""
+        self._check(example_ids)
+        if self._rows is None:
+            return np.full((len(example_ids), self.shape[1]), -1, np.int32)
+        return self._rows[example_ids]
+
+    def _check(self, example_ids):
+        outside = example_ids[(example_ids < 0) | (example_ids >= self.shape[0])]
+        if len(outside):
+            raise ValueError(
+                f"Example id {outside[0]} is outside [0, {self.shape[0]}): ids number the training examples "
+                "from 0, and num_examples must be how many there are."
+            )
+
+
+def _reserve(file, size):
+    """Takes the space on the disk: a write to a mapped hole would kill the process if the disk is full."""
+    os.posix_fallocate(file.fileno(), 0, size)

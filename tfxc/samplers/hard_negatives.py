@@ -1,0 +1,179 @@
+"""Hard negatives beside uniform ones, weighted so that together they stand for all classes."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.labels import is_positive
+from tfxc.samplers.sampler import Sampler
+
+
+@register
+class HardNegatives(Sampler):
+    """The classes that score highest for an example, each once, and uniform draws from the others.
+
+    With ``H`` the example's hard classes and ``n`` uniform draws from the ``L - |H|`` classes outside,
+    the expected count of a class is 1 in ``H`` and ``n / (L - |H|)`` elsewhere: binary cross-entropy
+    over the candidates is an unbiased estimate of the one over all classes, however stale ``H`` is.
+
+    ``H`` is the example's row of a table on disk, which ``tfxc.callbacks.HardNegativeMining`` renews
+    while training goes on. Batches carry example ids as the input "example_id"
+    (``tfxc.data.with_example_ids``). The example's positives are passed over. Slots without a hard class
+    hold uniform draws too: all of them before the first table. ``SearchedHardNegatives`` needs no table.
+
+    Args:
+        num_hard: hard classes an example, in [1, L).
+        num_uniform: uniform draws an example; a few for each hard one. With 0, an example that has hard
+            classes gets no others, and the loss is no estimate of the full one: classes outside the table
+            are not pushed down. For comparisons, or within a ``Mixture``.
+        num_retrieved: columns of the table, at least num_hard; what is beyond num_hard takes the place of
+            the example's positives. Default: twice num_hard.
+        seed: int, see ``Sampler``.
+
+    Raises:
+        ValueError: for arguments outside their range, or without example ids.
+
+    Example:
+        >>> sampler = HardNegatives(2, 3, seed=1)
+        >>> sampler.build((100, 8))
+        >>> query, labels, example_ids = tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), tf.range(4)
+        >>> ids, log_count = sampler.sample(query, labels, example_ids)  # no table yet: 5 uniform draws
+        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        (TensorShape([4, 5]), 0.05)
+
+    Reference:
+        Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
+    """
+
+    reads_example_ids = True
+
+    def __init__(self, num_hard, num_uniform, num_retrieved=None, seed=None, **kwargs):
+        if not isinstance(num_hard, int) or num_hard < 1:
+            raise ValueError(f"num_hard must be a positive integer, but got {num_hard!r}.")
+        if not isinstance(num_uniform, int) or num_uniform < 0:
+            raise ValueError(f"num_uniform must be an integer of at least 0, but got {num_uniform!r}.")
+        num_retrieved = 2 * num_hard if num_retrieved is None else num_retrieved
+        if num_retrieved < num_hard:
+            raise ValueError(f"num_retrieved must be at least num_hard={num_hard}, but got {num_retrieved}.")
+        super().__init__(num_hard + num_uniform, seed=seed, **kwargs)
+        self.num_hard = num_hard
+        self.num_uniform = num_uniform
+        self.num_retrieved = num_retrieved
+        self.table = None
+
+    def get_config(self):
+        config = super().get_config()
+        del config["num_negatives"], config["shared"]
+        own = {name: getattr(self, name) for name in ("num_hard", "num_uniform", "num_retrieved")}
+        return {**config, **own}
+
+    def build_index(self):
+        if self.num_hard >= self.num_classes:
+            raise ValueError(
+                f"num_hard={self.num_hard} must be less than the {self.num_classes} classes: with as many, "
+                "train without a sampler."
+            )
+        self.num_retrieved = min(self.num_retrieved, self.num_classes)
+        self.num_active = add_weight(
+            self, "num_active", (), constant(self.num_hard), dtype="int32", trainable=False
+        )
+
+    def set_hard_fraction(self, fraction):
+        """Sets the share, in [0, 1], of the hard slots in use; the others hold uniform draws."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
+        tf_variable(self.num_active).assign(round(fraction * self.num_hard))
+
+    def retrieve(self, query, example_ids, collect):
+        """The classes that score highest for each example, best first.
+
+        Args:
+            query: effective queries float32 [N, D].
+            example_ids: integers [N].
+            collect: whether this is the call of a training step that hands its queries in.
+
+        Returns:
+            Distinct class ids int32 [N, num_retrieved]; -1 where there is none.
+        """
+        if example_ids is None:
+            raise ValueError(
+                f"{type(self).__name__} reads a row for each example, but the batch has no example ids: add "
+                'them as the input "example_id" with tfxc.data.with_example_ids.'
+            )
+        step = self._exchange if collect else self._look_up
+        ids = tf.numpy_function(step, [tf.cast(example_ids, tf.int64), query], tf.int32)
+        return tf.ensure_shape(ids, [None, self.num_retrieved])
+
+    def _exchange(self, example_ids, query):
+        if self.table is not None:
+            self.table.collect(example_ids, query)
+        return self._look_up(example_ids, query)
+
+    def _look_up(self, example_ids, query):
+        if self.table is not None:
+            return self.table.rows(example_ids)
+        return np.full((len(example_ids), self.num_retrieved), -1, np.int32)
+
+    def sample(self, query, labels, example_ids=None):
+        query = tf.stop_gradient(query)
+        retrieved = self.retrieve(query, example_ids, collect=True)
+        hard, passed = self._split(retrieved, labels)
+        is_hard = hard >= 0
+        uniform = self._draw_outside(passed)
+        if self.num_uniform == 0:  # the few slots left would each stand for very many classes
+            uniform = tf.where(tf.reduce_any(is_hard, 1, keepdims=True), -1, uniform)
+        ids = tf.concat(
+            [tf.where(is_hard, hard, uniform[:, : self.num_hard]), uniform[:, self.num_hard :]], 1
+        )
+        is_hard = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]])
+        return ids, tf.where(is_hard, 0.0, self._log_count_outside(hard, passed))
+
+    def log_expected_count(self, query, labels, ids, example_ids=None):
+        retrieved = self.retrieve(tf.stop_gradient(query), example_ids, collect=False)
+        hard, passed = self._split(retrieved, labels)
+        ids = tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[-1]])
+        ordered = tf.sort(passed, axis=1)
+        slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
+        inside = tf.gather(ordered, slot, batch_dims=1) == ids
+        return tf.where(inside, 0.0, self._log_count_outside(hard, passed))
+
+    def _split(self, retrieved, labels):
+        """Hard classes int32 [N, num_hard] and those not drawn from [N, R]; -1 marks empty slots.
+
+        The second are the hard ones and the positives that rank among them: they too would have been hard.
+        """
+        valid, active = retrieved >= 0, tf_variable(self.num_active)
+        is_negative = valid & ~is_positive(retrieved, labels)
+        rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
+        passed = valid & (rank <= active) & (active > 0)
+        # The columns of the hard classes, in their order.
+        order = tf.range(self.num_retrieved) + tf.where(passed & is_negative, 0, self.num_retrieved)
+        columns = -tf.math.top_k(-order, self.num_hard).values
+        hard = tf.gather(retrieved, columns % self.num_retrieved, batch_dims=1)
+        return tf.where(columns < self.num_retrieved, hard, -1), tf.where(passed, retrieved, -1)
+
+    def _num_outside(self, passed):
+        """How many classes [N, 1] are not among those."""
+        return self.num_classes - tf.reduce_sum(tf.cast(passed >= 0, tf.int64), 1, keepdims=True)
+
+    def _draw_outside(self, passed):
+        """Class ids int32 [N, S], uniformly from those not in the sets [N, R]; -1 if there is none."""
+        shape = [tf.shape(passed)[0], self.num_negatives]
+        number = tf.random.stateless_uniform(shape, self._next_seed(), None, None, tf.int64)
+        num_outside = self._num_outside(passed)
+        # From 64 bits: the bias of the modulo is below 1e-12.
+        place = tf.cast(tf.math.floormod(number, tf.maximum(num_outside, 1)), tf.int32)
+        # The n-th class outside is n + how many inside come before it.
+        ordered = tf.sort(tf.where(passed >= 0, passed, tf.int32.max), axis=1)
+        before = ordered - tf.range(self.num_retrieved)
+        ids = place + tf.searchsorted(before, place, side="right")
+        return tf.where(num_outside > 0, ids, -1)
+
+    def _log_count_outside(self, hard, passed):
+        """Log of the expected count [N, 1] of a class that is not hard."""
+        num_hard = tf.reduce_sum(tf.cast(hard >= 0, tf.int32), 1, keepdims=True)
+        num_draws = self.num_negatives - num_hard
+        if self.num_uniform == 0:
+            num_draws = tf.where(num_hard > 0, 0, num_draws)
+        num_outside = tf.maximum(self._num_outside(passed), 1)
+        return tf.math.log(tf.cast(num_draws, tf.float32)) - tf.math.log(tf.cast(num_outside, tf.float32))

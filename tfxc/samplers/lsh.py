@@ -1,0 +1,199 @@
+"""LSH: draws classes whose vectors hash like the query, or like the vector of its label."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.hashing import draw_dwta, draw_simhash, dwta, simhash
+from tfxc.ops.hash_tables import HashTables, hash_tables
+from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
+from tfxc.samplers.quantization import blocks
+from tfxc.samplers.sampler import Sampler
+
+# Draws the parameters, and hashes with them.
+_FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
+_MOST_BITS_AT_ONCE = 1 << 22
+
+
+@register
+class LSH(Sampler):
+    """Draws classes in the buckets of the query, in T hash tables over the class vectors.
+
+    A class i whose bits agree with the query's with probability ρ shares at least one of T buckets of b-bit
+    codes with probability ``1 − (1 − ρ^b)^T``: near classes often, far ones seldom. Given the tables, how
+    often a class is expected is known exactly, and is what the loss corrects for. ``|t|`` being the size of
+    the query's bucket in table t:
+
+    * ``candidates="draws"``: S independent draws, a share ε of them from all classes, the others from a
+      bucket chosen uniformly (from all classes, if it is empty):
+      ``Q(i|z) = ε/L + (1 − ε)/T Σ_t [i in bucket] / |t|``.
+    * ``candidates="union"``: the distinct classes of all T buckets, at most c of each, and u = S − c·T
+      uniform draws, c being as large as leaves about ε·S of these. Class i is expected
+      ``u/L + 1 − Π_t (1 − [i in bucket] min(1, c/|t|))`` times; a slot that nothing fills is empty.
+
+    A draw costs O(T), whatever L; the tables take 6·T·L bytes. Before the first ``refresh`` all classes are
+    in one bucket and draws are uniform. ``refresh`` hashes the classes whose vectors changed since the last
+    one; as they change less and less, refresh at growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
+
+    Args:
+        num_negatives: S, draws (or slots of the union) a query; above ``num_tables`` for a union.
+        num_tables: T. More tables see more of the near classes.
+        num_bits: b, in [1, 16]: 2^b buckets a table. More bits: fewer classes in a bucket, and nearer ones.
+        family: "simhash" (signs of random projections), or "dwta" (densified winner-take-all) for sparse or
+            non-negative queries and class vectors.
+        query: "embedding", or "label": the buckets of the label's own class vector (of labels chosen
+            uniformly, where there are several), at no hashing cost. Candidates that depend on the label bias
+            the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay exact.
+        candidates: "draws" or "union".
+        uniform_fraction: ε in (0, 1], the share of uniform draws, which keep every class within reach.
+        shared: one set of draws for the whole batch, from the buckets of its mean query.
+        seed: int, see ``Sampler``; it also draws the hash functions.
+
+    Raises:
+        ValueError: for arguments outside their range, or a label query of shared draws.
+
+    Example:
+        >>> sampler = LSH(4, num_tables=2, num_bits=3, seed=1)
+        >>> sampler.build((10, 8))
+        >>> ids, log_count = sampler.sample(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32))
+        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        (TensorShape([3, 4]), 0.4)
+
+    Reference:
+        Daghaghi et al., "A Tale of Two Efficient and Informative Negative Sampling Distributions", 2021
+        (union, queries, schedule); Spring, Shrivastava, "A New Unbiased and Efficient Class of LSH-Based
+        Samplers and Estimators for Partition Function Computation in Log-Linear Models", 2017 (weights).
+    """
+
+    def __init__(
+        self,
+        num_negatives,
+        num_tables=16,
+        num_bits=4,
+        family="simhash",
+        query="embedding",
+        candidates="draws",
+        uniform_fraction=0.1,
+        shared=False,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
+        if not isinstance(num_tables, int) or num_tables < 1:
+            raise ValueError(f"num_tables must be a positive integer, but got {num_tables!r}.")
+        if not isinstance(num_bits, int) or not 1 <= num_bits <= 16:
+            raise ValueError(f"num_bits must be an integer in [1, 16], but got {num_bits!r}.")
+        choices = {"family": (family, *_FAMILIES), "query": (query, "embedding", "label")}
+        choices["candidates"] = (candidates, "draws", "union")
+        for name, (chosen, *allowed) in choices.items():
+            if chosen not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, but got {chosen!r}.")
+        if not 0 < uniform_fraction <= 1:
+            raise ValueError(f"uniform_fraction must be in (0, 1], but got {uniform_fraction}.")
+        if query == "label" and shared:
+            raise ValueError(
+                'Draws shared by the batch have no one label: use query="embedding" with shared.'
+            )
+        self.num_tables = num_tables
+        self.num_bits = num_bits
+        self.family = family
+        self.query = query
+        self.candidates = candidates
+        self.uniform_fraction = uniform_fraction
+        self._bucket_slots = self._plan_union() if candidates == "union" else 0
+
+    def get_config(self):
+        names = ("num_tables", "num_bits", "family", "query", "candidates", "uniform_fraction")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    @property
+    def _scheme(self):
+        return Scheme(self.num_negatives, self.uniform_fraction, self._bucket_slots)
+
+    def _plan_union(self):
+        """How many classes each table may add."""
+        num_uniform = max(1, round(self.uniform_fraction * self.num_negatives))
+        slots = (self.num_negatives - num_uniform) // self.num_tables
+        if slots < 1:
+            raise ValueError(
+                f"A union takes a class from each of {self.num_tables} tables beside {num_uniform} uniform "
+                f"draws, which do not fit into num_negatives={self.num_negatives}."
+            )
+        return slots
+
+    def build_index(self):
+        draw, self._hash = _FAMILIES[self.family]
+        parameters = draw(self.query_dim, self.num_tables, self.num_bits, self.seed % 2**31)
+        # Weights, since tables are of no use with other hash functions.
+        self._parameters = tuple(parameters)
+        codes = np.zeros((self.num_classes, self.num_tables), np.uint16)
+        tables = hash_tables(codes, 1 << self.num_bits)._asdict()
+        # The product of each class vector, as last hashed, with a fixed vector: tells which ones changed.
+        fingerprint = np.full(self.num_classes, np.nan, np.float32)
+        for name, value in {**parameters, **tables, "fingerprint": fingerprint}.items():
+            value = np.asarray(value)
+            weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
+            setattr(self, name, weight)
+
+    def refresh(self, head):
+        """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
+        codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
+        direction = np.sin(np.arange(1, self.query_dim + 1, dtype=np.float32))
+        rows = max(1, _MOST_BITS_AT_ONCE // (self.num_tables * self.num_bits))
+        any_changed = False
+        for start, vectors in blocks(head, min(rows, 1 << 16)):
+            seen = vectors @ direction
+            changed = np.flatnonzero(seen != fingerprint[start : start + len(vectors)])
+            if len(changed):
+                codes[start + changed] = self._codes_of(vectors[changed]).numpy()
+                fingerprint[start : start + len(vectors)] = seen
+                any_changed = True
+        if any_changed:
+            tables = hash_tables(codes, 1 << self.num_bits)
+            for variable, part in zip((self.codes, self.offsets, self.members), tables, strict=True):
+                tf_variable(variable).assign(part)
+            tf_variable(self.fingerprint).assign(fingerprint)
+
+    def sample(self, query, labels):
+        query_codes = self._query_codes(query, labels)
+        ids, log_count = lsh_draw(query_codes, self._tables(), self._scheme, self._next_seed())
+        return (ids[0], log_count[0]) if self.shared else (ids, log_count)
+
+    def log_expected_count(self, query, labels, ids):
+        query_codes, ids = self._query_codes(query, labels), tf.maximum(ids, 0)
+        if self.shared:
+            asked = tf.reshape(ids, [1, -1])
+        else:
+            asked = ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [tf.shape(query_codes)[0], 1])
+        log_count = lsh_log_count(query_codes, asked, self._tables(), self._scheme)
+        return tf.reshape(log_count, tf.shape(ids)) if self.shared else log_count
+
+    def log_prob(self, query, ids):
+        if self.query == "label" or self.candidates == "union":
+            raise ValueError(
+                f"LSH(query={self.query!r}, candidates={self.candidates!r}) has no distribution given "
+                "the query alone: ask log_expected_count(query, labels, ids)."
+            )
+        return self.log_expected_count(query, None, ids) - self.log_num_draws(None)
+
+    def _tables(self):
+        # Read whole: a variable once gathered from is copied at every later read.
+        parts = (self.codes, self.offsets, self.members)
+        return HashTables(*(tf.convert_to_tensor(tf_variable(part)) for part in parts))
+
+    def _codes_of(self, vectors):
+        parameters = {name: tf_variable(getattr(self, name)) for name in self._parameters}
+        return self._hash(vectors, self.num_bits, **parameters)
+
+    def _query_codes(self, query, labels):
+        """Codes int32 [N, M, T] of what is looked up: the query (M = 1), or its M labels."""
+        if self.query == "label":
+            codes = tf.gather(self._tables().codes, tf.maximum(labels, 0))
+            return tf.where(labels[:, :, tf.newaxis] < 0, -1, tf.cast(codes, tf.int32))
+        if self.shared:  # a batch without any query has mean 0, not NaN
+            num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)
+            query = tf.reduce_sum(query, 0, keepdims=True) / num_queries
+        bad = tf.where(~tf.reduce_all(tf.math.is_finite(query), axis=1))[:1, 0]
+        message = "query must be finite, but there is NaN or infinity in the row of query"
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message, bad])]):
+            return self._codes_of(tf.stop_gradient(query))[:, tf.newaxis]
