@@ -1,16 +1,10 @@
-// Sixteen floats that the compiler keeps in the widest registers there are, and the functions of them in use here.
+// Functions of sixteen floats at a time.
 #ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LANES_H_
 #define TFXC_CUSTOM_OPS_SPARSE_HEAD_LANES_H_
 
-#include <cstdint>
-#include <cstring>
-
-#include "common/simd.h"
+#include "common/lanes.h"
 
 namespace tfxc {
-
-typedef float Lanes __attribute__((vector_size(64), aligned(64)));
-typedef int32_t IntLanes __attribute__((vector_size(64), aligned(64)));
 
 // NaN in x stays.
 TFXC_INLINE Lanes Max(Lanes x, Lanes y) { return y > x ? y : x; }
@@ -27,10 +21,7 @@ TFXC_INLINE float Sum(Lanes x) {
 TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
   IntLanes bits{};
   for (int v = 0; v < count; ++v) bits |= reinterpret_cast<const IntLanes&>(x[v]) << 1;  // without the sign
-  int64_t words[8], any = 0;
-  std::memcpy(words, &bits, sizeof(bits));
-  for (int64_t word : words) any |= word;
-  return any != 0;
+  return Any(bits);
 }
 
 // exp(x) to about 2 units in the last place; below -87 it is tiny, above 88 it is 1.6e38.
