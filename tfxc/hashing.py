@@ -1,7 +1,8 @@
 """Families of hash functions: locality-sensitive codes of vectors, and universal hashing of class ids.
 
-A locality-sensitive family is a pair of functions. One draws its parameters, a dict of arrays, from a seed; the
-other turns vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables, given those parameters.
+A locality-sensitive family is a pair of functions. One draws its parameters, a dict of arrays, from a seed;
+the other turns vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables, given those
+parameters.
 """
 
 import functools
@@ -159,6 +160,14 @@ class UniversalHash(NamedTuple):
     def prime(self) -> int:
         """p, the smallest prime from L on."""
         return next_prime(self.num_keys)
+
+    @property
+    def collision_probability(self) -> float:
+        """The probability that two keys share a bucket, over a and b; hardly below 1/M if L >> M."""
+        # Two values mod p are as good as two different ones drawn at random.
+        size, larger = divmod(self.prime, self.num_buckets)
+        pairs = larger * (size + 1) * size + (self.num_buckets - larger) * size * (size - 1)
+        return pairs / (self.prime * (self.prime - 1))
 
     def buckets(self, keys):
         """The bucket of each key under each function: int32 [R, ...] of integer keys [...]."""

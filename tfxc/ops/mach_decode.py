@@ -41,9 +41,9 @@ def class_scores(tables, family, class_ids, decoder="mean"):
         ``[B, S]``, of the tables' dtype.
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> tables = tf.constant([[[0.5, 0.5], [0.8, 0.2]]])
-    >>> class_scores(tables, family, [[1, 2]]).numpy().round(2).tolist()
-    [[0.65, 0.35]]
+    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
+    >>> class_scores(tables, family, [[1, 2]]).numpy().tolist()
+    [[0.75, 0.25]]
     """
     buckets = tf.unstack(family.buckets(tf.convert_to_tensor(class_ids)))
     batch_dims = buckets[0].shape.rank - 1
@@ -79,9 +79,9 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
         tf.errors.InvalidArgumentError: bad shapes, an excluded id outside ``[-1, L)``, or k above L.
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> scores, ids = mach_top_k(tf.constant([[[0.5, 0.5], [0.8, 0.2]]]), family, k=3)
-    >>> ids.numpy().tolist(), scores.numpy().round(2).tolist()
-    ([[1, 3, 4]], [[0.65, 0.65, 0.65]])
+    >>> scores, ids = mach_top_k(tf.constant([[[0.25, 0.75], [0.75, 0.25]]]), family, k=3)
+    >>> ids.numpy().tolist(), scores.numpy().tolist()
+    ([[1, 3, 4]], [[0.75, 0.75, 0.5]])
 
     Reference: Medini et al., Extreme Classification in Log Memory using Count-Min Sketch, 2019; Fagin, Lotem,
     Naor, Optimal Aggregation Algorithms for Middleware, 2003 (what ends the search).
@@ -127,8 +127,9 @@ def mach_top_k_pruned(tables, family, k, num_probes, exclude=None, decoder="mean
         As :func:`mach_top_k`; among equals that do not all fit in, any.
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> mach_top_k_pruned(tf.constant([[[0.5, 0.5], [0.8, 0.2]]]), family, 1, num_probes=1)[1].numpy().tolist()
-    [[1]]
+    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
+    >>> mach_top_k_pruned(tables, family, 2, num_probes=1)[1].numpy().tolist()
+    [[1, 3]]
     """
     tables = tf.stop_gradient(tables)
     _, buckets = tf.math.top_k(tables, num_probes, sorted=False)
@@ -147,7 +148,7 @@ def mach_top_k_pruned(tables, family, k, num_probes, exclude=None, decoder="mean
 
 
 def _ranked(scores, ids, k):
-    """The k best scores [B, k] and their ids, which rise along each row; -inf and -1 where there are fewer."""
+    """The k best scores [B, k] and their ids, which rise along a row; -inf and -1 where there are fewer."""
     missing = tf.maximum(k - tf.shape(scores)[1], 0)
     scores = tf.where(tf.math.is_nan(scores), float("-inf"), scores)
     scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
