@@ -31,6 +31,21 @@ HEADS = {
     "UniformSparseHead, all options": lambda: layers.UniformSparseHead(
         NUM_CLASSES, fan_in=4, use_bias=False, seed=7, name="top"
     ),
+    "MACHHead": lambda: layers.MACHHead(NUM_CLASSES, 6, 3),
+    "MACHHead, all options": lambda: layers.MACHHead(
+        NUM_CLASSES,
+        num_buckets=7,
+        num_repetitions=4,
+        decoder="unbiased",
+        activation="sigmoid",
+        num_probes=7,
+        first_repetition=2,
+        num_groups=2,
+        kernel_initializer="he_normal",
+        bias_initializer="ones",
+        seed=3,
+        name="top",
+    ),
 }
 SAMPLERS = {
     "DNS": lambda: samplers.DNS(4, 9, seed=3),
@@ -109,6 +124,11 @@ REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 # One model for every component; the other parts of a model are the first of their kind.
 MODELS = {
     **{name: {"head": head, "sampler": SAMPLERS["MIDX"]} for name, head in HEADS.items()},
+    "MACHHead": {"head": HEADS["MACHHead"]},
+    "MACHHead, all options": {
+        "head": HEADS["MACHHead, all options"],
+        "loss": LOSSES["BinaryCrossentropy"],
+    },
     **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
     **{name: {"sampler": SAMPLERS["Uniform"], "loss": loss} for name, loss in LOSSES.items()},
     **{name: {"metrics": lambda metric=metric: [metric()]} for name, metric in METRICS.items()},

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
 from tfxc.inputs import flatten_reserved, split_inputs
 from tfxc.labels import check_ids, count_hits, drop_duplicates, flatten_examples, is_positive, pad_labels
-from tfxc.layers.block_top_k import BlockTopK
 from tfxc.losses import MASKED_LOGIT, ClassificationLoss, Scored
 from tfxc.serving import export_classifier
 
@@ -19,13 +18,13 @@ _NAMES_FILE = "class_names.json"
 class ExtremeClassifier(keras.Model):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
-    A training step scores the positives and the sampler's candidates (or, without a sampler, all classes
-    in blocks); ``evaluate`` gives the exact loss over all classes and the ranking metrics, streamed in
-    blocks of classes; ``predict`` gives the best ``k`` classes. None of them holds a ``[B, L]`` tensor.
+    A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
+    ``evaluate`` gives the exact loss over all classes and the ranking metrics, ``predict`` the best ``k``
+    classes. All classes are streamed in blocks: nothing holds a ``[B, L]`` tensor.
 
-    Inputs: whatever the encoder takes. A dict input may carry the reserved key ``"exclude"``: class ids
-    [B, X], padded with -1, that ``evaluate`` and ``predict`` do not rank (items already seen); and the key
-    "example_id", ids of the training examples [B] ([B, T] for sequences), for samplers that read them.
+    Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], padded with -1,
+    that ``evaluate`` and ``predict`` do not rank (items already seen); and "example_id", ids of the training
+    examples [B] ([B, T] for sequences), for samplers that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
@@ -65,6 +64,7 @@ class ExtremeClassifier(keras.Model):
             raise ValueError(f"k must be in [1, {head.num_classes}], the number of classes, but got {k}.")
         if class_names is not None and len(class_names) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
+        head.check_sampler(sampler)
         self.encoder = encoder
         self.head = head
         self.sampler = sampler
@@ -129,6 +129,7 @@ class ExtremeClassifier(keras.Model):
                 f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
                 "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
             )
+        self.head.check_loss(loss)
         ranking = list(metrics or []) + list(weighted_metrics or [])
         unfit = [metric for metric in ranking if not hasattr(metric, "k")]
         if unfit:
@@ -151,6 +152,11 @@ class ExtremeClassifier(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
+
+    def summary(self, *args, **kwargs):
+        """As Keras's, and a line about the head's memory."""
+        super().summary(*args, **kwargs)
+        (kwargs.get("print_fn") or print)(self.head.describe())
 
     def fit(self, x=None, *args, class_weight=None, **kwargs):
         """As Keras's ``fit``; ``class_weight`` is refused."""
@@ -218,14 +224,10 @@ class ExtremeClassifier(keras.Model):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
         if self.sampler is None:
-            losses = self._all_classes(query, labels)
+            losses = self.head.losses(query, labels, self.classification_loss)
         else:
             losses = self._sampled(query, labels, reserved.get("example_id"))
         return self.classification_loss.reduce(losses, sample_weight)
-
-    def _all_classes(self, query, labels):
-        reduced, positives = self.head.reduce_classes(query, labels, self.classification_loss)
-        return self.classification_loss.combine(reduced, positives, labels >= 0)
 
     def _sampled(self, query, labels, example_ids):
         effective = self.head.effective_query(query)
@@ -262,17 +264,9 @@ class ExtremeClassifier(keras.Model):
     def test_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
-        loss, num_queries = self.classification_loss, tf.shape(query)[0]
-        ranking = BlockTopK(self._num_ranked, reserved.get("exclude"))
-
-        def fold(carry, logits, start):
-            return loss.update(carry[0], logits), ranking.fold(carry[1], logits, start)
-
-        state, (_, ids) = self.head.scan(
-            query, fold, (loss.initial(num_queries), ranking.initial(num_queries))
-        )
-        losses = loss.combine(loss.finish(state), self.head.score(query, labels), labels >= 0)
-        self.loss_tracker.update_state(loss.reduce(losses, sample_weight), num_queries)
+        loss, exclude = self.classification_loss, reserved.get("exclude")
+        losses, ids = self.head.losses_and_best(query, labels, loss, self._num_ranked, exclude)
+        self.loss_tracker.update_state(loss.reduce(losses, sample_weight), tf.shape(query)[0])
         return self.compute_metrics(x, labels, ids, sample_weight)
 
     def predict_step(self, data):

@@ -11,6 +11,14 @@ namespace tfxc {
 
 typedef float Lanes __attribute__((vector_size(64), aligned(64)));
 typedef int32_t IntLanes __attribute__((vector_size(64), aligned(64)));
+typedef uint32_t UintLanes __attribute__((vector_size(64), aligned(64)));
+
+// Sixteen floats from anywhere.
+TFXC_INLINE Lanes Load(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return lanes;
+}
 
 // NaN in x stays.
 TFXC_INLINE Lanes Max(Lanes x, Lanes y) { return y > x ? y : x; }
@@ -23,14 +31,19 @@ TFXC_INLINE float Sum(Lanes x) {
   return x[0] + x[1];
 }
 
+// Whether a comparison holds in any lane.
+TFXC_INLINE bool Any(IntLanes mask) {
+  int64_t words[8], any = 0;
+  std::memcpy(words, &mask, sizeof(mask));
+  for (int64_t word : words) any |= word;
+  return any != 0;
+}
+
 // Whether any lane of x is other than 0; NaN is.
 TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
   IntLanes bits{};
   for (int v = 0; v < count; ++v) bits |= reinterpret_cast<const IntLanes&>(x[v]) << 1;  // without the sign
-  int64_t words[8], any = 0;
-  std::memcpy(words, &bits, sizeof(bits));
-  for (int64_t word : words) any |= word;
-  return any != 0;
+  return Any(bits);
 }
 
 // exp(x) to about 2 units in the last place; below -87 it is tiny, above 88 it is 1.6e38.

@@ -17,7 +17,8 @@ class Head(keras.layers.Layer):
     A subclass defines ``score``, ``effective_query``, ``class_vectors_of``, ``reduce_classes`` and
     ``effective_dim``, such that ``effective_query(query) · class_vectors_of([i])`` is the logit of
     class i, with bias, normalisation and temperature already in. Where that product only estimates the
-    logit (enough for samplers), ``prepare`` and ``block_logits`` give the exact one.
+    logit (enough for samplers), ``prepare`` and ``block_logits`` give the exact one. A head without class
+    vectors defines these two, ``losses`` and ``losses_and_best``, and refuses samplers.
 
     Args:
         num_classes: L, a positive integer.
@@ -110,8 +111,49 @@ class Head(keras.layers.Layer):
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
-        ranking = BlockTopK(tf.minimum(k, self.num_classes), exclude)
+        return self.find_best(query, tf.minimum(k, self.num_classes), exclude)
+
+    def find_best(self, query, k, exclude):
+        """``top_k`` with its arguments checked; a head that knows better than to scan overrides it."""
+        ranking = BlockTopK(k, exclude)
         return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
+
+    def losses(self, query, labels, loss):
+        """A loss over all classes of each query.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P] in [0, L), padded with -1, each once.
+            loss: a ``ClassificationLoss``.
+
+        Returns:
+            float32 [N].
+        """
+        reduced, positives = self.reduce_classes(query, labels, loss)
+        return loss.combine(reduced, positives, labels >= 0)
+
+    def losses_and_best(self, query, labels, loss, k, exclude=None):
+        """What ``losses`` gives, exactly, and the ids [N, k] that ``top_k`` gives, from one pass."""
+        num_queries, ranking = tf.shape(query)[0], BlockTopK(k, exclude)
+
+        def fold(carry, logits, start):
+            return loss.update(carry[0], logits), ranking.fold(carry[1], logits, start)
+
+        first = loss.initial(num_queries), ranking.initial(num_queries)
+        state, (_, ids) = self.scan(query, fold, first)
+        return loss.combine(loss.finish(state), self.score(query, labels), labels >= 0), ids
+
+    def check_sampler(self, sampler):
+        """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""
+
+    def check_loss(self, loss):
+        """Raises ValueError for a loss that makes no sense with this head."""
+
+    def describe(self):
+        """What the head's weights take in memory, in a sentence: the last line of a model's summary."""
+        variables = [tf_variable(weight) for weight in self.weights]
+        size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
+        return f"Head: {self.num_classes:,} classes in {size / 2**20:,.1f} MB of weights"
 
 
 def class_biases(bias, class_ids):

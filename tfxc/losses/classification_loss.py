@@ -52,6 +52,8 @@ class ClassificationLoss(keras.losses.Loss):
 
     # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
     reduction_over_classes: str | None = None
+    # Whether several labels share out one unit of probability; else each of them applies or does not.
+    labels_share_probability = False
 
     def call(self, y_true, y_pred):
         """Per-example loss [N] from ids [N] or [N, P] (padded with -1) and all logits [N, L]."""

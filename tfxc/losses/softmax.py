@@ -59,6 +59,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
     """
 
     reduction_over_classes = "logsumexp"
+    labels_share_probability = True
 
     def __init__(self, estimator="ranking", reduction="sum_over_batch_size", name="softmax_crossentropy"):
         super().__init__(reduction=reduction, name=name)

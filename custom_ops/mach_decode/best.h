@@ -1,0 +1,89 @@
+// The k best of a stream of scored ids, the lower id first among equals: the same whatever the order they come in.
+#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_
+#define TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/lanes.h"
+
+namespace tfxc {
+
+struct Scored {
+  float score;
+  int32_t id;
+  bool operator<(const Scored& other) const {  // better than
+    return score > other.score || (score == other.score && id < other.id);
+  }
+};
+
+class Best {
+ public:
+  explicit Best(int64_t k) : k_(k) {}
+
+  // What a score must reach to matter.
+  float threshold() const { return threshold_; }
+
+  // NaN and -inf are never taken.
+  void Offer(Scored one) {
+    if (!(one.score > std::numeric_limits<float>::lowest())) return;
+    const int64_t size = heap_.size();
+    if (size == k_) {
+      if (!(one < heap_.front())) return;
+      std::pop_heap(heap_.begin(), heap_.end());
+      heap_.back() = one;
+    } else {
+      heap_.push_back(one);
+    }
+    std::push_heap(heap_.begin(), heap_.end());
+    if (size + 1 >= k_) threshold_ = heap_.front().score;
+  }
+
+  bool Holds(int32_t id) const {
+    return std::any_of(heap_.begin(), heap_.end(), [id](const Scored& one) { return one.id == id; });
+  }
+
+  void Merge(const Best& other) {
+    for (Scored one : other.heap_) Offer(one);
+  }
+
+  // Best first; the rest is -inf and -1.
+  void Write(float* scores, int32_t* ids) {
+    std::sort(heap_.begin(), heap_.end());
+    heap_.resize(k_, {-std::numeric_limits<float>::infinity(), -1});
+    for (int64_t i = 0; i < k_; ++i) {
+      scores[i] = heap_[i].score;
+      ids[i] = heap_[i].id;
+    }
+  }
+
+ private:
+  int64_t k_;
+  float threshold_ = -std::numeric_limits<float>::infinity();
+  std::vector<Scored> heap_;  // the worst in front
+};
+
+// Offers ids first, first + 1, ... with their scores. What is in `best` already has lower ids and wins a tie.
+TFXC_INLINE void OfferAll(const float* scores, int64_t count, int32_t first, Best* best) {
+  constexpr int64_t kStride = 4 * kLanes;  // few of the many matter: most often one look at four vectors is enough
+  for (int64_t start = 0; start < count; start += kStride) {
+    const int64_t end = start + kStride <= count ? start + kStride : count;
+    if (end == start + kStride) {
+      Lanes largest = Load(scores + start);  // NaN in it stays, and is looked at
+      for (int v = 1; v < 4; ++v) {
+        const Lanes next = Load(scores + start + v * kLanes);
+        largest = next > largest ? next : largest;
+      }
+      if (!Any(~(largest <= best->threshold()))) continue;
+    }
+    for (int64_t i = start; i < end; ++i) {
+      if (scores[i] > best->threshold()) best->Offer({scores[i], static_cast<int32_t>(first + i)});
+    }
+  }
+}
+
+}  // namespace tfxc
+
+#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_

@@ -1,0 +1,176 @@
+// Top-k over the classes of a MACH head from the scores of its buckets. The buckets of a class are worked out while
+// they are needed: there is neither a table of them nor a [B, L] tensor.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "mach_decode/best.h"
+#include "mach_decode/exhaustive.h"
+#include "mach_decode/pruned.h"
+#include "mach_decode/tables.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfxc {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+
+// Classes are dealt out to the threads in pieces of this size.
+constexpr int64_t kPiece = 1 << 16;
+constexpr int64_t kCostOfLookUp = 2;  // cycles
+
+class MachTopKOp : public tensorflow::OpKernel {
+ public:
+  explicit MachTopKOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string decoder;
+    OP_REQUIRES_OK(context, context->GetAttr("num_classes", &num_classes_));
+    OP_REQUIRES_OK(context, context->GetAttr("prime", &prime_));
+    OP_REQUIRES_OK(context, context->GetAttr("prune", &prune_));
+    OP_REQUIRES_OK(context, context->GetAttr("decoder", &decoder));
+    decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
+    OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31,
+                InvalidArgument("The prime must be in [num_classes, 2^31), but is ", prime_, " for ", num_classes_,
+                                " classes."));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Hashes hashes;
+    OP_REQUIRES_OK(context, ReadHashes(context, &hashes));
+    OP_REQUIRES_OK(context, CheckExclude(context));
+    const Tensor &tables = context->input(0), &exclude = context->input(3);
+    const Queries queries{tables.flat<float>().data(), tables.dim_size(0), exclude.flat<int32_t>().data(),
+                          exclude.dim_size(1), decoder_};
+    const int64_t k = context->input(2).scalar<int32_t>()();
+    OP_REQUIRES(context, k >= 0 && k <= num_classes_,
+                InvalidArgument("k must be in [0, ", num_classes_, "], the number of classes, but is ", k, "."));
+    Tensor *scores, *ids;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({queries.count, k}), &scores));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({queries.count, k}), &ids));
+    if (scores->NumElements() == 0) return;
+    std::vector<Best> best(queries.count, Best(k));
+    RankAll(context, hashes, queries, RankPruned(context, hashes, queries, k, &best), k, &best);
+    for (int64_t n = 0; n < queries.count; ++n) {
+      best[n].Write(scores->flat<float>().data() + n * k, ids->flat<int32_t>().data() + n * k);
+    }
+  }
+
+ private:
+  absl::Status ReadHashes(OpKernelContext* context, Hashes* hashes) const {
+    const TensorShape &tables = context->input(0).shape(), &coefficients = context->input(1).shape();
+    if (tables.dims() != 3 || tables.dim_size(1) < 1 || tables.dim_size(2) < 1 ||
+        coefficients != TensorShape({tables.dim_size(1), 3})) {
+      return InvalidArgument("mach_top_k needs tables [B, R, M] and coefficients [R, 3], R and M at least 1, but got ",
+                             tables.DebugString(), " and ", coefficients.DebugString(), ".");
+    }
+    if (tables.dim_size(2) >= int64_t{1} << 31) return InvalidArgument("There must be fewer than 2^31 buckets.");
+    hashes->prime = prime_;
+    hashes->num_buckets = tables.dim_size(2);
+    hashes->num_classes = num_classes_;
+    const auto rows = context->input(1).matrix<int64_t>();
+    for (int64_t r = 0; r < tables.dim_size(1); ++r) {
+      const int64_t a = rows(r, 0), b = rows(r, 1), inverse = rows(r, 2);
+      const auto in_range = [this](int64_t x) { return x >= 0 && x < prime_; };
+      if (!(in_range(a) && in_range(b) && in_range(inverse) && a * inverse % prime_ == 1)) {
+        return InvalidArgument("coefficients[", r, "] are ", a, ", ", b, ", ", inverse, ": they must be in [0, ", prime_,
+                               ") and the last the inverse of the first modulo ", prime_, ".");
+      }
+      hashes->functions.push_back({static_cast<uint64_t>(a), static_cast<uint64_t>(b), static_cast<uint64_t>(inverse)});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckExclude(OpKernelContext* context) const {
+    const Tensor &exclude = context->input(3), &k = context->input(2);
+    if (k.dims() != 0 || exclude.dims() != 2 || exclude.dim_size(0) != context->input(0).dim_size(0)) {
+      return InvalidArgument("mach_top_k needs a scalar k and exclude [B, X], but got ", k.shape().DebugString(),
+                             " and ", exclude.shape().DebugString(), " for tables ",
+                             context->input(0).shape().DebugString(), ".");
+    }
+    const auto ids = exclude.flat<int32_t>();
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      if (ids(i) < -1 || ids(i) >= num_classes_) {
+        return InvalidArgument("exclude[", i / exclude.dim_size(1), ", ", i % exclude.dim_size(1), "] is ", ids(i),
+                               ", but there are ", num_classes_, " classes: ids are 0 to ", num_classes_ - 1,
+                               ", or -1 for none.");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Ranks the queries whose best buckets tell all; returns the others.
+  std::vector<int64_t> RankPruned(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k,
+                                  std::vector<Best>* best) const {
+    std::vector<char> done(queries.count, 0);
+    if (prune_ && !Pruner(hashes, queries, k).IsFutile()) {
+      const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+      const int64_t cost = hashes.Count() * hashes.num_buckets;
+      tensorflow::Shard(workers.num_threads, workers.workers, queries.count, cost, [&](int64_t first, int64_t last) {
+        Pruner pruner(hashes, queries, k);
+        for (int64_t n = first; n < last; ++n) {
+          Best own(k);
+          done[n] = pruner.Rank(n, &own);
+          if (done[n]) (*best)[n] = own;
+        }
+      });
+    }
+    std::vector<int64_t> left;
+    for (int64_t n = 0; n < queries.count; ++n) {
+      if (!done[n]) left.push_back(n);
+    }
+    return left;
+  }
+
+  // Scores all classes for some queries: in tiles, the last few one after the other.
+  void RankAll(OpKernelContext* context, const Hashes& hashes, const Queries& queries,
+               const std::vector<int64_t>& which, int64_t k, std::vector<Best>* best) const {
+    std::vector<TileRow> laid_out;
+    for (size_t start = 0; start < which.size();) {
+      const size_t left = which.size() - start;
+      const size_t count = left < kMinTile ? 1 : std::min<size_t>(left, kTileWidth);
+      const std::vector<int64_t> tile(which.begin() + start, which.begin() + start + count);
+      if (count > 1) LayOut(context, hashes, queries, tile, &laid_out);
+      std::mutex mutex;
+      const int64_t num_pieces = (num_classes_ + kPiece - 1) / kPiece;
+      const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+      const int64_t cost = kPiece * hashes.Count() * kCostOfLookUp * (count > 1 ? 8 : 1);
+      tensorflow::Shard(workers.num_threads, workers.workers, num_pieces, cost, [&](int64_t first, int64_t last) {
+        const int64_t stop = std::min(last * kPiece, num_classes_);
+        std::vector<Best> own(count, Best(k));
+        if (count > 1) {
+          RankClassesOfTile(hashes, queries, tile, laid_out.data(), first * kPiece, stop, own.data());
+        } else {
+          RankClasses(hashes, queries, tile[0], first * kPiece, stop, own.data());
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        for (size_t j = 0; j < count; ++j) (*best)[tile[j]].Merge(own[j]);
+      });
+      start += count;
+    }
+  }
+
+  void LayOut(OpKernelContext* context, const Hashes& hashes, const Queries& queries, const std::vector<int64_t>& tile,
+              std::vector<TileRow>* laid_out) const {
+    laid_out->resize(hashes.Count() * hashes.num_buckets);
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    tensorflow::Shard(workers.num_threads, workers.workers, hashes.Count(), hashes.num_buckets * kTileWidth * 2,
+                      [&](int64_t first, int64_t last) {
+                        for (int64_t r = first; r < last; ++r) {
+                          LayOutTile(hashes, queries, tile, r, laid_out->data() + r * hashes.num_buckets);
+                        }
+                      });
+  }
+
+  int64_t num_classes_, prime_;
+  Decoder decoder_;
+  bool prune_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>MachTopK").Device(tensorflow::DEVICE_CPU), MachTopKOp);
+
+}  // namespace
+}  // namespace tfxc

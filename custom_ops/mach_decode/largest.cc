@@ -1,0 +1,59 @@
+#include "mach_decode/largest.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "common/vectorize.h"
+
+namespace tfxc {
+namespace {
+
+constexpr int64_t kGroup = 4 * kLanes;
+
+// The largest of each group of 64 numbers, NaN aside; the last group may be smaller.
+TFXC_VECTORIZE void GroupMaxima(const float* values, int64_t count, float* maxima) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  int64_t start = 0;
+  for (; start + kGroup <= count; start += kGroup) {
+    Lanes largest = Lanes{} + kLowest;
+    for (int v = 0; v < 4; ++v) {
+      const Lanes next = Load(values + start + v * kLanes);
+      largest = next > largest ? next : largest;
+    }
+    float one = kLowest;
+    for (int j = 0; j < kLanes; ++j) one = std::max(one, largest[j]);
+    maxima[start / kGroup] = one;
+  }
+  if (start == count) return;
+  float one = kLowest;
+  for (; start < count; ++start) one = values[start] > one ? values[start] : one;
+  maxima[count / kGroup] = one;
+}
+
+}  // namespace
+
+void FindLargest(const float* values, int64_t count, int64_t wanted, std::vector<Scored>* largest) {
+  std::vector<float> maxima((count + kGroup - 1) / kGroup);
+  GroupMaxima(values, count, maxima.data());
+  float floor = std::numeric_limits<float>::lowest();
+  if (wanted <= static_cast<int64_t>(maxima.size())) {
+    // So many groups hold a number at least as large, so the ones sought are no smaller.
+    std::vector<float> ordered = maxima;
+    std::nth_element(ordered.begin(), ordered.begin() + wanted - 1, ordered.end(), std::greater<float>());
+    floor = ordered[wanted - 1];
+  }
+  largest->clear();
+  for (size_t group = 0; group < maxima.size(); ++group) {
+    if (maxima[group] < floor) continue;
+    const int64_t end = std::min<int64_t>((group + 1) * kGroup, count);
+    for (int64_t i = group * kGroup; i < end; ++i) {
+      if (values[i] >= floor) largest->push_back({values[i], static_cast<int32_t>(i)});
+    }
+  }
+  const size_t kept = std::min<size_t>(wanted, largest->size());
+  std::partial_sort(largest->begin(), largest->begin() + kept, largest->end());
+  largest->resize(kept);
+}
+
+}  // namespace tfxc

@@ -1,0 +1,18 @@
+// The largest of very many numbers, most of which are never looked at one by one.
+#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_
+#define TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "mach_decode/best.h"
+
+namespace tfxc {
+
+// The positions of the largest numbers, as ids, largest first; fewer than `wanted` only where NaN and -inf, which are
+// passed over, leave fewer.
+void FindLargest(const float* values, int64_t count, int64_t wanted, std::vector<Scored>* largest);
+
+}  // namespace tfxc
+
+#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_

@@ -1,0 +1,153 @@
+#include "mach_decode/pruned.h"
+
+#include <algorithm>
+
+#include "common/vectorize.h"
+#include "mach_decode/largest.h"
+#include "mach_decode/members.h"
+
+namespace tfxc {
+namespace {
+
+// Looking at a candidate takes as long as scoring so many classes one after the other.
+constexpr int64_t kCostOfCandidate = 2;
+// Pairs of repetitions that a first threshold comes from.
+constexpr int64_t kGuessingPairs = 3;
+
+// Listed buckets: the worst should be well below those of the k best classes.
+int64_t NumListed(int64_t k, int64_t num_buckets) { return std::min(std::max<int64_t>(2 * k, 8), num_buckets); }
+
+int BitsFor(int64_t num_candidates) {
+  int bits = 4;
+  while (bits < 31 && int64_t{1} << bits < 2 * num_candidates) ++bits;
+  return bits;
+}
+
+template <typename Ids>
+TFXC_INLINE Ids Place(Ids ids, int bits) {
+  return ids * 0x9E3779B1u >> (32 - bits);
+}
+
+// Adds the gain to the place of each class of a bucket, and appends the classes whose place reaches the floor.
+TFXC_VECTORIZE void AddGain(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits,
+                            float* sketch, std::vector<int32_t>* promising) {
+  for (Members members(hashes, r, bucket); !members.Done();) {
+    const UintLanes ids = members.Next(), places = Place(ids, bits);
+    for (int j = 0; j < kLanes; ++j) {
+      const float sum = sketch[places[j]] += gain;
+      if (sum >= floor && ids[j] < hashes.num_classes) promising->push_back(ids[j]);
+    }
+  }
+}
+
+// A median is at most twice the mean, and a minimum at most the mean. The slack is for rounding.
+float Reach(Decoder decoder, int64_t count) { return (decoder == Decoder::kMedian ? 2.0002f : 1.0001f) / count; }
+
+// To the last bit as where all classes are scored.
+float Decode(Decoder decoder, std::vector<float>* values) {
+  const int64_t count = values->size();
+  if (decoder == Decoder::kMean) {
+    float sum = 0.0f;
+    for (float value : *values) sum += value;
+    return sum * (1.0f / count);
+  }
+  std::sort(values->begin(), values->end());
+  if (decoder == Decoder::kMin) return values->front();
+  return 0.5f * ((*values)[(count - 1) / 2] + (*values)[count / 2]);
+}
+
+}  // namespace
+
+Pruner::Pruner(const Hashes& hashes, const Queries& queries, int64_t k)
+    : hashes_(hashes),
+      queries_(queries),
+      k_(k),
+      num_listed_(NumListed(k, hashes.num_buckets)),
+      most_candidates_(hashes.Count() * num_listed_ * (hashes.prime / hashes.num_buckets + 1)),
+      sketch_bits_(BitsFor(most_candidates_)),
+      reach_(Reach(queries.decoder, hashes.Count())),
+      lists_(hashes.Count()),
+      values_(hashes.Count()) {}
+
+bool Pruner::IsFutile() const { return most_candidates_ * kCostOfCandidate > hashes_.num_classes; }
+
+bool Pruner::Rank(int64_t query, Best* best) {
+  rest_ = 0.0f;
+  for (int64_t r = 0; r < hashes_.Count(); ++r) {
+    FindLargest(queries_.Table(hashes_, query, r), hashes_.num_buckets, num_listed_, &lists_[r]);
+    if (static_cast<int64_t>(lists_[r].size()) < num_listed_) return false;  // the tables hold NaN
+    rest_ += lists_[r].back().score;
+  }
+  const float least = Guess(query);
+  if (!(rest_ * reach_ < least)) return false;
+  FindPromising(least / reach_ - rest_);
+  for (int32_t id : promising_) Consider(query, id, least, best);
+  return true;
+}
+
+// What the k-th best score is at least: that among the classes in listed buckets of two neighbouring repetitions. Few
+// classes are by chance, and most of the best ones.
+float Pruner::Guess(int64_t query) {
+  Best best(k_);
+  const int64_t end = std::min(hashes_.Count() - 1, 2 * kGuessingPairs);
+  for (int64_t r = 0; r < end; r += 2) {
+    for (Scored bucket : lists_[r]) {
+      for (Members members(hashes_, r, bucket.id); !members.Done();) {
+        const UintLanes ids = members.Next();
+        for (int j = 0; j < kLanes; ++j) {
+          if (ids[j] < hashes_.num_classes && IsListed(query, r + 1, ids[j])) GuessFrom(query, r, ids[j], &best);
+        }
+      }
+    }
+  }
+  return best.threshold();
+}
+
+// Each class once, in the first pair that finds it.
+void Pruner::GuessFrom(int64_t query, int64_t pair, int64_t id, Best* best) {
+  for (int64_t r = 0; r < pair; r += 2) {
+    if (IsListed(query, r, id) && IsListed(query, r + 1, id)) return;
+  }
+  if (IsExcluded(query, id)) return;
+  for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = Value(query, r, id);
+  best->Offer({Decode(queries_.decoder, &values_), static_cast<int32_t>(id)});
+}
+
+void Pruner::FindPromising(float floor) {
+  sketch_.assign(int64_t{1} << sketch_bits_, 0.0f);
+  promising_.clear();
+  for (int64_t r = 0; r < hashes_.Count(); ++r) {
+    const float worst = lists_[r].back().score;
+    for (Scored bucket : lists_[r]) {
+      AddGain(hashes_, r, bucket.id, bucket.score - worst, floor, sketch_bits_, sketch_.data(), &promising_);
+    }
+  }
+}
+
+// Scores a class, or gives it up as soon as it cannot reach `least`.
+void Pruner::Consider(int64_t query, int32_t id, float least, Best* best) {
+  float bound = sketch_[Place<uint32_t>(id, sketch_bits_)] + rest_;
+  for (int64_t r = 0; r < hashes_.Count(); ++r) {
+    values_[r] = Value(query, r, id);
+    bound -= std::max(0.0f, lists_[r].back().score - values_[r]);
+    if (bound * reach_ < least) return;
+  }
+  // A class of several listed buckets comes several times.
+  if (best->Holds(id) || IsExcluded(query, id)) return;
+  best->Offer({Decode(queries_.decoder, &values_), id});
+}
+
+bool Pruner::IsListed(int64_t query, int64_t r, int64_t id) const {
+  return Value(query, r, id) >= lists_[r].back().score;
+}
+
+bool Pruner::IsExcluded(int64_t query, int64_t id) const {
+  const int32_t* ids = queries_.exclude + query * queries_.num_excluded;
+  return std::find(ids, ids + queries_.num_excluded, id) != ids + queries_.num_excluded;
+}
+
+float Pruner::Value(int64_t query, int64_t r, int64_t id) const {
+  return queries_.Table(hashes_, query, r)[hashes_.Bucket(r, id)];
+}
+
+}  // namespace tfxc

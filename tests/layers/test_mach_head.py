@@ -1,0 +1,242 @@
+"""The MACH head: every way to a score, its loss, its decoders against theory, and what it refuses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
+from head_checks import queries, tiny_blocks  # noqa: F401
+
+from tfxc import losses, metrics, optimizers, samplers
+from tfxc._keras import keras, tf_variable
+from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.layers import MACHHead
+from tfxc.ops.library import stock_ops
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-6}
+EVERY_DECODER = pytest.mark.parametrize("decoder", ["mean", "min", "median", "unbiased"])
+EVERY_ACTIVATION = pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+
+
+def make_head(num_classes=20, num_buckets=6, num_repetitions=3, decoder="mean", dim=5, **options):
+    options = {"seed": 1, "kernel_initializer": "orthogonal", "bias_initializer": "normal", **options}
+    head = MACHHead(num_classes, num_buckets, num_repetitions, decoder, **options)
+    head.build((None, dim))
+    return head
+
+
+def numpy_buckets(head):
+    """Bucket [R, L] of every class, by integers of any size."""
+    hashes, prime = tf_variable(head.hashes).numpy(), head.family.prime
+    return np.array(
+        [
+            [(int(a) * i + int(b)) % prime % head.num_buckets for i in range(head.num_classes)]
+            for a, b, _ in hashes
+        ]
+    )
+
+
+def numpy_tables(head, query):
+    """Probabilities [N, R, M] of the buckets in float64."""
+    query, bias = np.asarray(query, np.float64), tf_variable(head.bias).numpy()
+    parts = np.split(query, head.num_groups, axis=1)
+    logits = [part @ tf_variable(kernel).numpy() for part, kernel in zip(parts, head.kernels, strict=True)]
+    logits = (np.concatenate(logits, 1) + bias).reshape(len(query), head.num_repetitions, -1)
+    if head.activation == "sigmoid":
+        return 1 / (1 + np.exp(-logits))
+    exp = np.exp(logits - logits.max(-1, keepdims=True))
+    return exp / exp.sum(-1, keepdims=True)
+
+
+def numpy_scores(head, query):
+    """Scores [N, L] in float64."""
+    tables, buckets = numpy_tables(head, query), numpy_buckets(head)
+    values = np.stack([tables[:, r, own] for r, own in enumerate(buckets)])
+    if head.decoder == "unbiased":
+        chance, total = head.family.collision_probability, tables.sum(2).mean(1)
+        return (values.mean(0) - chance * total[:, np.newaxis]) / (1 - chance)
+    return {"mean": np.mean, "min": np.min, "median": np.median}[head.decoder](values, axis=0)
+
+
+@EVERY_DECODER
+@EVERY_ACTIVATION
+@pytest.mark.parametrize("shape", [(1, 2, 1), (20, 6, 3), (9, 30, 4)])
+def test_every_way_to_a_score_agrees(shape, decoder, activation):
+    head, query = make_head(*shape, decoder, activation=activation), queries(4, 5)
+    want = numpy_scores(head, query)
+    np.testing.assert_allclose(head(query), want, **CLOSE)
+    middle = shape[0] // 2
+    blocks = [head.block_logits(head.prepare(query), *ends) for ends in ((0, middle), (middle, shape[0]))]
+    np.testing.assert_allclose(tf.concat(blocks, 1), want, **CLOSE)
+    ids = np.random.default_rng(0).integers(-1, shape[0], size=(4, 6)).astype(np.int32)
+    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
+    np.testing.assert_allclose(head.score(query, tf.constant(ids)), scored, **CLOSE)
+    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
+    np.testing.assert_allclose(head.score(query, tf.constant(ids[0])), shared, **CLOSE)
+
+
+def test_groups_read_their_own_part_of_the_query():
+    head, query = make_head(num_repetitions=4, dim=6, num_groups=2), queries(3, 6)
+    np.testing.assert_allclose(head(query), numpy_scores(head, query), **CLOSE)
+    before = head.bucket_logits(query).numpy()
+    after = head.bucket_logits(query * np.float32([1, 1, 1, 0, 0, 0])).numpy()
+    np.testing.assert_array_equal(before[:, :2], after[:, :2])
+    assert (before[:, 2:] != after[:, 2:]).all()
+
+
+def test_groups_start_from_weights_of_their_own():
+    head = MACHHead(20, 6, 2, num_groups=2)
+    head.build((None, 4))
+    assert (head.get_weights()[0] != head.get_weights()[1]).any()
+
+
+def test_sequence_queries():
+    head, query = make_head(), queries(6, 5)
+    np.testing.assert_allclose(
+        head(query.reshape(2, 3, 5)), numpy_scores(head, query).reshape(2, 3, 20), **CLOSE
+    )
+
+
+@EVERY_DECODER
+@pytest.mark.parametrize("ops", ["compiled", "stock", "probed"])
+def test_the_best_of_all(tiny_blocks, decoder, ops):  # noqa: F811
+    head = make_head(50, 12, 3, decoder, num_probes=12 if ops == "probed" else None)
+    query, exclude = queries(4, 5), np.int32([[1, 2], [-1, 7], [-1, -1], [49, 0]])
+    scores = numpy_scores(head, query)
+    for row, ids in enumerate(exclude):
+        scores[row, ids[ids >= 0]] = -np.inf
+    want = -np.sort(-scores, axis=1)[:, :6]
+    if ops == "compiled":
+        found, ids = head.top_k(query, 6, exclude)
+    else:
+        with stock_ops():
+            found, ids = head.top_k(query, 6, exclude)
+    np.testing.assert_allclose(found, want, **CLOSE)
+    np.testing.assert_allclose(np.take_along_axis(scores, ids.numpy(), 1), want, **CLOSE)
+    assert all(len(set(row)) == 6 for row in ids.numpy())
+
+
+def test_fewer_classes_are_left_than_asked_for():
+    for decoder in ("mean", "unbiased"):
+        scores, ids = make_head(3, 4, 2, decoder).top_k(queries(1, 5), 3, [[0, 2]])
+        assert ids.numpy().tolist() == [[1, -1, -1]] and np.isneginf(scores[0, 1:]).all()
+
+
+def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
+    """Labels that meet in a bucket: one label of a class that applies, but two shares of probability."""
+    head, query = make_head(20, 3, 4, activation="sigmoid"), queries(5, 5)
+    labels = np.int32(
+        [[0, 1, 2, 3, 4], [5, -1, -1, -1, -1], [-1] * 5, [7, 8, -1, 9, -1], [19, 18, 17, 16, 15]]
+    )
+    buckets, applies = numpy_buckets(head), numpy_tables(head, query)
+    head.activation = "softmax"
+    share = np.log(numpy_tables(head, query))
+    binary, softmax = np.zeros((5, 4)), np.zeros((5, 4))
+    for n, r in np.ndindex(5, 4):
+        own = [buckets[r, label] for label in labels[n] if label >= 0]
+        target = np.isin(np.arange(3), own)
+        binary[n, r] = -np.log(np.where(target, applies[n, r], 1 - applies[n, r])).sum()
+        softmax[n, r] = -np.mean(share[n, r, own]) if own else 0
+    found = head.losses(query, tf.constant(labels), losses.BinaryCrossentropy())
+    np.testing.assert_allclose(found, binary.mean(1), **CLOSE)
+    found = head.losses(query, tf.constant(labels), losses.SoftmaxCrossentropy())
+    np.testing.assert_allclose(found, softmax.mean(1), **CLOSE)
+    ids = head.losses_and_best(query, tf.constant(labels), losses.SoftmaxCrossentropy(), 4)[1]
+    np.testing.assert_array_equal(ids, head.top_k(query, 4)[1])
+
+
+@pytest.mark.parametrize(
+    ("activation", "loss"),
+    [
+        ("softmax", losses.SoftmaxCrossentropy()),
+        ("sigmoid", losses.BinaryCrossentropy()),
+        ("sigmoid", losses.SquaredHinge()),
+    ],
+)
+def test_it_learns(activation, loss):
+    keras.utils.set_random_seed(0)
+    x, y = learnable(400)
+    encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(32, activation="relu")])
+    head = MACHHead(NUM_CLASSES, 10, 6, activation=activation, seed=0)
+    model = make_model(
+        None, loss, head, encoder, optimizer=optimizers.LazyAdam(0.04), metrics=[metrics.PrecisionAtK(1)]
+    )
+    history = model.fit(x, y, validation_data=(x, y), epochs=8, batch_size=50, verbose=0).history
+    assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
+    assert history["val_precision_at_1"][-1] > 0.6
+    query = model.encoder(x, training=False)
+    exact = tf.reduce_mean(head.losses(query, tf.constant(y[:, np.newaxis], tf.int32), loss))
+    np.testing.assert_allclose(history["val_loss"][-1], exact, rtol=1e-4)
+
+
+def test_the_unbiased_decoder_is_right_on_average():
+    """Theorem 1: over the draw of the hash functions, the mean error of every class is 0."""
+    num_classes, num_buckets, num_repetitions = 40, 5, 4000
+    random = np.random.default_rng(0)
+    true = random.dirichlet(np.full(num_classes, 0.3))
+    coefficients = universal_coefficients(num_classes, range(num_repetitions), seed=0)
+    family = UniversalHash(tf.constant(coefficients), num_classes, num_buckets)
+    buckets = family.buckets(tf.range(num_classes)).numpy()
+    tables = np.stack([np.bincount(row, true, num_buckets) for row in buckets])
+    head = make_head(num_classes, num_buckets, 1, "unbiased")
+    decoded = head._finished(np.take_along_axis(tables, buckets, 1), tables[:, np.newaxis])
+    error = decoded.numpy() - true
+    standard_error = error.std(0, ddof=1) / num_repetitions**0.5
+    assert (np.abs(error.mean(0)) < 3.5 * standard_error).all()
+    assert (np.abs(error.mean(0)) < 3 * standard_error).mean() >= 0.95
+    # The plain mean is too high, by the chance of a collision with any other class.
+    biased = np.take_along_axis(tables, buckets, 1).mean(0) - true
+    np.testing.assert_allclose(biased, (1 - true) / num_buckets, rtol=0.2)
+
+
+def test_a_sampler_is_refused():
+    with pytest.raises(ValueError, match=r"3 x 6 buckets in every step.*Uniform.*sampler=None"):
+        make_model(samplers.Uniform(5), head=make_head(NUM_CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("activation", "loss", "remedy"),
+    [
+        ("softmax", losses.BinaryCrossentropy(), "activation='sigmoid'"),
+        ("softmax", losses.SquaredHinge(), "activation='sigmoid'"),
+        ("sigmoid", losses.SoftmaxCrossentropy(), "activation='softmax'"),
+    ],
+)
+def test_a_loss_that_does_not_suit_the_activation_is_refused(activation, loss, remedy):
+    with pytest.raises(ValueError, match=f"does not suit {type(loss).__name__}: give it {remedy}"):
+        make_model(None, loss, MACHHead(NUM_CLASSES, 6, 3, activation=activation))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, but got 0"),
+        ({"num_buckets": 1, "decoder": "unbiased"}, "num_buckets must be an integer of at least 2"),
+        ({"num_buckets": 2.0}, "num_buckets"),
+        ({"num_repetitions": 0}, "num_repetitions"),
+        ({"first_repetition": -1}, "first_repetition"),
+        ({"seed": -1}, "seed"),
+        ({"num_groups": 2}, "3 repetitions cannot be split into 2"),
+        ({"num_probes": 7}, r"num_probes must be None or in \[1, 6\]"),
+        ({"num_probes": 0}, "num_probes"),
+        ({"decoder": "max"}, "decoder must be one of"),
+        ({"activation": "relu"}, "activation must be one of"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        MACHHead(**{"num_classes": 20, "num_buckets": 6, "num_repetitions": 3, **options})
+
+
+def test_a_query_that_cannot_be_split_and_a_bad_class():
+    with pytest.raises(ValueError, match="width 5 cannot be split into 3 equal groups"):
+        make_head(num_groups=3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class id is outside \[0, 20\)"):
+        make_head().score(queries(1, 5), tf.constant([[20]]))
+
+
+def test_the_summary_tells_the_memory(capsys):
+    model = make_model(head=MACHHead(NUM_CLASSES, 6, 3, seed=0))
+    model.summary()
+    printed = capsys.readouterr().out
+    assert "Head: 25 classes in 0.0 MB of weights (a dense head: 0.0 MB)" in printed
+    assert "share all 3 buckets is at most 1." in printed

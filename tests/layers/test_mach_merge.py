@@ -1,0 +1,111 @@
+"""Repetitions trained apart are one head again."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, learnable
+from head_checks import queries
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.layers import MACHHead, merge_mach_heads
+
+
+def make_head(first=0, dim=4, num_repetitions=2, **options):
+    options = {"seed": 5, "bias_initializer": "normal", **options}
+    head = MACHHead(30, 7, num_repetitions, first_repetition=first, **options)
+    head.build((None, dim))
+    return head
+
+
+def test_the_merged_scores_are_the_mean_of_the_parts():
+    heads, query = [make_head(0), make_head(2), make_head(4)], queries(3, 12)
+    merged = merge_mach_heads([heads[1], heads[2], heads[0]])
+    assert (merged.first_repetition, merged.num_repetitions, merged.num_groups) == (0, 6, 3)
+    parts = [head(query[:, 4 * i : 4 * i + 4]) for i, head in enumerate(heads)]
+    np.testing.assert_allclose(merged(query), np.mean(parts, axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(merged.hashes, hashes_of(6))
+
+
+def hashes_of(num_repetitions):
+    return tf_variable(make_head(num_repetitions=num_repetitions).hashes).numpy()
+
+
+def test_merged_heads_can_be_merged():
+    pairs = [merge_mach_heads([make_head(0), make_head(2)]), merge_mach_heads([make_head(4), make_head(6)])]
+    assert merge_mach_heads(pairs).num_repetitions == 8
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_training_apart_and_merging_equals_training_together(activation):
+    """The repetitions exchange nothing: the sum of their losses has the gradient of each."""
+    x, y = learnable(32)
+    softmax = activation == "softmax"
+
+    def compiled(encoder, head, learning_rate):
+        model = tfxc.ExtremeClassifier(encoder, head, k=3)
+        loss = tfxc.losses.SoftmaxCrossentropy() if softmax else tfxc.losses.BinaryCrossentropy()
+        model.compile(tfxc.optimizers.RowSparseSGD(learning_rate), loss=loss)
+        return model
+
+    def encoder(inputs):
+        return keras.layers.Dense(5, activation="tanh")(inputs)
+
+    def head(first, num_repetitions, num_groups=1):
+        return MACHHead(
+            NUM_CLASSES, 6, num_repetitions, "mean", activation,
+            first_repetition=first, num_groups=num_groups, seed=1,
+        )  # fmt: skip
+
+    inputs = [keras.Input((DIM,)) for _ in range(2)]
+    encoders = [keras.Model(one, encoder(one)) for one in inputs]
+    both = keras.Input((DIM,))
+    together = keras.Model(both, keras.layers.Concatenate()([encoder(both), encoder(both)]))
+    together.set_weights([*encoders[0].get_weights(), *encoders[1].get_weights()])
+    # The loss is the mean over the repetitions: twice as many, half the gradient.
+    apart = [compiled(own, head(2 * i, 2), 0.3) for i, own in enumerate(encoders)]
+    joint = compiled(together, head(0, 4, num_groups=2), 0.6)
+    start = merge_mach_heads([model.head for model in apart])
+    joint.head.set_weights(start.get_weights())
+    for model in (*apart, joint):
+        model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    merged = merge_mach_heads([model.head for model in apart])
+    for one, other in zip(merged.get_weights(), joint.head.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert np.abs(merged.get_weights()[0] - start.get_weights()[0]).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"first": 4}, "Repetition 2 is missing"),
+        ({"first": 1}, "Repetition 1 is there twice"),
+        ({"first": 2, "seed": 6}, "seed is 5 for repetition 0 and 6 for repetition 2"),
+        ({"first": 2, "num_repetitions": 1}, "num_repetitions is 2"),
+        ({"first": 2, "dim": 3}, "width of the query is 4"),
+        ({"first": 2, "decoder": "min"}, "decoder is 'mean'"),
+    ],
+)
+def test_heads_that_do_not_fit_together(other, message):
+    with pytest.raises(ValueError, match=message):
+        merge_mach_heads([make_head(0), make_head(**other)])
+
+
+def test_other_hash_functions_than_the_seed_says():
+    head = make_head(2)
+    tf_variable(head.hashes).assign(tf_variable(head.hashes) + 1)
+    with pytest.raises(ValueError, match="hash functions from repetition 2 on are not those of its seed, 5"):
+        merge_mach_heads([make_head(0), head])
+
+
+def test_nothing_and_a_head_that_is_not_built():
+    with pytest.raises(ValueError, match="no head to merge"):
+        merge_mach_heads([])
+    with pytest.raises(ValueError, match="repetition 0 is not built"):
+        merge_mach_heads([MACHHead(30, 7, 2, seed=5)])
+
+
+def test_one_head_alone_is_itself():
+    head, query = make_head(), queries(2, 4)
+    np.testing.assert_array_equal(merge_mach_heads([head])(query), head(query))
+    assert tf.is_tensor(head(query))

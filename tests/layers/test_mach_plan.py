@@ -1,0 +1,70 @@
+"""Buckets and repetitions for a memory budget, and what they promise."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.layers import suggest_mach
+from tfxc.layers.mach_plan import collision_bound
+
+
+@pytest.mark.parametrize("memory", [2e6, 1e7, 1e8, 1e9])
+@pytest.mark.parametrize("collision", [0.1, 1e-6])
+def test_the_plan_keeps_the_budget_and_the_bound_with_fewest_repetitions(memory, collision):
+    plan = suggest_mach(1_000_000, 64, memory, collision)
+    assert plan.memory == 4 * 65 * plan.num_buckets * plan.num_repetitions <= memory
+    assert plan.memory > 0.99 * memory or plan.num_buckets == 1_000_000
+    assert plan.collision == pytest.approx(1e6 * 999_999 / 2 / plan.num_buckets**plan.num_repetitions)
+    # The theorem's condition; and one repetition less would break it.
+    needed = math.log(1e6 * 999_999 / 2 / collision)
+    assert plan.num_repetitions >= needed / math.log(plan.num_buckets)
+    if plan.num_repetitions > 1:
+        fewer = plan.num_repetitions - 1
+        assert fewer < needed / math.log(min(memory // 260 // fewer, 1e6))
+
+
+def test_more_repetitions_on_demand():
+    plan = suggest_mach(100_000, 32, 1e7, num_repetitions=16)
+    assert plan.num_repetitions == 16 and plan.num_buckets == 1e7 // (33 * 4) // 16
+
+
+def test_one_class():
+    assert suggest_mach(1, 4, 1000) == (2, 1, 40, 0.0)
+
+
+@pytest.mark.parametrize("num_classes", [10, 100_000])
+def test_a_budget_too_small_names_one_that_is_not(num_classes):
+    with pytest.raises(ValueError, match=r"500 bytes are too few.*takes about [\d,]+\.") as error:
+        suggest_mach(num_classes, 64, 500)
+    named = int(str(error.value).split("takes about ")[1].split(". ")[0].replace(",", ""))
+    assert suggest_mach(num_classes, 64, named).memory <= named
+    with pytest.raises(ValueError, match="too few"):
+        suggest_mach(num_classes, 64, 0.9 * named)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0, 4, 1e6), (10, 0, 1e6), (10, 4, 1e6, 0), (10, 4, 1e6, 1), (10, 4, 1e6, 0.1, 0)]
+)
+def test_bad_arguments(arguments):
+    with pytest.raises(ValueError, match="at least 1, but got"):
+        suggest_mach(*arguments)
+
+
+@pytest.mark.parametrize(("num_buckets", "num_repetitions"), [(20, 2), (12, 3), (8, 4)])
+def test_classes_are_told_apart_as_often_as_predicted(num_buckets, num_repetitions):
+    """Over the draw of the hash functions: pairs that share all buckets, and draws without any such pair."""
+    num_classes, num_draws = 60, 600
+    coefficients = universal_coefficients(num_classes, range(num_draws * num_repetitions), seed=0)
+    family = UniversalHash(tf.constant(coefficients), num_classes, num_buckets)
+    buckets = family.buckets(tf.range(num_classes)).numpy().reshape(num_draws, num_repetitions, num_classes)
+    shared = (buckets[:, :, :, np.newaxis] == buckets[:, :, np.newaxis]).all(1)
+    pairs = shared[(slice(None), *np.triu_indices(num_classes, 1))].sum(1)
+    expected = num_classes * (num_classes - 1) / 2 * family.collision_probability**num_repetitions
+    error = pairs.std(ddof=1) / num_draws**0.5
+    assert abs(pairs.mean() - expected) < 3 * error
+    bound = collision_bound(num_classes, num_buckets, num_repetitions)
+    share = (pairs > 0).mean()
+    assert share <= bound + 3 * (bound * (1 - bound) / num_draws) ** 0.5

@@ -1,0 +1,254 @@
+"""Top-k over the classes of a MACH head: the compiled op, with and without pruning, and the stock paths."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.ops import library
+from tfxc.ops.mach_decode import (
+    DECODERS,
+    class_scores,
+    decode,
+    mach_top_k,
+    mach_top_k_pruned,
+    mach_top_k_reference,
+)
+
+WAYS = {
+    "op": mach_top_k,
+    "op, all classes": functools.partial(mach_top_k, prune=False),
+    "reference": mach_top_k_reference,
+}
+EVERY_WAY = pytest.mark.parametrize("top_k", WAYS.values(), ids=WAYS)
+EVERY_DECODER = pytest.mark.parametrize("decoder", DECODERS)
+compiled_only = pytest.mark.skipif(not library.available(), reason="needs the compiled ops")
+
+
+def make_family(num_classes, num_buckets, num_repetitions, seed=0):
+    coefficients = universal_coefficients(num_classes, range(num_repetitions), seed)
+    return UniversalHash(tf.constant(coefficients), num_classes, num_buckets)
+
+
+def make_tables(family, num_queries, power=1, seed=1):
+    """Random scores; the higher the power, the fewer of them are large."""
+    shape = (num_queries, family.coefficients.shape[0], family.num_buckets)
+    return np.random.default_rng(seed).random(shape).astype(np.float32) ** power
+
+
+def numpy_scores(tables, family, decoder):
+    """Scores of all classes [B, L] in float64."""
+    buckets = family.buckets(tf.range(family.num_keys)).numpy()
+    values = [tables[:, r, own].astype(np.float64) for r, own in enumerate(buckets)]
+    return {"mean": np.mean, "min": np.min, "median": np.median}[decoder](values, axis=0)
+
+
+def check(found, scores, k, exclude=None):
+    """Scores and ids must be the k best of float64 scores, up to the order of what is equal in float32."""
+    got_scores, got = (tensor.numpy() for tensor in found)
+    scores = np.array(scores)
+    for row, ids in enumerate([] if exclude is None else exclude):
+        scores[row, ids[ids >= 0]] = -np.inf
+    assert got.dtype == np.int32 and got.shape == got_scores.shape == (len(scores), k)
+    want = -np.sort(-scores, axis=1)[:, :k]
+    np.testing.assert_allclose(got_scores, want, rtol=2e-6)
+    np.testing.assert_array_equal(got >= 0, np.isfinite(want))
+    own = np.take_along_axis(scores, np.maximum(got, 0), 1)
+    np.testing.assert_allclose(np.where(got >= 0, own, -np.inf), want, rtol=2e-6)
+    for row in got:
+        assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
+@EVERY_DECODER
+@pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
+def test_decode(decoder, num_repetitions):
+    values = np.random.default_rng(0).random((num_repetitions, 5, 3))
+    want = {"mean": np.mean, "min": np.min, "median": np.median}[decoder](values, axis=0)
+    np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
+
+
+@EVERY_DECODER
+def test_class_scores(decoder):
+    family = make_family(40, 6, 3)
+    tables = make_tables(family, 4)
+    ids = np.random.default_rng(0).integers(40, size=(4, 5))
+    want = numpy_scores(tables, family, decoder)
+    found = class_scores(tf.constant(tables), family, ids, decoder)
+    np.testing.assert_allclose(found, np.take_along_axis(want, ids, 1), rtol=1e-6)
+    np.testing.assert_allclose(class_scores(tables, family, ids[0], decoder), want[:, ids[0]], rtol=1e-6)
+
+
+@EVERY_WAY
+@EVERY_DECODER
+@pytest.mark.parametrize(
+    ("num_classes", "num_buckets", "num_repetitions", "num_queries"),
+    [(1, 1, 1, 1), (2, 1, 3, 2), (7, 20, 2, 5), (40, 6, 4, 3), (97, 97, 5, 17), (1000, 64, 3, 33)],
+)
+def test_the_best_of_all(top_k, decoder, num_classes, num_buckets, num_repetitions, num_queries):
+    family = make_family(num_classes, num_buckets, num_repetitions)
+    tables = make_tables(family, num_queries)
+    scores = numpy_scores(tables, family, decoder)
+    for k in {1, min(5, num_classes), num_classes}:
+        check(top_k(tf.constant(tables), family, k, decoder=decoder), scores, k)
+
+
+@compiled_only
+@EVERY_DECODER
+@pytest.mark.parametrize("power", [1, 20, 80])
+@pytest.mark.parametrize("num_queries", [1, 5])
+def test_many_classes_with_flat_and_peaked_scores(decoder, power, num_queries):
+    """More classes than a thread takes at a time. Peaked, the best buckets decide; flat, they do not."""
+    family = make_family(150_001, 3000, 6)
+    tables = make_tables(family, num_queries, power)
+    found = mach_top_k(tf.constant(tables), family, 4, decoder=decoder)
+    check(found, numpy_scores(tables, family, decoder), 4)
+    for one, other in zip(found, WAYS["op, all classes"](tables, family, 4, decoder=decoder), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@compiled_only
+def test_a_query_is_ranked_alike_in_any_company():
+    family = make_family(80_000, 500, 4)
+    tables = make_tables(family, 40, 3)
+    scores, ids = mach_top_k(tables, family, 7)
+    for row in (0, 15, 16, 39):
+        alone = mach_top_k(tables[row : row + 1], family, 7)
+        np.testing.assert_array_equal(alone[0][0], scores[row])
+        np.testing.assert_array_equal(alone[1][0], ids[row])
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("k", [1, 9, 60])
+def test_equal_scores_go_to_the_lower_id(top_k, k):
+    family = make_family(60, 4, 2)
+    tables = np.round(make_tables(family, 6) * 2) / 2
+    scores = numpy_scores(tables, family, "mean")
+    want = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(top_k(tf.constant(tables), family, k)[1], want)
+
+
+@EVERY_WAY
+@EVERY_DECODER
+@pytest.mark.parametrize("num_queries", [2, 6])
+def test_excluded_classes(top_k, decoder, num_queries):
+    family = make_family(30, 8, 3)
+    tables = make_tables(family, num_queries)
+    exclude = np.random.default_rng(2).integers(-1, 30, size=(num_queries, 12)).astype(np.int32)
+    found = top_k(tf.constant(tables), family, 25, tf.constant(exclude), decoder)
+    check(found, numpy_scores(tables, family, decoder), 25, exclude)
+    assert not any(set(row) & set(own[own >= 0]) for row, own in zip(found[1].numpy(), exclude, strict=True))
+
+
+@EVERY_WAY
+def test_everything_excluded(top_k):
+    family = make_family(5, 3, 2)
+    everything = tf.tile(tf.range(5)[tf.newaxis], [2, 1])
+    scores, ids = top_k(tf.constant(make_tables(family, 2)), family, 3, everything)
+    assert (ids.numpy() == -1).all() and np.isneginf(scores).all()
+
+
+@compiled_only
+def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
+    family = make_family(100_000, 4000, 6)
+    tables = make_tables(family, 2, 60)
+    first = mach_top_k(tables, family, 8)[1]
+    found = mach_top_k(tables, family, 6, first[:, :5])
+    check(found, numpy_scores(tables, family, "mean"), 6, first[:, :5].numpy())
+
+
+@EVERY_WAY
+@EVERY_DECODER
+def test_nan_is_never_among_the_best(top_k, decoder):
+    family = make_family(20, 4, 2)
+    tables = make_tables(family, 5)
+    tables[3] = np.nan
+    scores, ids = top_k(tf.constant(tables), family, 3, decoder=decoder)
+    assert (ids[3].numpy() == -1).all() and np.isneginf(scores[3]).all()
+    rest = [0, 1, 2, 4]
+    check((tf.gather(scores, rest), tf.gather(ids, rest)), numpy_scores(tables[rest], family, decoder), 3)
+
+
+@EVERY_WAY
+def test_no_query(top_k):
+    scores, ids = top_k(tf.zeros([0, 2, 4]), make_family(9, 4, 2), 3)
+    assert scores.shape == ids.shape == (0, 3)
+
+
+@EVERY_WAY
+def test_in_a_graph_of_unknown_batch_with_k_as_a_tensor(top_k):
+    family = make_family(50, 8, 3)
+    tables = make_tables(family, 4)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, 8]), tf.TensorSpec([], tf.int32)])
+    def ranked(tables, k):
+        return top_k(tables, family, k)
+
+    for k in (1, 6):
+        check(ranked(tables, tf.constant(k)), numpy_scores(tables, family, "mean"), k)
+
+
+@EVERY_WAY
+def test_no_gradient(top_k):
+    tables = tf.Variable(make_tables(make_family(9, 4, 2), 2))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(top_k(tables + 0.0, make_family(9, 4, 2), 3)[0])
+    assert tape.gradient(total, tables) is None
+
+
+@EVERY_DECODER
+@pytest.mark.parametrize("num_probes", [1, 4, 40])
+def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_probes):
+    family = make_family(2000, 40, 5)
+    tables = make_tables(family, 50, 25)
+    want = numpy_scores(tables, family, decoder)
+    scores, ids = mach_top_k_pruned(tf.constant(tables), family, 3, num_probes, decoder=decoder)
+    worst = -np.sort(-tables, axis=2)[:, :, num_probes - 1].mean(1) * (2 if decoder == "median" else 1)
+    sure = scores[:, -1].numpy() > worst * 1.001
+    if num_probes == 40:
+        sure[:] = True
+    assert sure.any() or (decoder, num_probes) in (("min", 1), ("min", 4), ("median", 1), ("mean", 1))
+    check((scores[sure], ids[sure]), want[sure], 3)
+    # Elsewhere too scores belong to their classes, which differ.
+    found = np.take_along_axis(want, np.maximum(ids, 0), 1)
+    np.testing.assert_allclose(np.where(ids >= 0, found, -np.inf), scores, rtol=1e-5)
+
+
+def test_probed_buckets_with_excluded_classes_and_too_few_left():
+    family = make_family(12, 4, 2)
+    tables, exclude = make_tables(family, 3), np.int32([[0, 5, 7], [-1, -1, 3], [2, 2, 2]])
+    found = mach_top_k_pruned(tf.constant(tables), family, 12, 4, tf.constant(exclude))
+    check(found, numpy_scores(tables, family, "mean"), 12, exclude)
+    few = mach_top_k_pruned(tf.constant(tables), family, 12, 1)[1].numpy()
+    listed = np.array([[(row == best).sum() for best in np.arange(12)] for row in few])
+    assert (listed <= 1).all() and (few == -1).any(1).all()
+
+
+@compiled_only
+def test_bad_input_is_an_error():
+    family = make_family(9, 4, 2)
+    tables = tf.constant(make_tables(family, 3))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"k must be in \[0, 9\].* is 10"):
+        mach_top_k(tables, family, 10)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"exclude\[1, 1\] is 9, but there are 9 classes"
+    ):
+        mach_top_k(tables, family, 2, tf.constant([[0, 1], [2, 9], [-1, 3]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="exclude|Dimension"):
+        mach_top_k(tables, family, 2, tf.constant([[0, 1]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="coefficients"):
+        mach_top_k(tables[:, :1], family, 2)
+    broken = family._replace(coefficients=family.coefficients + 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="inverse of the first modulo 11"):
+        mach_top_k(tables, broken, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"prime must be in"):
+        mach_top_k(tables, family._replace(num_keys=2**31), 2)
+
+
+def test_other_dtypes_take_the_reference():
+    family = make_family(30, 8, 3)
+    tables = make_tables(family, 2)
+    scores, ids = mach_top_k(tf.constant(tables, tf.float64), family, 4)
+    assert scores.dtype == tf.float64
+    np.testing.assert_array_equal(ids, mach_top_k_reference(tf.constant(tables), family, 4)[1])

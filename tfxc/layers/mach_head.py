@@ -1,0 +1,271 @@
+"""The MACH head: millions of classes share the buckets of a few small classifiers."""
+
+import random
+
+import tensorflow as tf
+
+from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.labels import check_ids, drop_duplicates
+from tfxc.layers.head import Head
+from tfxc.layers.mach_plan import collision_bound
+from tfxc.ops.library import use_compiled
+from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_pruned
+
+_UNBIASED = "unbiased"
+_ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
+
+
+@register
+class MACHHead(Head):
+    """R classifiers of M buckets stand for L classes: memory ``R · M · D`` instead of ``L · D``.
+
+    Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
+    ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum or
+    median over r. "unbiased" scales the mean such that its expectation over the hash functions is the
+    probability of the class: ``(mean − q S) / (1 − q)``, where q, about 1/M, is the chance that two classes
+    share a bucket, and ``S = mean_r Σ_b P_r[b]`` is 1 for the softmax. It ranks as the mean does. Scores are
+    no logits: train it in ``ExtremeClassifier``.
+
+    **The loss** of a MACH head, in training as in ``evaluate``, is the mean over the repetitions of the given
+    loss over the M buckets, with the buckets of the labels for labels. It compares MACH heads of equal M, not
+    heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do not
+    (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``: probabilities add up.
+
+    Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. The compiled ``top_k`` is exact and
+    most often looks at few classes. In stock ops (``export``, no compiler) all classes are scored in blocks,
+    unless ``num_probes`` restricts them to those in the best buckets.
+
+    Args:
+        num_classes: L.
+        num_buckets: M, at least 1 ("unbiased": 2); :func:`suggest_mach` helps to choose M and R.
+        num_repetitions: R.
+        decoder: "mean", "min", "median" or "unbiased".
+        activation: "softmax" for one label an example, "sigmoid" for several.
+        num_probes: None, or how many buckets of each repetition are looked into where stock ops rank.
+        first_repetition: number of the first repetition. With one seed, other numbers are other hash
+            functions: heads may be trained apart and merged by :func:`merge_mach_heads`.
+        num_groups: how many equal parts the query has, each of which feeds equally many repetitions.
+        kernel_initializer: initializer of the weights.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does, at
+            ``Constant(log(labels a point / M))``.
+        seed: of the hash functions; default: from Python's ``random``.
+
+    Call arguments:
+        query: float [..., D].
+
+    Returns:
+        Scores float32 [..., L].
+
+    Raises:
+        ValueError: for arguments outside their range, a sampler, or a loss that does not suit the activation.
+
+    Example:
+        >>> head = MACHHead(100_000, num_buckets=500, num_repetitions=4, seed=1)
+        >>> head.build((None, 16))
+        >>> scores, ids = head.top_k(tf.ones([2, 16]), k=5)
+        >>> ids.shape, head.count_params()
+        (TensorShape([2, 5]), 34012)
+
+    Reference:
+        Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch: A Case Study of Amazon
+        Search with 50M Products", 2019.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        num_buckets,
+        num_repetitions,
+        decoder="mean",
+        activation="softmax",
+        num_probes=None,
+        first_repetition=0,
+        num_groups=1,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_classes, **kwargs)
+        self.num_buckets = num_buckets
+        self.num_repetitions = num_repetitions
+        self.decoder = decoder
+        self.activation = activation
+        self.num_probes = num_probes
+        self.first_repetition = first_repetition
+        self.num_groups = num_groups
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = random.randrange(2**31) if seed is None else int(seed)
+        self._check()
+
+    def _check(self):
+        least = {
+            "num_buckets": 2 if self.decoder == _UNBIASED else 1,
+            "num_repetitions": 1,
+            "first_repetition": 0,
+            "num_groups": 1,
+            "seed": 0,
+        }
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < minimum:
+                raise ValueError(f"{name} must be an integer of at least {minimum}, but got {value!r}.")
+        if self.decoder not in (*DECODERS, _UNBIASED):
+            raise ValueError(f"decoder must be one of {(*DECODERS, _UNBIASED)}, but got {self.decoder!r}.")
+        if self.activation not in _ACTIVATIONS:
+            raise ValueError(f"activation must be one of {tuple(_ACTIVATIONS)}, but got {self.activation!r}.")
+        if self.num_probes is not None and not 1 <= self.num_probes <= self.num_buckets:
+            raise ValueError(
+                f"num_probes must be None or in [1, {self.num_buckets}] (M), but got {self.num_probes}."
+            )
+        if self.num_repetitions % self.num_groups:
+            raise ValueError(
+                f"The {self.num_repetitions} repetitions cannot be split into {self.num_groups} equal groups."
+            )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "num_repetitions": self.num_repetitions,
+            "decoder": self.decoder,
+            "activation": self.activation,
+            "num_probes": self.num_probes,
+            "first_repetition": self.first_repetition,
+            "num_groups": self.num_groups,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "seed": self.seed,
+        }
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        if dim % self.num_groups:
+            raise ValueError(f"Queries of width {dim} cannot be split into {self.num_groups} equal groups.")
+        self.query_dim = dim
+        width = self.num_repetitions * self.num_buckets
+        shape = (dim // self.num_groups, width // self.num_groups)
+        # An initializer gives the same numbers each time: every group takes a copy.
+        initializer = type(self.kernel_initializer).from_config
+        config = self.kernel_initializer.get_config()
+        self.kernels = [
+            add_weight(self, f"kernel_{group}", shape, initializer(config))
+            for group in range(self.num_groups)
+        ]
+        self.bias = add_weight(self, "bias", (width,), self.bias_initializer)
+        numbers = range(self.first_repetition, self.first_repetition + self.num_repetitions)
+        hashes = universal_coefficients(self.num_classes, numbers, self.seed)
+        # Weights, since what was learnt is of no use with other functions.
+        self.hashes = add_weight(self, "hashes", hashes.shape, constant(hashes), "int64", trainable=False)
+        super().build(input_shape)
+
+    @property
+    def family(self):
+        """The hash functions, a ``tfxc.hashing.UniversalHash``."""
+        coefficients = tf.convert_to_tensor(tf_variable(self.hashes))
+        return UniversalHash(coefficients, self.num_classes, self.num_buckets)
+
+    def bucket_logits(self, query):
+        """Logits [N, R, M] of the buckets, for queries [N, D]: one matmul for each group."""
+        query = tf.cast(query, tf.float32)
+        kernels = [tf_variable(kernel) for kernel in self.kernels]
+        parts = tf.split(query, self.num_groups, axis=1) if self.num_groups > 1 else [query]
+        logits = [tf.matmul(part, kernel) for part, kernel in zip(parts, kernels, strict=True)]
+        logits = tf.concat(logits, 1) if self.num_groups > 1 else logits[0]
+        return tf.reshape(logits + tf_variable(self.bias), [-1, self.num_repetitions, self.num_buckets])
+
+    def call(self, query):
+        shape = tf.shape(query)
+        prepared = self.prepare(tf.reshape(query, [-1, query.shape[-1]]))
+        scores = self.block_logits(prepared, 0, self.num_classes)
+        return tf.reshape(scores, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def prepare(self, query):
+        """Scores [N, R, M] of the buckets: their probabilities."""
+        return _ACTIVATIONS[self.activation](self.bucket_logits(query))
+
+    def block_logits(self, prepared, start, stop):
+        """Scores [N, stop - start] of one block of classes; no logits."""
+        return self._decoded(prepared, tf.range(start, stop))
+
+    def score(self, query, class_ids):
+        """Scores [N, S] of chosen classes: what ranks given candidates.
+
+        Args:
+            query: float [N, D].
+            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with score 0.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        """
+        class_ids = check_ids(class_ids, self.num_classes, "class")
+        scores = self._decoded(self.prepare(query), tf.maximum(class_ids, 0))
+        return scores * tf.cast(class_ids >= 0, tf.float32)
+
+    def _decoded(self, prepared, class_ids):
+        scores = class_scores(prepared, self.family, class_ids, self._ranking_decoder)
+        return self._finished(scores, prepared)
+
+    @property
+    def _ranking_decoder(self):
+        return "mean" if self.decoder == _UNBIASED else self.decoder
+
+    def _finished(self, scores, prepared):
+        """The scores as the user asked for them, from those that ranked; the order stays."""
+        if self.decoder != _UNBIASED:
+            return scores
+        total = tf.reduce_mean(tf.reduce_sum(prepared, 2), 1, keepdims=True)
+        chance = self.family.collision_probability
+        return (scores - chance * total) / (1 - chance)
+
+    def find_best(self, query, k, exclude):
+        compiled = use_compiled()
+        if not compiled and self.num_probes is None:
+            return super().find_best(query, k, exclude)
+        prepared, arguments = self.prepare(query), (exclude, self._ranking_decoder)
+        if compiled:
+            scores, ids = mach_top_k(prepared, self.family, k, *arguments)
+        else:
+            scores, ids = mach_top_k_pruned(prepared, self.family, k, self.num_probes, *arguments)
+        return self._finished(scores, prepared), ids
+
+    def losses(self, query, labels, loss):
+        logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])
+        buckets = tf.where(labels >= 0, self.family.buckets(tf.maximum(labels, 0)), -1)
+        buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), [-1, tf.shape(labels)[1]])
+        if not loss.labels_share_probability:
+            buckets = drop_duplicates(buckets)
+        reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
+        positives = tf.gather(logits, tf.maximum(buckets, 0), batch_dims=1)
+        losses = loss.combine(reduced, positives, buckets >= 0)
+        return tf.reduce_mean(tf.reshape(losses, [-1, self.num_repetitions]), 1)
+
+    def losses_and_best(self, query, labels, loss, k, exclude=None):
+        return self.losses(query, labels, loss), self.top_k(query, k, exclude)[1]
+
+    def check_sampler(self, sampler):
+        if sampler is not None:
+            raise ValueError(
+                f"MACHHead trains all of its {self.num_repetitions} x {self.num_buckets} buckets in every "
+                f"step: there is nothing to choose for {type(sampler).__name__}. Give ExtremeClassifier "
+                "sampler=None, or take DenseHead or UniformSparseHead."
+            )
+
+    def check_loss(self, loss):
+        fitting = "softmax" if loss.labels_share_probability else "sigmoid"
+        if self.activation != fitting:
+            raise ValueError(
+                f"MACHHead(activation={self.activation!r}) does not suit {type(loss).__name__}: give it "
+                f"activation={fitting!r}. (SoftmaxCrossentropy is for one label an example and the softmax, "
+                "BinaryCrossentropy for several and the sigmoid.)"
+            )
+
+    def describe(self):
+        dense = self.num_classes * (self.query_dim + 1) * 4 / 2**20
+        chance = collision_bound(self.num_classes, self.num_buckets, self.num_repetitions)
+        return (
+            f"{super().describe()} (a dense head: {dense:,.1f} MB). The chance that some two classes share "
+            f"all {self.num_repetitions} buckets is at most {chance:.1g}."
+        )

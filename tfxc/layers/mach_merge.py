@@ -1,0 +1,89 @@
+"""Repetitions of a MACH head that were trained apart, put together."""
+
+import numpy as np
+
+from tfxc._keras import tf_variable
+from tfxc.hashing import universal_coefficients
+from tfxc.layers.mach_head import MACHHead
+
+
+def merge_mach_heads(heads):
+    """One head with the repetitions of several, each of which reads its own part of the query.
+
+    Repetitions never exchange anything in training, so that processes or machines may train some each, with
+    encoders of their own; the merged head scores as the mean (minimum, median) over all of them. Its query is
+    the queries of all encoders, side by side in the order of the repetitions.
+
+    Args:
+        heads: built ``MACHHead`` of equal size and seed, whose repetitions follow on one another.
+
+    Returns:
+        A built ``MACHHead`` with ``num_groups`` the number of heads; in the order of ``first_repetition``.
+
+    Raises:
+        ValueError: if sizes, arguments or hash functions differ, or repetitions are missing or come twice.
+
+    Example:
+        >>> heads = [MACHHead(50, 8, 2, seed=3, first_repetition=first) for first in (2, 0)]
+        >>> for head in heads:
+        ...     head.build((None, 4))
+        >>> merged = merge_mach_heads(heads)
+        >>> merged(tf.ones([1, 8])).shape, merged.num_repetitions
+        (TensorShape([1, 50]), 4)
+    """
+    heads = sorted(heads, key=lambda head: head.first_repetition)
+    if not heads:
+        raise ValueError("There is no head to merge.")
+    _check(heads)
+    first, count = heads[0], len(heads)
+    merged = MACHHead.from_config(
+        {
+            **first.get_config(),
+            "num_repetitions": count * first.num_repetitions,
+            "num_groups": count * first.num_groups,
+        }
+    )
+    merged.build((None, count * first.query_dim))
+    kernels = [kernel for head in heads for kernel in head.kernels]
+    for target, kernel in zip(merged.kernels, kernels, strict=True):
+        tf_variable(target).assign(tf_variable(kernel))
+    tf_variable(merged.bias).assign(np.concatenate([tf_variable(head.bias).numpy() for head in heads]))
+    hashes = np.concatenate([tf_variable(head.hashes).numpy() for head in heads])
+    tf_variable(merged.hashes).assign(hashes)
+    return merged
+
+
+def _check(heads):
+    for head in heads:
+        if not head.built:
+            raise ValueError(
+                f"The head of repetition {head.first_repetition} is not built: load its weights."
+            )
+    first, due = heads[0], heads[0].first_repetition
+    for head in heads:
+        for name, value in _arguments(first).items():
+            own = _arguments(head)[name]
+            if own != value:
+                raise ValueError(
+                    f"Heads to merge must be alike, but {name} is {value!r} for repetition "
+                    f"{first.first_repetition} and {own!r} for repetition {head.first_repetition}."
+                )
+        if head.first_repetition != due:
+            what = "missing" if head.first_repetition > due else "there twice"
+            raise ValueError(
+                f"Repetition {min(due, head.first_repetition)} is {what}: merge each of them once."
+            )
+        due += head.num_repetitions
+        numbers = range(head.first_repetition, due)
+        drawn = universal_coefficients(head.num_classes, numbers, head.seed)
+        if not np.array_equal(drawn, tf_variable(head.hashes).numpy()):
+            raise ValueError(
+                f"The hash functions from repetition {head.first_repetition} on are not those of its seed, "
+                f"{head.seed}: was the file of another version or run? Train these repetitions anew."
+            )
+
+
+def _arguments(head):
+    """What heads must agree in."""
+    config = {**head.get_config(), "width of the query": head.query_dim}
+    return {name: value for name, value in config.items() if name not in ("name", "first_repetition")}

@@ -1,0 +1,86 @@
+"""Size of a MACH head: buckets and repetitions for a memory budget."""
+
+import math
+from typing import NamedTuple
+
+
+class MACHPlan(NamedTuple):
+    """A size for a ``MACHHead``.
+
+    Attributes:
+        num_buckets: M.
+        num_repetitions: R.
+        memory: bytes of its weights, ``4 · R · M · (D + 1)``; Adam needs twice as much beside it.
+        collision: bound on the probability that some two classes share all R buckets.
+    """
+
+    num_buckets: int
+    num_repetitions: int
+    memory: int
+    collision: float
+
+
+def suggest_mach(num_classes, dim, memory, collision=1e-3, num_repetitions=1):
+    """The widest buckets for a memory budget that most probably keep all classes apart.
+
+    Two classes that share the buckets of all R repetitions cannot be told apart. Over the draw of the hash
+    functions, the probability that this happens to any of the ``L (L − 1) / 2`` pairs is at most
+    ``L² / 2 · M^−R``, so ``R ≥ log(L² / (2 δ)) / log M`` repetitions make it at most δ. The error of the mean
+    decoder depends on ``R · M`` alone, which the budget fixes; fewer repetitions rank faster.
+
+    Args:
+        num_classes: L.
+        dim: D, the width of the query.
+        memory: bytes for the head's weights.
+        collision: δ, in (0, 1).
+        num_repetitions: R is at least that much.
+
+    Returns:
+        A :class:`MACHPlan`.
+
+    Raises:
+        ValueError: if the budget is too small, with the smallest that would do.
+
+    Example:
+        >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)
+        >>> plan.num_repetitions, plan.num_buckets, plan.collision < 1e-3
+        (4, 9615, True)
+
+    Reference:
+        Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch", 2019 (theorem 2).
+    """
+    if not (0 < collision < 1 and num_classes >= 1 and dim >= 1 and num_repetitions >= 1):
+        raise ValueError(
+            "collision must be in (0, 1), and num_classes, dim and num_repetitions at least 1, but got "
+            f"{collision}, {num_classes}, {dim} and {num_repetitions}."
+        )
+    bytes_a_bucket = 4 * (dim + 1)
+    num_cells = int(memory) // bytes_a_bucket  # R · M
+    for repetitions in range(num_repetitions, num_cells // 2 + 1):
+        # More buckets than classes would be of no use.
+        buckets = min(num_cells // repetitions, max(num_classes, 2))
+        bound = collision_bound(num_classes, buckets, repetitions)
+        if bound <= collision:
+            return MACHPlan(buckets, repetitions, repetitions * buckets * bytes_a_bucket, bound)
+    # R · M is smallest where M = e, and 3 ** (1 / 3) > 2 ** (1 / 2).
+    needed = 3 * math.ceil(max(_log_pairs(num_classes) - math.log(collision), 0) / math.log(3))
+    least = max(needed, 2 * num_repetitions) * bytes_a_bucket
+    raise ValueError(
+        f"{memory:,} bytes are too few to keep {num_classes:,} classes apart with probability "
+        f"{1 - collision:g}: it takes about {least:,}. Raise memory or collision, or narrow the query."
+    )
+
+
+def collision_bound(num_classes, num_buckets, num_repetitions):
+    """Bound on the probability that some two of L classes share the buckets of all R repetitions.
+
+    >>> round(collision_bound(101, 10, 4), 4)
+    0.505
+    """
+    log_bound = _log_pairs(num_classes) - num_repetitions * math.log(num_buckets)
+    return math.exp(min(log_bound, 0.0))
+
+
+def _log_pairs(num_classes):
+    """log of L (L - 1) / 2, or -inf for a single class."""
+    return math.log(num_classes) + math.log(num_classes - 1) - math.log(2) if num_classes > 1 else -math.inf

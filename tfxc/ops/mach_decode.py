@@ -1,0 +1,171 @@
+"""The best classes of a MACH head from the scores of its buckets."""
+
+import functools
+
+import tensorflow as tf
+
+from tfxc.ops import library
+
+DECODERS = ("mean", "min", "median")
+
+
+def decode(values, decoder):
+    """The score of a class from those of its buckets.
+
+    Args:
+        values: R float tensors of one shape ``[...]``.
+        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle).
+
+    >>> decode([tf.constant(value) for value in (1.0, 2.0, 6.0, 3.0)], "median").numpy().tolist()
+    2.5
+    """
+    if decoder == "median":
+        ordered, num = tf.sort(tf.stack(values), axis=0), len(values)
+        return (ordered[(num - 1) // 2] + ordered[num // 2]) / 2
+    # One by one: stacked they would be R times as large as the result.
+    if decoder == "min":
+        return functools.reduce(tf.minimum, values)
+    return functools.reduce(tf.add, values) * (1 / len(values))
+
+
+def class_scores(tables, family, class_ids, decoder="mean"):
+    """Scores of chosen classes from those of their buckets.
+
+    Args:
+        tables: float ``[B, R, M]``.
+        family: a ``tfxc.hashing.UniversalHash`` of R functions.
+        class_ids: integers in ``[0, L)``, ``[B, S]`` or ``[S]`` for all queries.
+        decoder: as in :func:`decode`.
+
+    Returns:
+        ``[B, S]``, of the tables' dtype.
+
+    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
+    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
+    >>> class_scores(tables, family, [[1, 2]]).numpy().tolist()
+    [[0.75, 0.25]]
+    """
+    buckets = tf.unstack(family.buckets(tf.convert_to_tensor(class_ids)))
+    batch_dims = buckets[0].shape.rank - 1
+    values = [
+        tf.gather(table, own, axis=1, batch_dims=batch_dims)
+        for table, own in zip(tf.unstack(tables, axis=1), buckets, strict=True)
+    ]
+    return decode(values, decoder)
+
+
+def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
+    """The k best of L classes by the decoded scores of their buckets, exactly, without a ``[B, L]`` tensor.
+
+    The op tries the best buckets of each repetition first. A class in none of them scores at most the mean
+    over the repetitions of the worst bucket tried (a median: twice that); where the k-th best found is above,
+    the others need not be looked at. Else all classes are scored, in blocks that stay in the cache. In both
+    cases buckets and their classes are worked out on the way: nothing of size L is read or written.
+    Without the compiled library :func:`mach_top_k_reference` does the same in one ``[B, L]`` tensor.
+
+    Args:
+        tables: ``[B, R, M]`` float32, at least 0, the scores of the buckets. NaN is never among the best.
+        family: a ``tfxc.hashing.UniversalHash`` of R functions on L keys.
+        k: int or int32 scalar in ``[1, L]``.
+        exclude: None or int32 ``[B, X]``, classes that are passed over, padded with -1.
+        decoder: as in :func:`decode`.
+        prune: False scores all classes in any case.
+
+    Returns:
+        ``scores [B, k]`` float32 and ``ids [B, k]`` int32, best first, the lower id first among equals. Where
+        there are fewer, -inf and -1. No gradient.
+
+    Raises:
+        tf.errors.InvalidArgumentError: bad shapes, an excluded id outside ``[-1, L)``, or k above L.
+
+    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
+    >>> scores, ids = mach_top_k(tf.constant([[[0.25, 0.75], [0.75, 0.25]]]), family, k=3)
+    >>> ids.numpy().tolist(), scores.numpy().tolist()
+    ([[1, 3, 4]], [[0.75, 0.75, 0.5]])
+
+    Reference: Medini et al., Extreme Classification in Log Memory using Count-Min Sketch, 2019; Fagin, Lotem,
+    Naor, Optimal Aggregation Algorithms for Middleware, 2003 (what ends the search).
+    """
+    if not library.use_compiled(tables):
+        return mach_top_k_reference(tables, family, k, exclude, decoder)
+    scores, ids = library.load().tfxc_mach_top_k(
+        tables=tf.stop_gradient(tables),
+        coefficients=family.coefficients,
+        k=k,
+        exclude=_no_classes(tables) if exclude is None else exclude,
+        num_classes=family.num_keys,
+        prime=family.prime,
+        decoder=decoder,
+        prune=prune,
+    )
+    return scores, ids
+
+
+def mach_top_k_reference(tables, family, k, exclude=None, decoder="mean"):
+    """:func:`mach_top_k` in stock TensorFlow ops, by the scores ``[B, L]`` of all classes.
+
+    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1]], tf.int64), 5, 2)
+    >>> mach_top_k_reference(tf.constant([[[0.1, 0.9]]]), family, 2)[1].numpy().tolist()
+    [[1, 3]]
+    """
+    scores = class_scores(tf.stop_gradient(tables), family, tf.range(family.num_keys), decoder)
+    ids = tf.broadcast_to(tf.range(family.num_keys), tf.shape(scores))
+    return _ranked(_without(scores, ids, exclude), ids, k)
+
+
+def mach_top_k_pruned(tables, family, k, num_probes, exclude=None, decoder="mean"):
+    """The k best of the classes in the best buckets of each repetition, in stock TensorFlow ops.
+
+    An approximation of :func:`mach_top_k` for graphs that must run without the compiled library. It is exact
+    where the k-th score is above the mean over the repetitions of the worst bucket probed (a median: above
+    twice that). About ``num_probes · R · L / M`` classes are scored.
+
+    Args:
+        num_probes: how many buckets of each repetition are probed, in ``[1, M]``.
+
+    Returns:
+        As :func:`mach_top_k`; among equals that do not all fit in, any.
+
+    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
+    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
+    >>> mach_top_k_pruned(tables, family, 2, num_probes=1)[1].numpy().tolist()
+    [[1, 3]]
+    """
+    tables = tf.stop_gradient(tables)
+    _, buckets = tf.math.top_k(tables, num_probes, sorted=False)
+    ids = family.members(tf.transpose(buckets, [1, 0, 2]))
+    ids = tf.reshape(tf.transpose(ids, [1, 0, 2, 3]), [tf.shape(tables)[0], -1])
+    scores = class_scores(tables, family, tf.maximum(ids, 0), decoder)
+    # A class comes at most R times: so many of the best slots hold k classes, if there are as many.
+    num_kept = tf.minimum(k * tables.shape[1], tf.shape(ids)[1])
+    scores = _without(tf.where(ids >= 0, scores, float("-inf")), ids, exclude)
+    scores, slots = tf.math.top_k(scores, num_kept, sorted=False)
+    ids = tf.gather(ids, slots, batch_dims=1)
+    order = tf.argsort(ids, axis=1)
+    ids, scores = tf.gather(ids, order, batch_dims=1), tf.gather(scores, order, batch_dims=1)
+    again = tf.pad(ids[:, 1:] == ids[:, :-1], [[0, 0], [1, 0]])
+    return _ranked(tf.where(again, float("-inf"), scores), ids, k)
+
+
+def _ranked(scores, ids, k):
+    """The k best scores [B, k] and their ids, which rise along a row; -inf and -1 where there are fewer."""
+    missing = tf.maximum(k - tf.shape(scores)[1], 0)
+    scores = tf.where(tf.math.is_nan(scores), float("-inf"), scores)
+    scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    scores, order = tf.math.top_k(scores, k)
+    ids = tf.gather(tf.pad(ids, [[0, 0], [0, missing]]), order, batch_dims=1)
+    return scores, tf.where(scores > float("-inf"), ids, -1)
+
+
+def _without(scores, ids, exclude):
+    """Scores [B, S] of ids [B, S], -inf where an id is among the excluded ones [B, X]."""
+    if exclude is None:
+        return scores
+    ordered = tf.sort(tf.pad(exclude, [[0, 0], [1, 0]], constant_values=-1), axis=1)
+    last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
+    last_not_above = tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1)
+    return tf.where(last_not_above == ids, float("-inf"), scores)
+
+
+def _no_classes(tables):
+    return tf.zeros([tf.shape(tables)[0], 0], tf.int32)
