@@ -1,10 +1,12 @@
-"""Extreme multi-label classification: dense and sparse heads on one data set, compared.
+"""Extreme multi-label classification: dense, sparse and MACH heads on one data set, compared.
 
 Without arguments it tags artworks with their subjects (the data of Tate's collection that come along). Data
 of your own: a folder with train.txt and test.txt (also .xz or .gz) in the format of the Extreme
 Classification Repository, and if you like label_names.txt, a name a line:
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
+
+Millions of features are hashed into fewer by --hash-features 65536 (needs scikit-learn).
 
 Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
 is refreshed behind training, or both (ASTRA), their share fixed or growing:
@@ -22,16 +24,15 @@ import time
 from pathlib import Path
 
 import numpy as np
-from label_texts import label_points, stack
+from classification_data import load
+from classification_heads import HEADS, add_arguments, make_encoder, make_head
 from training_log import TrainingLog, plot
 
 import tfxc
 from tfxc._keras import keras, tf_variable
-from tfxc.data.line_reader import LineReader
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
 NEGATIVES = ("all", "random", "hard", "astra", "curriculum")
-HEADS = ("dense", "sparse", "sparse-direct")
 LOSSES = {
     "squared-hinge": tfxc.losses.SquaredHinge,
     "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
@@ -47,9 +48,7 @@ def parse_arguments(argv=None):
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
-    add("--dim", type=int, default=512, help="width of the bag of words' vector")
-    add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
-    add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
+    add_arguments(add)
     add(
         "--evolve", type=float, default=0.1, help="sparse: share of connections that move each epoch; 0: none"
     )
@@ -59,7 +58,7 @@ def parse_arguments(argv=None):
     add("--start-epoch", type=int, default=5, help="first epoch with hard negatives, counted from 0")
     add("--refresh-every", type=int, default=5, help="epochs between refreshes of the hard negatives")
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
-    add("--dropout", type=float, default=0.5)
+    add("--hash-features", type=int, default=0, help="features to hash them into; 0: as they are")
     add("--batch-size", type=int, default=128)
     add("--epochs", type=int, default=6)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
@@ -69,53 +68,6 @@ def parse_arguments(argv=None):
     add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
     return parser.parse_args(argv)
-
-
-def find(folder, name):
-    """The file of that name, plain or compressed; None if there is none."""
-    paths = [folder / (name + suffix) for suffix in ("", ".xz", ".gz")]
-    return next((path for path in paths if path.exists()), None)
-
-
-def load(folder, label_texts=False):
-    """TF-IDF weighted training and test points, and the labels' names or None."""
-    paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names", "vocabulary")}
-    if None in (paths["train"], paths["test"]):
-        raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
-    points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
-    names = paths["label_names"] and [line.strip() for line in LineReader(paths["label_names"])]
-    if not label_texts:
-        return *tfxc.data.tfidf(*points), names
-    if None in (names, paths["vocabulary"]):
-        raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
-    words = [line.strip() for line in LineReader(paths["vocabulary"])]
-    train, test, texts = tfxc.data.tfidf(*points, label_points(names, words))
-    return stack(train, texts), test, names
-
-
-def make_encoder(name, num_features, args):
-    """Bag of words to queries, [B, num_inputs] for the sparse head."""
-    inputs = {
-        "ids": keras.Input((None,), dtype="int32", name="ids"),
-        "values": keras.Input((None,), name="values"),
-    }
-    # Small vectors, so that those of rare features soon mean something; both signs of the sum are read.
-    small = keras.initializers.RandomUniform(-0.01, 0.01)
-    bag = tfxc.layers.EmbeddingBag(num_features, args.dim, embeddings_initializer=small)(inputs)
-    bag = keras.layers.LayerNormalization()(bag)
-    both = [keras.layers.ReLU()(bag), keras.layers.ReLU()(keras.layers.Rescaling(-1.0)(bag))]
-    hidden = keras.layers.Dropout(args.dropout)(keras.layers.Concatenate()(both))
-    if name == "sparse":
-        hidden = keras.layers.Dense(args.num_inputs, kernel_initializer="he_uniform")(hidden)
-        hidden = keras.layers.Dropout(0.1)(hidden)
-    return keras.Model(inputs, hidden)
-
-
-def first_bias(train, loss):
-    """Where training starts: no label applies, as it is for nearly all pairs of point and label."""
-    if loss == "squared-hinge":
-        return keras.initializers.Constant(-1.0)
-    return keras.initializers.Constant(float(np.log(train.labels.nnz / len(train) / train.num_labels)))
 
 
 def make_sampler(negatives, args):
@@ -147,11 +99,7 @@ def make_optimizer(encoder, head, num_steps, args):
 def make_model(name, negatives, train, names, num_steps, args):
     """A compiled classifier with the head of that name, trained on those negatives."""
     keras.utils.set_random_seed(args.seed)
-    bias = first_bias(train, args.loss)
-    if name == "dense":
-        head = tfxc.layers.DenseHead(train.num_labels, use_bias=True, bias_initializer=bias)
-    else:
-        head = tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in, bias_initializer=bias)
+    head = make_head(name, train, args)
     encoder = make_encoder(name, train.num_features, args)
     model = tfxc.ExtremeClassifier(
         encoder, head, sampler=make_sampler(negatives, args), k=5, class_names=names
@@ -197,7 +145,7 @@ def train_head(name, negatives, data, args):
     log = TrainingLog(folder, model, args.epochs, metric="val_precision_at_1")
     done = log.resume()
     callbacks = [log]
-    if args.evolve and name != "dense":
+    if args.evolve and name.startswith("sparse"):
         # What grows in the last epochs would have no time to learn.
         stop = max(1, args.epochs * 3 // 4)
         callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, every="epoch", stop_after=stop))
@@ -250,7 +198,7 @@ def show_predictions(model, test, names, num_examples=3):
 def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
-    data = train, test, names = load(args.data, args.label_texts)
+    data = train, test, names = load(args.data, args.label_texts, args.hash_features)
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "
         f"{train.num_labels:,} labels (read in {time.perf_counter() - start:.1f} s)"

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfxc._keras import IS_KERAS_3
+from tfxc._keras import IS_KERAS_3, keras
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PAGE = "The old man looked at the sea. The sea looked at the old man. Who is at sea, and why?\nNobody asks.\n"
@@ -110,19 +112,20 @@ def write_points(path, num_points, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_classifies_with_dense_and_sparse_heads(tmp_path):
+def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     write_points(tmp_path / "train.txt", 400, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
     (tmp_path / "label_names.txt").write_text("".join(f"subject {label}\n" for label in range(10)))
     out = tmp_path / "out"
     options = ["--data", tmp_path, "--dim", 32, "--num-inputs", 64, "--fan-in", 8, "--dropout", 0.1]
+    options += ["--num-buckets", 8, "--num-repetitions", 6]
     options += ["--batch-size", 16, "--learning-rate", 0.01, "--verbose", 2, "--output", out]
     run("extreme_classification.py", *options, "--epochs", 1)
     printed = run("extreme_classification.py", *options, "--epochs", 4)
-    assert printed.count("resumed after 1") == 3 and "subject " in printed
+    assert printed.count("resumed after 1") == 4 and "subject " in printed
     results = json.loads((out / "results.json").read_text())["results"]
-    assert set(results) == {"dense", "sparse", "sparse-direct"}
-    assert results["dense"]["precision_at_1"] > 0.9 and results["sparse"]["precision_at_1"] > 0.9
+    assert set(results) == {"dense", "sparse", "sparse-direct", "mach"}
+    assert all(results[name]["precision_at_1"] > 0.9 for name in ("dense", "sparse", "mach"))
     assert results["sparse"]["head_mb"] == pytest.approx((10 * 8 * 16 + 10 * 12 + 65 * 8 + 8) / 2**20)
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
 
@@ -144,3 +147,46 @@ def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
     assert set(histories) == {f"dense-{name}" for name in negatives}
     assert histories["dense-astra"][-1]["hard_failures"] == 0
     assert (tmp_path / "out" / "dense-hard" / "hard-negatives").is_dir()
+
+
+def test_hashes_features_into_fewer(tmp_path):
+    pytest.importorskip("sklearn")
+    write_points(tmp_path / "train.txt", 200, seed=0)
+    write_points(tmp_path / "test.txt", 20, seed=1)
+    options = ["--data", tmp_path, "--dim", 8, "--epochs", 1, "--verbose", 2, "--output", tmp_path / "out"]
+    options += ["--heads", "mach", "--num-buckets", 4, "--hash-features", 16]
+    assert "16 features" in run("extreme_classification.py", *options)
+
+
+def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path):
+    write_points(tmp_path / "train.txt", 300, seed=0)
+    write_points(tmp_path / "test.txt", 50, seed=1)
+    options = ["--data", tmp_path, "--dim", 16, "--num-buckets", 6, "--batch-size", 16, "--verbose", 2]
+    options += ["--learning-rate", 0.01]
+
+    def workers(output, *repetitions, epochs=3):
+        return run("mach_workers.py", *options, "--epochs", epochs, "--output", output, *repetitions)
+
+    alone, apart = tmp_path / "alone", tmp_path / "apart"
+    workers(alone, "--repetitions", "0-1", "2-3")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda own: workers(apart, "--repetitions", own), ["0-1", "2-3"]))
+    (apart / "repetitions_2-3.keras").unlink()  # died while saving; run again it has nothing left to train
+    assert "resumed after 3" in workers(apart, "--repetitions", "2-3")
+    merged = [workers(output, "--merge") for output in (alone, apart)]
+    assert (
+        "4 repetitions of 2 encoders" in merged[0]
+        and merged[0].split("Wrote")[0] == merged[1].split("Wrote")[0]
+    )
+    assert float(merged[0].split("precision_at_1 ")[1].split(",")[0]) > 0.9
+    one, other = (keras.models.load_model(folder / "model.keras").get_weights() for folder in (alone, apart))
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+    served = tf.saved_model.load(str(apart / "served"))
+    inputs = {"ids": tf.constant([[3, 13, 20]]), "values": tf.constant([[0.6, 0.6, 0.5]])}
+    want = keras.models.load_model(apart / "model.keras").predict(inputs, verbose=0)
+    np.testing.assert_array_equal(served.serve(**inputs)["ids"], want["ids"])
+    (apart / "repetitions_0-1.keras").rename(apart / "repetitions_4-5.keras")
+    workers(apart, "--repetitions", "5", epochs=1)
+    with pytest.raises(AssertionError, match="must be alike, but num_repetitions is 2"):
+        workers(apart, "--merge")

@@ -1,0 +1,58 @@
+"""The points of the extreme classification examples: read, weighted and, if need be, hashed."""
+
+from dataclasses import replace
+
+import numpy as np
+from label_texts import label_points, stack
+
+import tfxc
+from tfxc.data.line_reader import LineReader
+
+
+def find(folder, name):
+    """The file of that name, plain or compressed; None if there is none."""
+    paths = [folder / (name + suffix) for suffix in ("", ".xz", ".gz")]
+    return next((path for path in paths if path.exists()), None)
+
+
+def load(folder, label_texts=False, hash_features=0):
+    """TF-IDF weighted training and test points, and the labels' names or None.
+
+    Args:
+        folder: where train.txt and test.txt are, and perhaps label_names.txt and vocabulary.txt.
+        label_texts: whether the labels' names are training points too.
+        hash_features: number of features to hash them into, or 0.
+    """
+    paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names", "vocabulary")}
+    if None in (paths["train"], paths["test"]):
+        raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
+    points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
+    names = paths["label_names"] and [line.strip() for line in LineReader(paths["label_names"])]
+    if not label_texts:
+        return *_hashed(tfxc.data.tfidf(*points), hash_features), names
+    if None in (names, paths["vocabulary"]):
+        raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
+    words = [line.strip() for line in LineReader(paths["vocabulary"])]
+    points = tfxc.data.tfidf(*points, label_points(names, words))
+    train, test, texts = _hashed(points, hash_features)
+    return stack(train, texts), test, names
+
+
+def _hashed(parts, num_features):
+    """Points with their features added up, with random signs, in fewer ones; as they are for 0.
+
+    Reference: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009.
+    """
+    if not num_features:
+        return parts
+    from sklearn.feature_extraction import FeatureHasher
+
+    hasher = FeatureHasher(num_features, input_type="pair", dtype=np.float32)
+    return [replace(points, features=hasher.transform(_pairs(points.features))) for points in parts]
+
+
+def _pairs(features):
+    """For each row of a CSR matrix the (name, value) pairs of its entries."""
+    for start, stop in zip(features.indptr, features.indptr[1:], strict=False):
+        names = map(str, features.indices[start:stop].tolist())
+        yield list(zip(names, features.data[start:stop].tolist(), strict=True))

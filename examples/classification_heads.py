@@ -1,0 +1,67 @@
+"""Encoder and head of the extreme classification examples."""
+
+import numpy as np
+
+import tfxc
+from tfxc._keras import keras
+
+HEADS = ("dense", "sparse", "sparse-direct", "mach")
+
+
+def add_arguments(add):
+    """The options of encoders and heads."""
+    add("--dim", type=int, default=512, help="width of the bag of words' vector")
+    add("--dropout", type=float, default=0.5)
+    add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
+    add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
+    add("--num-buckets", type=int, default=512, help="mach: buckets of a repetition")
+    add("--num-repetitions", type=int, default=4, help="mach: bucket classifiers")
+    add("--decoder", choices=("mean", "min", "median"), default="mean", help="mach: from buckets to classes")
+
+
+def bag_inputs():
+    """What ``tfxc.data.classification_dataset`` gives."""
+    return {
+        "ids": keras.Input((None,), dtype="int32", name="ids"),
+        "values": keras.Input((None,), name="values"),
+    }
+
+
+def make_encoder(name, num_features, args, **options):
+    """Bag of words to queries, [B, num_inputs] for the sparse head."""
+    inputs = bag_inputs()
+    # Small vectors, so that those of rare features soon mean something; both signs of the sum are read.
+    small = keras.initializers.RandomUniform(-0.01, 0.01)
+    bag = tfxc.layers.EmbeddingBag(num_features, args.dim, embeddings_initializer=small)(inputs)
+    bag = keras.layers.LayerNormalization()(bag)
+    both = [keras.layers.ReLU()(bag), keras.layers.ReLU()(keras.layers.Rescaling(-1.0)(bag))]
+    hidden = keras.layers.Dropout(args.dropout)(keras.layers.Concatenate()(both))
+    if name == "sparse":
+        hidden = keras.layers.Dense(args.num_inputs, kernel_initializer="he_uniform")(hidden)
+        hidden = keras.layers.Dropout(0.1)(hidden)
+    return keras.Model(inputs, hidden, **options)
+
+
+def make_head(name, train, args, **options):
+    """The head of that name, which starts where no label applies."""
+    if name == "mach":
+        return tfxc.layers.MACHHead(
+            train.num_labels,
+            args.num_buckets,
+            decoder=args.decoder,
+            activation="sigmoid",
+            bias_initializer=first_bias(train, args.loss, args.num_buckets),
+            seed=args.seed,
+            **{"num_repetitions": args.num_repetitions, **options},
+        )
+    bias = first_bias(train, args.loss, train.num_labels)
+    if name == "dense":
+        return tfxc.layers.DenseHead(train.num_labels, use_bias=True, bias_initializer=bias)
+    return tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in, bias_initializer=bias)
+
+
+def first_bias(train, loss, num_outputs):
+    """Where training starts: no label applies, as for nearly all pairs of a point and a label or bucket."""
+    if loss == "squared-hinge":
+        return keras.initializers.Constant(-1.0)
+    return keras.initializers.Constant(float(np.log(train.labels.nnz / len(train) / num_outputs)))

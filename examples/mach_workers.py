@@ -1,0 +1,132 @@
+"""MACH without communication: each process trains some repetitions, a last step merges them into one model.
+
+Two processes, or two machines with the same data; one that dies is started again alone, and goes on:
+
+    python examples/mach_workers.py --repetitions 0-3 --output runs/workers &
+    python examples/mach_workers.py --repetitions 4-7 --output runs/workers &
+    wait
+    python examples/mach_workers.py --merge --output runs/workers
+
+Several ranges are trained one after the other, to the same result. --merge checks that sizes and hash
+functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from classification_data import load
+from classification_heads import add_arguments, bag_inputs, make_encoder, make_head
+from training_log import TrainingLog
+
+import tfxc
+from tfxc._keras import keras
+
+BUNDLED = Path(__file__).parent / "data" / "tate"
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--repetitions", nargs="+", type=parse_range, help="such as 0-3: those to train")
+    what.add_argument("--merge", action="store_true", help="merge what has been trained")
+    add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
+    add("--hash-features", type=int, default=0, help="features to hash them into; 0: as they are")
+    add_arguments(add)
+    parser.set_defaults(loss="binary-crossentropy")
+    add("--batch-size", type=int, default=128)
+    add("--epochs", type=int, default=6)
+    add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
+    add("--seed", type=int, default=0, help="of the hash functions and the weights")
+    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    add(
+        "--output",
+        type=Path,
+        default=Path("runs/workers"),
+        help="folder for all repetitions and the merged model",
+    )
+    return parser.parse_args(argv)
+
+
+def parse_range(text):
+    """First and last of "0-3" or "5"."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if first > last:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of repetitions such as 0-3")
+    return first, last
+
+
+def compiled(encoder, head, names, optimizer):
+    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    metrics = [tfxc.metrics.PrecisionAtK(k) for k in (1, 3, 5)]
+    model.compile(optimizer, loss=tfxc.losses.BinaryCrossentropy(), metrics=metrics)
+    return model
+
+
+def train(first, last, data, args):
+    """Trains some repetitions to their end, or resumes them, and saves them."""
+    train_points, test_points, names = data
+    name = f"repetitions_{first}-{last}"
+    keras.utils.set_random_seed(args.seed + first)
+    encoder = make_encoder("mach", train_points.num_features, args, name=name.replace("-", "_"))
+    head = make_head("mach", train_points, args, first_repetition=first, num_repetitions=last - first + 1)
+    train_set = tfxc.data.classification_dataset(train_points, args.batch_size, seed=args.seed)
+    schedule = keras.optimizers.schedules.CosineDecay(args.learning_rate, args.epochs * len(train_set))
+    model = compiled(encoder, head, names, tfxc.optimizers.LazyAdam(schedule))
+    log = TrainingLog(args.output / name, model, args.epochs, metric="val_precision_at_1")
+    done = log.resume()
+    print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
+    if done < args.epochs:
+        model.fit(
+            train_set,
+            validation_data=tfxc.data.classification_dataset(test_points, 256, seed=None),
+            initial_epoch=done,
+            epochs=args.epochs,
+            callbacks=[log],
+            shuffle=False,  # the dataset shuffles itself
+            verbose=args.verbose,
+        )
+    aside = args.output / f"writing_{name}.keras"
+    model.save(aside)
+    aside.replace(args.output / f"{name}.keras")
+
+
+def merge(data, args):
+    """Merges all that was saved, evaluates the whole and writes it; returns the test results."""
+    _, test_points, names = data
+    paths = list(args.output.glob("repetitions_*.keras"))
+    if not paths:
+        raise SystemExit(f"There are no repetitions in {args.output}: train some with --repetitions first.")
+    models = [keras.models.load_model(path) for path in paths]
+    models.sort(key=lambda model: model.head.first_repetition)
+    head = tfxc.layers.merge_mach_heads([model.head for model in models])
+    inputs = bag_inputs()
+    queries = [model.encoder(inputs) for model in models]
+    query = keras.layers.Concatenate()(queries) if len(queries) > 1 else queries[0]
+    merged = compiled(keras.Model(inputs, query), head, names, tfxc.optimizers.LazyAdam())
+    test_set = tfxc.data.classification_dataset(test_points, 256, seed=None)
+    results = merged.evaluate(test_set, return_dict=True, verbose=0)
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in results.items())
+    print(f"{head.num_repetitions} repetitions of {len(models)} encoders: {figures}")
+    merged.save(args.output / "model.keras")
+    merged.export(args.output / "served")
+    print(f"Wrote model.keras and served/ to {args.output}/.")
+    return results
+
+
+def run(args):
+    args.output.mkdir(parents=True, exist_ok=True)
+    data = load(args.data, hash_features=args.hash_features)
+    if args.merge:
+        return merge(data, args)
+    for first, last in args.repetitions:
+        train(first, last, data, args)
+    return None
+
+
+if __name__ == "__main__":
+    run(parse_arguments())
