@@ -59,6 +59,26 @@ def constant(value):
     return initializer
 
 
+def share_of_compiled_loss(loss):
+    """What a compiled loss returns of its own value under several replicas, whose gradients are summed.
+
+    Keras 3 leaves it to the loss to divide by their number, tf-keras does it afterwards.
+    """
+    return loss / tf.distribute.get_strategy().num_replicas_in_sync if IS_KERAS_3 else loss
+
+
+def compiled_labels(labels):
+    """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
+
+    Under a distribution strategy it first runs loss and metrics on symbols for the mean of the replicas'
+    batches, for the shapes alone: there, and only there, integer ids come as floats.
+    """
+    if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
+        return labels
+    with keras.SymbolicScope() as scope:
+        return tf.cast(labels, tf.int32) if scope.original_scope is not None else labels
+
+
 def adopt_own_loss_and_metrics(model):
     """After ``compile``: what a model with its own loss and ranked ids as predictions needs.
 
