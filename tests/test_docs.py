@@ -50,10 +50,20 @@ def public_classes():
                 yield item
 
 
-@pytest.mark.parametrize("item", sorted(set(public_classes()), key=str), ids=lambda item: item.__name__)
+CLASSES = sorted(set(public_classes()), key=str)
+
+
+@pytest.mark.parametrize("item", CLASSES, ids=lambda item: item.__name__)
 def test_classes_document_arguments_and_errors(item):
     missing = [part for part in ("Args:", "Raises:", ">>>") if part not in inspect.getdoc(item)]
     assert not missing, f"{item.__name__} documents no {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("item", CLASSES, ids=lambda item: item.__name__)
+def test_classes_are_named_in_the_guide(item):
+    name = re.compile(rf"\b{item.__name__}\b")
+    guide = any(name.search(page.read_text(encoding="utf-8")) for page in PAGES)
+    assert guide, f"no page of docs/ says when to choose {item.__name__}"
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,9 @@ if IS_KERAS_3:
 else:
     import tf_keras as keras
 
+# Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
+COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
+
 register = keras.saving.register_keras_serializable(package="tfxc")
 unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 
@@ -57,14 +60,6 @@ def constant(value):
         return tf.broadcast_to(tf.cast(value, dtype), shape)
 
     return initializer
-
-
-def share_of_compiled_loss(loss):
-    """What a compiled loss returns of its own value under several replicas, whose gradients are summed.
-
-    Keras 3 leaves it to the loss to divide by their number, tf-keras does it afterwards.
-    """
-    return loss / tf.distribute.get_strategy().num_replicas_in_sync if IS_KERAS_3 else loss
 
 
 def compiled_labels(labels):

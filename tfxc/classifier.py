@@ -221,8 +221,9 @@ class ExtremeClassifier(keras.Model):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
-            total = tf.add_n([loss, *(tf.cast(extra, loss.dtype) for extra in self.losses)])
-            total /= tf.distribute.get_strategy().num_replicas_in_sync
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
+            total = tf.add_n([self.classification_loss.share(loss), *extras])
         self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
         variables = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))

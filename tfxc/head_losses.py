@@ -14,8 +14,8 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other losses. Keep
     head and sampler in attributes of the model, so that Keras tracks them; named ``head`` and ``sampler``,
     the callbacks of ``tfxc.callbacks`` find them too. Give the sampler in training only: without it the
-    loss is the exact one. Under a ``tf.distribute`` strategy the loss is divided by the number of replicas,
-    whose gradients are summed; build head and sampler in the strategy's scope.
+    loss is the exact one. Under a ``tf.distribute`` strategy each replica gets its share of the mean, since
+    gradients are summed; build head and sampler in the strategy's scope.
 
     Args:
         head: a head of ``tfxc.layers``; built for the width of the queries if it is not yet.
@@ -51,8 +51,8 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
     if example_ids is not None:
         example_ids = flatten_reserved({"example_id": example_ids}, where, head.num_classes)["example_id"]
-    value = loss.reduce(example_losses(head, loss, query, labels, sampler, example_ids), sample_weight)
-    return value / tf.distribute.get_strategy().num_replicas_in_sync
+    losses = example_losses(head, loss, query, labels, sampler, example_ids)
+    return loss.share(loss.reduce(losses, sample_weight))
 
 
 def build_parts(head, sampler, query_dim):

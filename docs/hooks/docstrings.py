@@ -6,7 +6,7 @@ import griffe
 
 
 class KerasSections(griffe.Extension):
-    """``Example`` and loose ``>>>`` become code, ``Call arguments`` a list; a class shows its whole source."""
+    """``Example`` and loose ``>>>`` become code, ``Call arguments`` a list; a class shows all its source."""
 
     def on_object(self, *, obj, **kwargs):
         if obj.docstring is not None:

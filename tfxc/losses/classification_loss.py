@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras import compiled_labels, keras, share_of_compiled_loss
+from tfxc._keras import COMPILED_LOSS_IS_A_SHARE, compiled_labels, keras
 from tfxc.labels import labelled_queries
 
 # Added to a logit to take a class out. Finite, so that a row with nothing left has gradient 0, not NaN.
@@ -75,7 +75,8 @@ class ClassificationLoss(keras.losses.Loss):
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
         """
         # Not through Keras, which would cast the ids to floats that cannot hold ids above 2^24.
-        return share_of_compiled_loss(self.reduce(*self._per_example(y_true, y_pred, sample_weight)))
+        value = self.reduce(*self._per_example(y_true, y_pred, sample_weight))
+        return self.share(value) if COMPILED_LOSS_IS_A_SHARE else value
 
     def _per_example(self, y_true, y_pred, sample_weight=None):
         """Losses [N] and weights [N] or None."""
@@ -102,6 +103,12 @@ class ClassificationLoss(keras.losses.Loss):
         if self.reduction == "sum":
             return total
         return tf.math.divide_no_nan(total, tf.cast(tf.size(losses), total.dtype))
+
+    def share(self, value):
+        """What a replica gives of its reduced loss, where gradients are summed: of a mean, its part."""
+        if self.reduction in ("sum", "none", None):
+            return value
+        return value / tf.distribute.get_strategy().num_replicas_in_sync
 
     def initial(self, num_queries):
         """The state of the reduction before any class."""
