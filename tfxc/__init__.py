@@ -2,6 +2,7 @@
 
 from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers, serving
 from tfxc.classifier import ExtremeClassifier
+from tfxc.head_losses import head_loss
 
 __version__ = "0.1.0"
 
@@ -9,6 +10,7 @@ __all__ = [
     "ExtremeClassifier",
     "callbacks",
     "data",
+    "head_loss",
     "layers",
     "losses",
     "metrics",
