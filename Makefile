@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -39,12 +39,16 @@ lint: setup  ## Check style, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tfxc
 
+docs: setup  ## Build the user's guide and the reference; writes site/
+	$(RUN) -m pip install --quiet --no-build-isolation -e ".[docs]"
+	$(BIN)/mkdocs build --quiet --strict
+
 bench: setup  ## Run every benchmark at its default size
 	$(RUN) -m pip install --quiet -e ".[bench]" --no-build-isolation
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
 clean:  ## Remove everything built or written, except .venv
-	rm -rf build dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	rm -f $(OPS) tfxc/ops/_tfxc_ops.json
 	find tfxc custom_ops tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

@@ -20,7 +20,8 @@ ALLOWED = {
     "layers": CORE | STEP,
     **dict.fromkeys({"callbacks", "serving"}, CORE | STEP | {"layers"}),
     "inputs": set(),
-    "classifier": CORE | STEP | {"inputs", "layers", "serving"},
+    "head_losses": CORE | STEP | {"inputs", "layers"},
+    "classifier": CORE | STEP | {"head_losses", "inputs", "layers", "serving"},
     "data": set(),
     "optimizers": {"ops"},
 }

@@ -124,6 +124,17 @@ def test_every_form_of_labels_trains_alike(kind):
         np.testing.assert_allclose(one, two, rtol=1e-6)
 
 
+def test_labels_may_change_their_form():
+    """Keras then traces one step for all: the rank of the labels is not known in it."""
+    model, x, y = make_model(Uniform(4)), features(4), np.arange(4)
+    losses = [model.evaluate(x, labels, verbose=0) for labels in (y, y[:, np.newaxis], np.stack([y, y], 1))]
+    np.testing.assert_allclose(losses, losses[:1] * 3, rtol=1e-6)
+    history = np.array([[1, 2], [3, 4]])
+    model = make_model(Uniform(4), encoder=item_encoder())
+    for labels in (history, history[:, :, np.newaxis], np.stack([history, history], 2)):
+        assert np.isfinite(model.fit(history, labels, verbose=0).history["loss"][0])
+
+
 @pytest.mark.parametrize("name", ["none", "midx", "shared"])
 def test_sequences(name):
     """Masked and unlabelled positions count nowhere: not in the loss, not in the metrics, not in training."""

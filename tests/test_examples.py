@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +102,19 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
     for name in ("unigram", "in-batch", "midx-frequency"):
         assert f"| {name} | 1 |" in printed
+
+
+@pytest.mark.skipif(find_spec("tensorflow_recommenders") is None, reason="needs TensorFlow Recommenders")
+def test_two_towers_train_in_turns_and_are_exported_as_an_index(tmp_path):
+    (tmp_path / "book.txt").write_text(BOOK)
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]
+    options += ["--batch-size", 64, "--retrieval-batch-size", 32, "--num-negatives", 4, "--num-codewords", 2]
+    options += ["--refresh-steps", 5, "--seconds", 1, "--turns", 2, "--output", tmp_path / "out"]
+    printed = run("tfrs_two_tower.py", *options)
+    results = re.findall(r"^\| (\w+) \| \d+ \| (\d+) \| [\d.]+ \| ([\d.]+) \|", printed, re.MULTILINE)
+    assert [name for name, _, _ in results] == ["retrieval", "midx"]
+    assert all(int(steps) > 5 and float(recall) > 0.5 for _, steps, recall in results)
+    assert "  ->  " in printed and (tmp_path / "out" / "midx" / "saved_model.pb").exists()
 
 
 def write_points(path, num_points, seed):

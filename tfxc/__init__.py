@@ -2,6 +2,7 @@
 
 from tfxc import callbacks, data, hashing, layers, losses, metrics, optimizers, samplers, serving
 from tfxc.classifier import ExtremeClassifier
+from tfxc.head_losses import head_loss
 
 __version__ = "0.1.0"
 
@@ -10,6 +11,7 @@ __all__ = [
     "callbacks",
     "data",
     "hashing",
+    "head_loss",
     "layers",
     "losses",
     "metrics",

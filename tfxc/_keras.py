@@ -22,6 +22,9 @@ if IS_KERAS_3:
 else:
     import tf_keras as keras
 
+# Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
+COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
+
 register = keras.saving.register_keras_serializable(package="tfxc")
 unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 
@@ -57,6 +60,18 @@ def constant(value):
         return tf.broadcast_to(tf.cast(value, dtype), shape)
 
     return initializer
+
+
+def compiled_labels(labels):
+    """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
+
+    Under a distribution strategy it first runs loss and metrics on symbols for the mean of the replicas'
+    batches, for the shapes alone: there, and only there, integer ids come as floats.
+    """
+    if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
+        return labels
+    with keras.SymbolicScope() as scope:
+        return tf.cast(labels, tf.int32) if scope.original_scope is not None else labels
 
 
 def adopt_own_loss_and_metrics(model):

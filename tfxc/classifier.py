@@ -6,9 +6,10 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
+from tfxc.head_losses import build_parts, example_losses
 from tfxc.inputs import flatten_reserved, split_inputs
-from tfxc.labels import check_ids, count_hits, drop_duplicates, flatten_examples, is_positive, pad_labels
-from tfxc.losses import MASKED_LOGIT, ClassificationLoss, Scored
+from tfxc.labels import labelled_queries
+from tfxc.losses import ClassificationLoss
 from tfxc.serving import export_classifier
 
 _NAMES_FILE = "class_names.json"
@@ -117,10 +118,7 @@ class ExtremeClassifier(keras.Model):
     def _build_parts(self, query_dim):
         if hasattr(self.head, "tie"):
             self.head.tie(self.encoder)
-        if not self.head.built:
-            self.head.build((None, query_dim))
-        if self.sampler is not None and not self.sampler.built:
-            self.sampler.build((self.head.num_classes, self.head.effective_dim))
+        build_parts(self.head, self.sampler, query_dim)
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
@@ -205,11 +203,9 @@ class ExtremeClassifier(keras.Model):
         inputs, reserved = split_inputs(x, self.encoder)
         query = self.encoder(inputs, training=training)
         self._build_parts(query.shape[-1])
-        labels = check_ids(pad_labels(y), self.head.num_classes)
-        mask = getattr(query, "_keras_mask", None)
-        query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
-        reserved = flatten_reserved(reserved, where, self.head.num_classes)
-        return query, drop_duplicates(labels), sample_weight, reserved
+        num_classes = self.head.num_classes
+        query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
+        return query, labels, sample_weight, flatten_reserved(reserved, where, num_classes)
 
     def examples(self, x, y):
         """A batch as heads and samplers see it, without dropout and its like.
@@ -223,39 +219,17 @@ class ExtremeClassifier(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
-        if self.sampler is None:
-            losses = self.head.losses(query, labels, self.classification_loss)
-        else:
-            losses = self._sampled(query, labels, reserved.get("example_id"))
-        return self.classification_loss.reduce(losses, sample_weight)
-
-    def _sampled(self, query, labels, example_ids):
-        effective = self.head.effective_query(query)
-        known = {"example_ids": example_ids} if self.sampler.reads_example_ids else {}
-        ids, log_count = self.sampler.sample(effective, labels, **known)
-        if self.sampler.selects:
-            ids, log_count = self.sampler.select(ids, labels, tf.stop_gradient(self.head.score(query, ids)))
-        if ids.shape.rank == 2:
-            # One call, so that the table gets one gradient.
-            scores = self.head.score(query, tf.concat([labels, ids], 1))
-            positives, negatives = scores[:, : tf.shape(labels)[1]], scores[:, tf.shape(labels)[1] :]
-        else:
-            positives, negatives = self.head.score(query, labels), self.head.score(query, ids)
-        negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
-        own_count = self.sampler.log_expected_count(effective, labels, labels, **known)
-        positives, negatives = Scored(positives, own_count), Scored(negatives, log_count)
-        if self.sampler.learns:
-            self.sampler.learn(effective, labels, positives, ids, negatives)
-        # A label that comes back as a candidate because it is a label says nothing about the proposal.
-        num_hits = None if self.sampler.draws_labels else count_hits(ids, labels)
-        return self.classification_loss.sampled(positives, negatives, labels >= 0, num_hits)
+        example_ids, loss = reserved.get("example_id"), self.classification_loss
+        losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids)
+        return loss.reduce(losses, sample_weight)
 
     def train_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
-            total = tf.add_n([loss, *(tf.cast(extra, loss.dtype) for extra in self.losses)])
-            total /= tf.distribute.get_strategy().num_replicas_in_sync
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
+            total = tf.add_n([self.classification_loss.share(loss), *extras])
         self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
         variables = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))

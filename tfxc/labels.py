@@ -19,6 +19,8 @@ def pad_labels(labels):
         tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row:
             a multi-hot matrix.
     """
+    if not tf.is_tensor(labels):
+        labels = tf.convert_to_tensor(labels)
     if not labels.dtype.is_integer:
         raise ValueError(
             f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Turn one-hot or "
@@ -110,6 +112,8 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
+    if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
+        labels = tf.reshape(labels, tf.concat([tf.shape(query)[:-1], [-1]], 0))
     if labels.shape.rank not in (least, least + 1):
         wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
         raise ValueError(
@@ -130,6 +134,20 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
+
+
+def labelled_queries(query, labels, num_classes, sample_weight=None):
+    """What ``flatten_examples`` gives, of labels in any accepted form: checked, and each once in its row.
+
+    The mask is the one that Keras layers left on the query.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.
+    """
+    labels = check_ids(pad_labels(labels), num_classes)
+    mask = getattr(query, "_keras_mask", None)
+    query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
+    return query, drop_duplicates(labels), sample_weight, where
 
 
 def count_hits(ids, labels):

@@ -184,6 +184,13 @@ def write_extreme_classification(path, points: LabeledPoints):
 
     An interrupted write leaves an older file as it was.
 
+    Args:
+        path: of the file; ``.gz`` and ``.xz`` compress it.
+        points: N points of ``num_features`` features and ``num_labels`` labels.
+
+    Raises:
+        OSError: if the file cannot be written.
+
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"

@@ -42,6 +42,7 @@ class Head(keras.layers.Layer):
             raise ValueError(f"num_classes must be a positive integer, but got {num_classes!r}.")
         self.num_classes = num_classes
         self.supports_jit = False
+        self.supports_masking = True  # the mask of sequences goes on to the loss
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras import keras
-from tfxc.labels import check_ids, drop_duplicates, pad_labels
+from tfxc._keras import COMPILED_LOSS_IS_A_SHARE, compiled_labels, keras
+from tfxc.labels import labelled_queries
 
 # Added to a logit to take a class out. Finite, so that a row with nothing left has gradient 0, not NaN.
 MASKED_LOGIT = -1e30
@@ -41,6 +41,14 @@ class ClassificationLoss(keras.losses.Loss):
     A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
     pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, num_hits)``.
 
+    Args:
+        reduction: "sum_over_batch_size" (over the examples), "sum" or "none".
+        name: name of the loss.
+
+    Raises:
+        ValueError: if labels are not integers, or of a shape that does not fit the logits.
+        tf.errors.InvalidArgumentError: for an id outside [0, L).
+
     Example:
         >>> loss = tfxc.losses.SoftmaxCrossentropy()
         >>> state = loss.initial(1)
@@ -56,19 +64,33 @@ class ClassificationLoss(keras.losses.Loss):
     labels_share_probability = False
 
     def call(self, y_true, y_pred):
-        """Per-example loss [N] from ids [N] or [N, P] (padded with -1) and all logits [N, L]."""
-        logits = tf.cast(tf.convert_to_tensor(y_pred), tf.float32)
-        labels = pad_labels(y_true if tf.is_tensor(y_true) else tf.convert_to_tensor(y_true))
-        if labels.shape.rank == 1:
-            labels = labels[:, tf.newaxis]
-        labels = drop_duplicates(check_ids(labels, tf.shape(logits, out_type=tf.int64)[1]))
-        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
-        state = self.update(self.initial(tf.shape(logits)[0]), logits)
-        return self.combine(self.finish(state), positives, labels >= 0)
+        """Per-example loss [N] from labels and all logits, as ``__call__`` takes them."""
+        return self._per_example(y_true, y_pred)[0]
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras would cast the ids to floats, which cannot hold ids above 2^24.
-        return self.reduce(self.call(y_true, y_pred), sample_weight)
+        """The loss of class ids and all logits.
+
+        Args:
+            y_true: ids [N] or [N, P], padded with -1; for logits [B, T, L] ids [B, T] or [B, T, P].
+            y_pred: logits [N, L], or [B, T, L] of sequences, of which masked positions and those without
+                a label do not count.
+            sample_weight: None, [N] or, for sequences, [B] or [B, T].
+        """
+        # Not through Keras, which would cast the ids to floats that cannot hold ids above 2^24.
+        value = self.reduce(*self._per_example(y_true, y_pred, sample_weight))
+        return self.share(value) if COMPILED_LOSS_IS_A_SHARE else value
+
+    def _per_example(self, y_true, y_pred, sample_weight=None):
+        """Losses [N] and weights [N] or None."""
+        y_pred = tf.convert_to_tensor(y_pred)
+        num_classes = y_pred.shape[-1] or tf.shape(y_pred, out_type=tf.int64)[-1]
+        logits, labels, sample_weight, _ = labelled_queries(
+            y_pred, compiled_labels(y_true), num_classes, sample_weight
+        )
+        logits = tf.cast(logits, tf.float32)
+        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        state = self.update(self.initial(tf.shape(logits)[0]), logits)
+        return self.combine(self.finish(state), positives, labels >= 0), sample_weight
 
     def reduce(self, losses, sample_weight=None):
         """The scalar (or, with reduction "none", vector) loss from per-example losses [N].
@@ -83,6 +105,12 @@ class ClassificationLoss(keras.losses.Loss):
         if self.reduction == "sum":
             return total
         return tf.math.divide_no_nan(total, tf.cast(tf.size(losses), total.dtype))
+
+    def share(self, value):
+        """What a replica gives of its reduced loss, where gradients are summed: of a mean, its part."""
+        if self.reduction in ("sum", "none", None):
+            return value
+        return value / tf.distribute.get_strategy().num_replicas_in_sync
 
     def initial(self, num_queries):
         """The state of the reduction before any class."""

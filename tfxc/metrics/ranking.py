@@ -21,6 +21,9 @@ class PrecisionAtK(RankingMetric):
         name: default `precision_at_<k>`.
         dtype: of the result.
 
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+
     Example:
         >>> import tfxc.metrics
         >>> metric = tfxc.metrics.PrecisionAtK(2)
@@ -43,6 +46,9 @@ class RecallAtK(RankingMetric):
         k: cutoff, at least 1.
         name: default `recall_at_<k>`.
         dtype: of the result.
+
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -69,6 +75,9 @@ class HitRateAtK(RankingMetric):
         name: default `hit_rate_at_<k>`.
         dtype: of the result.
 
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+
     Example:
         >>> import tfxc.metrics
         >>> metric = tfxc.metrics.HitRateAtK(2)
@@ -91,6 +100,9 @@ class MRRAtK(RankingMetric):
         k: cutoff, at least 1.
         name: default `mrr_at_<k>`.
         dtype: of the result.
+
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -117,6 +129,9 @@ class MAPAtK(RankingMetric):
         k: cutoff, at least 1.
         name: default `map_at_<k>`.
         dtype: of the result.
+
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -147,6 +162,9 @@ class NDCGAtK(RankingMetric):
         k: cutoff, at least 1.
         name: default `ndcg_at_<k>`.
         dtype: of the result.
+
+    Raises:
+        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import keras
+from tfxc._keras import compiled_labels, keras
+from tfxc.labels import flatten_examples
 
 
 def unique_positives(labels):
@@ -102,13 +103,17 @@ class RankingMetric(keras.metrics.Mean):
             y_true: class ids of the positives, integers [N] or [N, P], padded with -1; a positive given twice
                 counts once, an example without positives not at all.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
-                scores of all classes, floats [N, L].
-            sample_weight: [N], or None.
+                scores of all classes, floats [N, L]. Of sequences either may be [B, T, ...], with y_true
+                [B, T] or [B, T, P]: masked positions and those without a label do not count.
+            sample_weight: None, [N] or, for sequences, [B] or [B, T].
 
         Raises:
             ValueError: for labels that are not integers, other shapes, or too few ranked ids.
         """
-        y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
+        y_true, y_pred = compiled_labels(tf.convert_to_tensor(y_true)), tf.convert_to_tensor(y_pred)
+        if y_pred.shape.rank == 3:
+            mask = getattr(y_pred, "_keras_mask", None)
+            y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask)
         self._check(y_true, y_pred)
         labels = unique_positives(y_true)
         values = self.per_example(labels, ranked_ids(y_pred, self.k))

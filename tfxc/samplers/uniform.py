@@ -17,6 +17,9 @@ class Uniform(Sampler):
         shared: one set of draws for the whole batch.
         seed: int, see ``Sampler``.
 
+    Raises:
+        ValueError: if num_negatives is not a positive integer.
+
     Example:
         >>> sampler = Uniform(3, seed=1)
         >>> sampler.build((1000, 8))
@@ -48,6 +51,9 @@ class LogUniform(Sampler):
         num_negatives: S, draws a query (or a batch).
         shared: one set of draws for the whole batch.
         seed: int, see ``Sampler``.
+
+    Raises:
+        ValueError: if num_negatives is not a positive integer.
 
     Example:
         >>> sampler = LogUniform(3, seed=1)

@@ -1,0 +1,177 @@
+"""Two towers in TensorFlow Recommenders: its in-batch softmax beside a tfxc head, at equal training time.
+
+The models take turns, so that a slow moment of the machine hits all alike. Query tower, item vectors,
+optimizer and time are the same; only the loss differs. Without arguments the next word of a few novels
+stands for the next item; on sessions:
+
+    python examples/tfrs_two_tower.py --data train.txt --test-data test.txt --format sessions --seconds 120
+
+Needs the packages of ``pip install tfxc[tfrs]``.
+"""
+
+import argparse
+import math
+import os
+import time
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # TensorFlow Recommenders runs on tf-keras
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from recommendation_data import BUNDLED, FORMATS, load_split  # noqa: E402
+from two_towers import KS, HeadModel, QueryTower, RetrievalModel, export_index  # noqa: E402
+
+import tfxc  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
+from tfxc.data.batching import row_batches  # noqa: E402
+
+MODELS = ("retrieval", "uniform", "midx")
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
+    add("--format", choices=FORMATS, default="text", help="of the file")
+    add("--test-data", help="separate test sessions; default: a split of --data")
+    add("--min-count", type=int, default=3, help="text: rarer words share one class")
+    add("--models", nargs="+", choices=MODELS, default=["retrieval", "midx"])
+    add("--seconds", type=float, default=30, help="training time of each model")
+    add("--turns", type=int, default=5, help="into which the time is cut, with a validation after each")
+    add("--max-length", type=int, default=10, help="items of history that the query tower reads")
+    add("--dim", type=int, default=64, help="width of queries and item vectors")
+    add("--batch-size", type=int, default=512)
+    add("--retrieval-batch-size", type=int, help="of the retrieval task, whose negatives it gives")
+    add("--num-negatives", type=int, default=100, help="sampled classes a query")
+    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
+    add("--refresh-steps", type=int, default=200, help="MIDX: steps between rebuilds of the index")
+    add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
+    add("--dropout", type=float, default=0.2, help="of the query tower's inputs")
+    add("--seed", type=int, default=0)
+    add("--output", default="demo/two_tower", help="folder of the exported index")
+    return parser.parse_args(argv)
+
+
+def examples(sequences, max_length, batch_size, last_only=False, seed=None):
+    """Batches of every item that has a history: {"history": [B, T] ids + 1, "length": [B], "item": [B]}."""
+    owner = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    start = sequences.offsets[:-1][owner]
+    where = sequences.offsets[1:][sequences.lengths > 1] - 1 if last_only else np.arange(len(sequences.items))
+    where = where[where > start[where]]
+    items, first, where = tf.constant(sequences.items), tf.constant(start[where]), tf.constant(where)
+
+    def batch(rows):
+        target, begin = tf.gather(where, rows), tf.gather(first, rows)
+        index = target[:, tf.newaxis] - tf.range(max_length, 0, -1, tf.int64)
+        inside = index >= begin[:, tf.newaxis]
+        history = tf.where(inside, tf.gather(items, tf.maximum(index, 0)) + 1, 0)
+        history = tf.ensure_shape(history, [None, max_length])
+        return {"history": history, "length": target - begin, "item": tf.gather(items, target)}
+
+    return row_batches(int(where.shape[0]), batch_size, batch, seed)
+
+
+def make_model(name, counts, args):
+    """A compiled model, and the callbacks that it needs."""
+    keras.utils.set_random_seed(args.seed)
+    query_tower = QueryTower(len(counts), args.dim, args.dropout)
+    if name == "retrieval":
+        model, callbacks = RetrievalModel(query_tower, counts, args.dim), []
+    else:
+        uniform = tfxc.samplers.Uniform(args.num_negatives)
+        sampler = uniform if name == "uniform" else tfxc.samplers.MIDX(args.num_negatives, args.num_codewords)
+        model = HeadModel(query_tower, len(counts), args.dim, sampler)
+        callbacks = [tfxc.callbacks.SamplerRefresh(args.refresh_steps)] if name == "midx" else []
+    model.compile(tfxc.optimizers.LazyAdam(args.learning_rate))
+    return model, callbacks
+
+
+class Turn(keras.callbacks.Callback):
+    """Ends a model's turn when its time is up; the learning rate falls to 0 along a cosine of the time."""
+
+    def __init__(self, learning_rate, seconds):
+        super().__init__()
+        self.learning_rate, self.total = learning_rate, seconds
+        self.used, self.steps = 0.0, 0
+
+    def run(self, model, dataset, until, callbacks):
+        """Trains until that many seconds are used, compiling and validation not counted."""
+        while self.used < until:
+            self.until, self.start = until - self.used, time.perf_counter()
+            model.fit(dataset, verbose=0, callbacks=[*callbacks, self])
+            self.used += time.perf_counter() - self.start
+
+    def on_train_batch_end(self, batch, logs=None):
+        elapsed = time.perf_counter() - self.start
+        share = min((self.used + elapsed) / self.total, 1.0)
+        self.model.optimizer.learning_rate = self.learning_rate * (1 + math.cos(math.pi * share)) / 2
+        self.model.stop_training = elapsed >= self.until
+        self.steps += 1
+
+
+def compare(split, args):
+    """Trains the models in turns; returns them by name, and their test results."""
+    counts = split.train.counts() + 1.0
+    last_only = args.format != "text"  # of held-out pages every word is a target
+    validation, test = (
+        examples(part, args.max_length, 512, last_only) for part in (split.validation, split.test)
+    )
+    models, turns, batches = {}, {}, {}
+    for name in args.models:
+        size = (name == "retrieval" and args.retrieval_batch_size) or args.batch_size
+        batches[name] = examples(split.train, args.max_length, size, seed=args.seed)
+        models[name] = make_model(name, counts, args)
+        turns[name] = Turn(args.learning_rate, args.seconds)
+        models[name][0].fit(batches[name].take(1), verbose=0)  # traces the step
+        models[name][0].evaluate(validation.take(1), verbose=0)
+    for turn in range(1, args.turns + 1):
+        for name, (model, callbacks) in models.items():
+            turns[name].run(model, batches[name], args.seconds * turn / args.turns, callbacks)
+            recall = accuracy(model.evaluate(validation, return_dict=True, verbose=0))[10]
+            print(
+                f"{name}: {turns[name].used:.0f} s, {turns[name].steps} steps, Recall@10 {recall:.4f}",
+                flush=True,
+            )
+    results = {}
+    for name, (model, _) in models.items():
+        recalls = accuracy(model.evaluate(test, return_dict=True, verbose=0))
+        results[name] = {"seconds": turns[name].used, "steps": turns[name].steps, **recalls}
+    return {name: model for name, (model, _) in models.items()}, results
+
+
+def accuracy(logs):
+    """Recall by k: with one target, TFRS's top-k accuracy."""
+    return {k: logs[f"factorized_top_k/top_{k}_categorical_accuracy"] for k in KS}
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    split = load_split(args)
+    print(f"{split.train.num_classes:,} classes, {len(split.train.items):,} items to learn from")
+    models, results = compare(split, args)
+    print(
+        "\n| model | train s | steps | "
+        + " | ".join(f"Recall@{k}" for k in KS)
+        + " |\n|---|---|---|"
+        + "---|" * len(KS)
+    )
+    for name, row in results.items():
+        recalls = " | ".join(f"{row[k]:.4f}" for k in KS)
+        print(f"| {name} | {row['seconds']:.0f} | {row['steps']} | {recalls} |")
+    names = [str(name) for name in split.train.vocabulary.names]
+    features = next(iter(examples(split.test, args.max_length, 3, args.format != "text")))
+    features.pop("item")
+    path = os.path.join(args.output, args.models[-1])
+    export_index(models[args.models[-1]], features, names, path)
+    _, best = tf.saved_model.load(path)(features)
+    print(f"\nThe index in {path} recommends:")
+    for history, row in zip(features["history"].numpy(), best.numpy(), strict=True):
+        read = " ".join(names[i - 1] for i in history if i)
+        print(f"  ... {read}  ->  {', '.join(name.decode() for name in row[:5])}")
+
+
+if __name__ == "__main__":
+    main()

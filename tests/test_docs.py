@@ -1,0 +1,102 @@
+"""The guide: its programs run as they stand, its reference holds all that is public, its site builds."""
+
+import ast
+import importlib
+import inspect
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfxc
+from tfxc._keras import IS_KERAS_3
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+NEEDS_TF_KERAS = {"recommenders"}
+
+
+def program_of(page):
+    """The Python of a page, each line where it stands in the page."""
+    lines, inside = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        fence = line.startswith("```")
+        lines.append(line if inside and not fence else "")
+        inside = line == "```python" if fence else inside
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_programs_run(page, tmp_path, monkeypatch):
+    if (page.stem in NEEDS_TF_KERAS) == IS_KERAS_3:
+        pytest.skip("runs under the other Keras")
+    if page.stem in NEEDS_TF_KERAS:
+        pytest.importorskip("tensorflow_recommenders")
+    monkeypatch.chdir(tmp_path)
+    program = program_of(page)
+    assert ast.parse(program).body, "a page without a program"
+    exec(compile(program, str(page), "exec"), {"__name__": page.stem})
+
+
+def public_classes():
+    for name in tfxc.__all__:
+        module = importlib.import_module(f"tfxc.{name}") if inspect.ismodule(getattr(tfxc, name)) else tfxc
+        for public in getattr(module, "__all__", []):
+            item = getattr(module, public)
+            if inspect.isclass(item) and name != "data" and not issubclass(item, tuple):
+                yield item
+
+
+CLASSES = sorted(set(public_classes()), key=str)
+
+
+@pytest.mark.parametrize("item", CLASSES, ids=lambda item: item.__name__)
+def test_classes_document_arguments_and_errors(item):
+    missing = [part for part in ("Args:", "Raises:", ">>>") if part not in inspect.getdoc(item)]
+    assert not missing, f"{item.__name__} documents no {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("item", CLASSES, ids=lambda item: item.__name__)
+def test_classes_are_named_in_the_guide(item):
+    name = re.compile(rf"\b{item.__name__}\b")
+    guide = any(name.search(page.read_text(encoding="utf-8")) for page in PAGES)
+    assert guide, f"no page of docs/ says when to choose {item.__name__}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built as `make docs` does; a warning stops the build."""
+    config = pytest.importorskip("mkdocs.config")
+    from mkdocs.commands.build import build
+
+    if not IS_KERAS_3:
+        pytest.skip("built once, under Keras 3")
+    folder = tmp_path_factory.mktemp("site")
+    paths, disabled = list(sys.path), logging.root.manager.disable
+    build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    sys.path[:], logging.root.manager.disable = paths, disabled
+    return folder
+
+
+def test_the_reference_holds_all_that_is_public(site):
+    for name in tfxc.__all__:
+        module = getattr(tfxc, name)
+        public = getattr(module, "__all__", None) or ["export_classifier"] if inspect.ismodule(module) else []
+        for item in public:
+            text = (site / "reference" / name / "index.html").read_text(encoding="utf-8")
+            ids = (f"tfxc.{name}.{item}", f"tfxc.{name}.{item}.{item}")  # or a module of that name hides it
+            assert any(f'id="{one}"' in text for one in ids), f"{ids[0]} is not in the reference"
+    top = (site / "reference" / "tfxc" / "index.html").read_text(encoding="utf-8")
+    assert 'id="tfxc.ExtremeClassifier"' in top and 'id="tfxc.head_loss"' in top
+
+
+def test_an_entry_shows_arguments_errors_example_reference_and_source(site):
+    text = (site / "reference" / "samplers" / "index.html").read_text(encoding="utf-8")
+    start = text.index('id="tfxc.samplers.MIDX"')
+    entry = re.sub(r"<[^>]+>", "", text[start : text.index('id="tfxc.samplers.Mixture"')])
+    entry = re.sub(r"\s+", " ", entry)
+    for part in ("num_codewords", "Raises:", "&gt;&gt;&gt; sampler = MIDX(", "Reference:", "Source code in"):
+        assert part in entry, part

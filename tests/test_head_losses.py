@@ -1,0 +1,121 @@
+"""The loss of a head in models of one's own: equal to the classifier's, and trained by any Keras model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import (
+    DIM,
+    NUM_CLASSES,
+    SAMPLERS,
+    all_logits,
+    dense_encoder,
+    features,
+    learnable,
+    log_softmax,
+    make_model,
+)
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+from tfxc.layers import DenseHead
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
+from tfxc.samplers import MIDX, Uniform
+
+ROWS = [[3], [1, 7, 7], [], [24, 0]]
+PADDED = tf.ragged.constant(ROWS, tf.int32).to_tensor(-1)
+WEIGHTS = [0.5, 2.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("loss", [SoftmaxCrossentropy(), BinaryCrossentropy()], ids=["softmax", "binary"])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_equals_the_training_loss_of_the_classifier(name, loss):
+    model = make_model(SAMPLERS[name](), loss)
+    x = tf.constant(features(4))
+    want = model.compute_loss(x, PADDED, sample_weight=tf.constant(WEIGHTS), training=True)
+    if model.sampler is not None:  # the same draws again
+        for part in getattr(model.sampler, "samplers", [model.sampler]):
+            tf_variable(part.counter).assign(0)
+    got = tfxc.head_loss(model.head, loss, model.encoder(x), PADDED, model.sampler, WEIGHTS)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [PADDED.numpy(), tf.ragged.constant(ROWS, tf.int64), tf.ragged.constant(ROWS, tf.int64).to_sparse()],
+    ids=["numpy", "ragged", "sparse"],
+)
+def test_every_form_of_labels(labels):
+    head, query = DenseHead(NUM_CLASSES), features(4)
+    losses = tfxc.head_loss(head, SoftmaxCrossentropy(reduction="none"), query, labels)
+    log_probs = log_softmax(head(query).numpy().astype(np.float64))
+    want = [-np.mean(log_probs[n, sorted(set(row))]) if row else 0 for n, row in enumerate(ROWS)]
+    np.testing.assert_allclose(losses, want, rtol=1e-5, atol=1e-6)
+
+
+def test_sequences_count_where_they_are_labelled_and_not_masked():
+    history, labels = tf.constant([[0, 4, 9], [3, 1, 2]]), np.array([[5, 6, 9], [1, -1, 2]])
+    query = keras.layers.Embedding(10, DIM, mask_zero=True)(history)
+    head = DenseHead(NUM_CLASSES)
+    losses = tfxc.head_loss(head, SoftmaxCrossentropy(reduction="none"), query, labels)
+    log_probs = log_softmax(head(query).numpy().astype(np.float64))
+    want = [-log_probs[n, t, labels[n, t]] for n, t in ((0, 1), (0, 2), (1, 0), (1, 2))]
+    np.testing.assert_allclose(losses, want, rtol=1e-5)
+
+
+def test_bad_labels_are_named():
+    head, loss = DenseHead(NUM_CLASSES), SoftmaxCrossentropy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label id is outside"):
+        tfxc.head_loss(head, loss, features(2), [1, NUM_CLASSES])
+    with pytest.raises(ValueError, match="integer class ids"):
+        tfxc.head_loss(head, loss, features(2), [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"need labels of shape \[B\] or \[B, P\]"):
+        tfxc.head_loss(head, loss, features(2), np.zeros((2, 1, 1), int))
+
+
+class TwoTasks(keras.Model):
+    """One encoder, one of L classes and a number: the classes over a sampler's candidates in training."""
+
+    def __init__(self, sampler):
+        super().__init__()
+        self.encoder = dense_encoder()
+        self.head = DenseHead(NUM_CLASSES)
+        self.sampler = sampler
+        self.price = keras.layers.Dense(1)
+        self.classes = SoftmaxCrossentropy()
+        self.sampling = True
+
+    def call(self, inputs):
+        query = self.encoder(inputs)
+        return {"item": query, "price": self.price(query)}  # tf-keras wants the keys of the targets
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        sampler = self.sampler if self.sampling else None
+        loss = tfxc.head_loss(self.head, self.classes, y_pred["item"], y["item"], sampler)
+        return loss + tf.reduce_mean(tf.square(y["price"] - y_pred["price"][:, 0]))
+
+
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
+def test_one_of_several_tasks(options):
+    x, item = learnable(128)
+    targets = {"item": item, "price": x[:, 0].copy()}
+    model = TwoTasks(MIDX(8, num_codewords=4))
+    model.compile(tfxc.optimizers.LazyAdam(0.05), metrics={"price": "mae"}, **options)
+
+    def losses():
+        log_probs = log_softmax(all_logits(model, x))
+        error = model(tf.constant(x))["price"].numpy()[:, 0] - targets["price"]
+        return np.array([-log_probs[np.arange(128), item].mean(), np.square(error).mean()])
+
+    model.head.build((None, DIM))
+    before = losses()
+    model.fit(x, targets, batch_size=32, epochs=8, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
+    assert (losses() < 0.7 * before).all()
+    assert int(tf_variable(model.sampler.counter)) >= 32
+
+
+@pytest.mark.parametrize("sampler", [None, Uniform(4)], ids=["all", "sampled"])
+def test_head_and_sampler_are_built_for_the_queries(sampler):
+    head = DenseHead(NUM_CLASSES, use_bias=True)
+    tfxc.head_loss(head, SoftmaxCrossentropy(), features(2), [0, 1], sampler)
+    assert head.table_variable.shape == (NUM_CLASSES, DIM)
+    assert sampler is None or sampler.query_dim == DIM + 1

@@ -1,0 +1,160 @@
+"""Heads, losses and metrics as plain parts of Sequential and functional models, without ExtremeClassifier."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, log_softmax, ranking
+
+import tfxc
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc.layers import DenseHead, UniformSparseHead
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.metrics import NDCGAtK, RecallAtK
+
+HEADS = {
+    "dense": lambda: DenseHead(NUM_CLASSES, use_bias=True),
+    "normalized": lambda: DenseHead(NUM_CLASSES, normalize=True, temperature=0.2),
+    "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, seed=1),
+}
+
+
+def compiled(head, loss=None, **options):
+    model = keras.Sequential(
+        [keras.Input((DIM,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(16), head]
+    )
+    # Eager: a few steps of a tiny model are quicker run than traced.
+    options = {"metrics": [RecallAtK(2)], "run_eagerly": True, **options}
+    model.compile(tfxc.optimizers.LazyAdam(0.02), loss=loss or SoftmaxCrossentropy(), **options)
+    return model
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
+    model, (x, y) = compiled(HEADS[name]()), learnable(128)
+    assert model.output_shape == (None, NUM_CLASSES)
+    model.fit(x, y, batch_size=32, epochs=20, verbose=0)
+    result = model.evaluate(x, y, return_dict=True, verbose=0)
+    logits = model.predict(x, verbose=0).astype(np.float64)
+    np.testing.assert_allclose(result["loss"], -log_softmax(logits)[np.arange(128), y].mean(), rtol=1e-4)
+    hit = (ranking(logits, 2) == y[:, np.newaxis]).any(1)
+    np.testing.assert_allclose(result["recall_at_2"], hit.mean(), rtol=1e-6)
+    assert hit.mean() > 0.6
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert loaded.evaluate(x, y, return_dict=True, verbose=0) == result
+
+
+@pytest.mark.parametrize("loss", [BinaryCrossentropy(), SquaredHinge()], ids=["binary", "hinge"])
+def test_several_labels(loss):
+    model, labels = compiled(HEADS["dense"](), loss), np.array([[3, -1], [1, 7], [-1, -1], [24, 0]])
+    x = features(4)
+    want = loss(labels, model(x))
+    np.testing.assert_allclose(
+        model.evaluate(x, labels, return_dict=True, verbose=0)["loss"], want, rtol=1e-5
+    )
+    model.fit(x, labels, epochs=40, verbose=0)
+    assert model.evaluate(x, labels, verbose=0)[1] == 1.0
+
+
+@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 2}])
+def test_ways_to_run_a_step_agree(options):
+    x, y = learnable(32)
+
+    def trained(options):
+        keras.utils.set_random_seed(2)
+        model = compiled(HEADS["dense"](), **options)
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0, shuffle=False)
+        return model.get_weights()
+
+    for one, two in zip(trained({"run_eagerly": False, **options}), trained({}), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_class_weight_and_sample_weight():
+    x, y = features(8), np.array([0, 1, 2, 3, 3, 2, 1, 0])
+    by_class = {i: 1.0 + i for i in range(NUM_CLASSES)}
+    weights = np.array([by_class[label] for label in y])
+    model = compiled(HEADS["dense"](), metrics=[], weighted_metrics=[RecallAtK(2)])
+    log_probs = log_softmax(model.predict(x, verbose=0).astype(np.float64))
+    want = np.mean(weights * -log_probs[np.arange(8), y])
+    result = model.evaluate(x, y, sample_weight=weights, return_dict=True, verbose=0)
+    hit = (ranking(log_probs, 2) == y[:, np.newaxis]).any(1)
+    np.testing.assert_allclose(result["loss"], want, rtol=1e-5)
+    np.testing.assert_allclose(result["recall_at_2"], np.average(hit, weights=weights), rtol=1e-5)
+    history = model.fit(x, y, class_weight=by_class, batch_size=8, verbose=0).history
+    np.testing.assert_allclose(history["loss"], want, rtol=1e-5)
+
+
+def test_sequences():
+    """Masked positions and those without a label count neither in the loss nor in the metrics."""
+    history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
+    labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
+    layers = [
+        keras.layers.Embedding(10, DIM, mask_zero=True),
+        keras.layers.Dense(DIM),
+        DenseHead(NUM_CLASSES),
+    ]
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.05), SoftmaxCrossentropy(), metrics=[NDCGAtK(3)], run_eagerly=True
+    )
+    keep = (history > 0) & (labels >= 0)
+    logits = model.predict(history, verbose=0).astype(np.float64)[keep]
+    want = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
+    rank = np.argmax(ranking(logits, NUM_CLASSES) == labels[keep][:, np.newaxis], axis=1)
+    ndcg = np.where(rank < 3, 1 / np.log2(rank + 2), 0)
+    result = model.evaluate(history, labels, return_dict=True, verbose=0)
+    np.testing.assert_allclose([result["loss"], result["ndcg_at_3"]], [want.mean(), ndcg.mean()], rtol=1e-4)
+    losses = model.fit(history, labels, epochs=30, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def two_outputs():
+    inputs = keras.Input((DIM,))
+    query = dense_encoder()(inputs)
+    outputs = {
+        "item": DenseHead(NUM_CLASSES, name="item")(query),
+        "price": keras.layers.Dense(1, name="price")(query),
+    }
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.05),
+        loss={"item": SoftmaxCrossentropy(), "price": "mse"},
+        loss_weights={"item": 1.0, "price": 0.5},
+        metrics={"item": [RecallAtK(1)]},
+        run_eagerly=True,
+    )
+    return model
+
+
+def test_one_output_of_several():
+    model, (x, item) = two_outputs(), learnable(128)
+    targets = {"item": item, "price": x[:, :1].copy()}
+    outputs = model.predict(x, verbose=0)
+    log_probs = log_softmax(outputs["item"].astype(np.float64))
+    want = (
+        -log_probs[np.arange(128), item].mean() + 0.5 * np.square(outputs["price"] - targets["price"]).mean()
+    )
+    result = model.evaluate(x, targets, return_dict=True, verbose=0)
+    np.testing.assert_allclose(result["loss"], want, rtol=1e-5)
+    model.fit(x, targets, batch_size=16, epochs=10, verbose=0)
+    trained = model.evaluate(x, targets, return_dict=True, verbose=0)
+    assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_mixed_precision(name):
+    policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")
+    inputs = keras.Input((DIM,))
+    hidden = keras.layers.Dense(16, activation="relu", dtype=policy)(inputs)
+    head = HEADS[name]()
+    model = keras.Model(inputs, type(head).from_config({**head.get_config(), "dtype": policy})(hidden))
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.02), SoftmaxCrossentropy(), metrics=[RecallAtK(1)], run_eagerly=True
+    )
+    x, y = learnable(64)
+    losses = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    assert model.predict(x, verbose=0).dtype == np.float32
+    assert {tf.as_dtype(weight.dtype) for weight in model.trainable_weights} == {tf.float32}

@@ -1,0 +1,154 @@
+"""Beside TensorFlow Recommenders: its in-batch softmax to the digit, and heads inside its models."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, ranking
+
+import tfxc
+from tfxc._keras import IS_KERAS_3, keras, tf_variable
+
+if IS_KERAS_3:
+    pytest.skip("TensorFlow Recommenders needs tf-keras", allow_module_level=True)
+tfrs = pytest.importorskip("tensorflow_recommenders")
+
+PLAIN = {}
+SCALED = {"use_bias": True, "normalize": True, "temperature": 0.2}
+COUNTS = np.random.default_rng(5).integers(1, 900, NUM_CLASSES).astype(np.float64)
+
+
+def built_head(**options):
+    head = tfxc.layers.DenseHead(NUM_CLASSES, **options)
+    head.build((None, DIM))
+    if head.use_bias:
+        tf_variable(head.bias).assign(np.random.default_rng(6).normal(size=NUM_CLASSES))
+    return head
+
+
+def loss_and_gradients(function, query, table):
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        loss = function(query)
+    return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, [query, table]))]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+@pytest.mark.parametrize("counts", [None, COUNTS], ids=["uncorrected", "corrected"])
+@pytest.mark.parametrize("weights", [None, np.linspace(0, 2, 8, dtype=np.float32)], ids=["", "weighted"])
+def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weights):
+    """Loss and gradients: sampling probabilities, and accidental hits of several kinds."""
+    labels = tf.constant([3, 7, 3, 0, 24, 7, 3, 1])
+    query = tf.constant(2 * features(8))
+    head = built_head(temperature=temperature)
+    task = tfrs.tasks.Retrieval(remove_accidental_hits=True, temperature=temperature)
+    probability = None if counts is None else tf.constant((counts / counts.sum())[labels], tf.float32)
+    sampler = tfxc.samplers.InBatch(counts=np.ones(NUM_CLASSES) if counts is None else counts)
+    loss = tfxc.losses.SoftmaxCrossentropy(reduction="sum")
+
+    def theirs(query):
+        candidates = tf.gather(head.table_variable, labels)
+        return task(
+            query,
+            candidates,
+            sample_weight=weights,
+            candidate_sampling_probability=probability,
+            candidate_ids=labels,
+        )
+
+    def ours(query):
+        return tfxc.head_loss(head, loss, query, labels, sampler, weights)
+
+    want, got = (loss_and_gradients(one, query, head.table_variable) for one in (theirs, ours))
+    for one, two in zip(want, got, strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-5)
+
+
+def test_rare_candidates_are_not_clipped():
+    """The retrieval task corrects every item rarer than one in a million alike."""
+    counts = np.array([1.0, 50.0, 1e9])
+    sampler = tfxc.samplers.InBatch(counts=counts)
+    sampler.build((3, DIM))
+    labels = tf.constant([[0], [1], [2]])
+    log_count = sampler.sample(tf.zeros([3, DIM]), labels)[1]
+    np.testing.assert_allclose(log_count[1] - log_count[0], np.log(50), rtol=1e-5)
+    clipped = tfrs.layers.loss.SamplingProbablityCorrection()(tf.zeros([3]), tf.exp(log_count) / 3)
+    assert clipped[0] == clipped[1]
+
+
+def class_vectors(head, size=4):
+    """The head's class vectors in blocks, read anew whenever they are iterated."""
+
+    def block(start):
+        stop = tf.minimum(start + size, head.num_classes)
+        return tf.range(start, stop), head.class_vectors(start, stop)
+
+    return tf.data.Dataset.range(0, head.num_classes, size, output_type=tf.int32).map(block)
+
+
+class TwoTower(tfrs.Model):
+    """A query tower, and a head in the place of the item tower."""
+
+    def __init__(self, sampler=None, lazy=False, **options):
+        super().__init__()
+        self.query_tower = dense_encoder()
+        self.head = tfxc.layers.DenseHead(NUM_CLASSES, **options)
+        self.sampler = sampler
+        self.loss_function = tfxc.losses.SoftmaxCrossentropy()
+        self.top_k = None
+        if not lazy:
+            self.head.build((None, DIM))
+            self.top_k = tfrs.metrics.FactorizedTopK(class_vectors(self.head), ks=(1, 5))
+
+    def compute_loss(self, features, training=False):
+        query, labels = self.query_tower(features["features"]), features["item"]
+        if not training and self.top_k is not None:
+            effective = self.head.effective_query(query)
+            self.top_k.update_state(effective, tf.zeros_like(effective), true_candidate_ids=labels)
+        sampler = self.sampler if training else None
+        return tfxc.head_loss(self.head, self.loss_function, query, labels, sampler, features.get("weight"))
+
+
+def dataset(num, batch_size=32, seed=0):
+    x, y = learnable(num, seed)
+    return tf.data.Dataset.from_tensor_slices({"features": x, "item": y.astype(np.int32)}).batch(batch_size)
+
+
+@pytest.mark.parametrize("options", [PLAIN, SCALED], ids=["plain", "scaled"])
+def test_a_head_inside_a_tfrs_model(options):
+    """It trains with a sampler and the callback that refreshes it; its exact loss and metric are right."""
+    model = TwoTower(tfxc.samplers.MIDX(8, num_codewords=4), **options)
+    model.compile(tfxc.optimizers.LazyAdam(0.05))
+    history = model.fit(dataset(256), epochs=8, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
+    assert "refresh_seconds" in history.history and tf_variable(model.sampler.codebooks[0]).numpy().any()
+    result = model.evaluate(dataset(64, 64), return_dict=True, verbose=0)
+    x, y = learnable(64)
+    logits = model.head(model.query_tower(x)).numpy().astype(np.float64)
+    exact = np.log(np.exp(logits).sum(1)) - logits[np.arange(64), y]
+    np.testing.assert_allclose(result["loss"], exact.mean(), rtol=1e-5)
+    for k in (1, 5):
+        hit = (ranking(logits, k) == y[:, np.newaxis]).any(1)
+        np.testing.assert_allclose(result[f"factorized_top_k/top_{k}_categorical_accuracy"], hit.mean())
+    assert result["factorized_top_k/top_1_categorical_accuracy"] > 0.5
+
+
+def test_a_head_is_built_by_the_first_batch():
+    model = TwoTower(tfxc.samplers.Uniform(4), lazy=True)
+    model.compile(tfxc.optimizers.LazyAdam(0.05))
+    losses = model.fit(dataset(128), epochs=4, verbose=0).history["loss"]
+    assert model.head.built and losses[-1] < losses[0]
+    assert len(model.trainable_variables) == 3  # kernel, bias and the table
+
+
+@pytest.mark.parametrize("options", [PLAIN, SCALED], ids=["plain", "scaled"])
+def test_a_brute_force_index_is_filled_from_a_head_and_exported(options, tmp_path):
+    head, encoder, x = built_head(**options), dense_encoder(), features(7)
+    query_model = keras.Model(encoder.inputs, head.effective_query(encoder.output))
+    index = tfrs.layers.factorized_top_k.BruteForce(query_model, k=4)
+    names = tf.constant([f"item {i}" for i in range(NUM_CLASSES)])
+    index.index(head.class_vectors(0, NUM_CLASSES), names)
+    index(x)  # traces what is exported
+    tf.saved_model.save(index, str(tmp_path / "index"))
+    scores, found = tf.saved_model.load(str(tmp_path / "index"))(x)
+    want_scores, want_ids = head.top_k(encoder(x), 4)
+    np.testing.assert_allclose(scores, want_scores, rtol=1e-5)
+    assert found.numpy().tolist() == [[names[i].numpy() for i in row] for row in want_ids]

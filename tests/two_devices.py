@@ -1,0 +1,100 @@
+"""Trains on one and on two logical CPU devices, and prints as JSON what came of it: for test_distribution.py.
+
+A program of its own, because devices are configured before TensorFlow starts, and because the collective
+operations of a second strategy in one process would meet those of the first.
+"""
+
+import json
+
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_model  # noqa: E402
+
+import tfxc  # noqa: E402
+from tfxc._keras import keras, tf_variable  # noqa: E402
+
+ONE, TWO = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def plain():
+    head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
+    model = keras.Sequential([*dense_encoder().layers, head])
+    model.build((None, DIM))
+    metrics = [tfxc.metrics.RecallAtK(3)]
+    model.compile(tfxc.optimizers.RowSparseSGD(0.5), tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
+    return model
+
+
+def classifier():
+    return make_model(optimizer=tfxc.optimizers.RowSparseSGD(0.5))
+
+
+def sampled():
+    sampler = tfxc.samplers.MIDX(200, num_codewords=4, seed=3)  # many draws: little noise
+    return make_model(sampler, optimizer=tfxc.optimizers.RowwiseAdagrad(0.3))
+
+
+class HeadLoss(keras.Model):
+    """A loss of its own, a sum over the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = dense_encoder()
+        self.head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
+        self.head.build((None, DIM))
+        self.total = tfxc.losses.SoftmaxCrossentropy(reduction="sum")
+
+    def call(self, inputs):
+        return self.encoder(inputs)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tfxc.head_loss(self.head, self.total, y_pred, y)
+
+
+def own():
+    model = HeadLoss()
+    model.compile(tfxc.optimizers.RowSparseSGD(0.03))
+    return model
+
+
+def trained(make, strategy, epochs):
+    """What training showed, the squares of the weights after it, and the exact loss if there is a head."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = make()
+    x, y = learnable(64)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+    callbacks = [tfxc.callbacks.SamplerRefresh()] if getattr(model, "sampler", None) else []
+    history = model.fit(data, epochs=epochs, callbacks=callbacks, verbose=0).history
+    result = {"losses": history.get("loss"), "recall": history.get("recall_at_3")}
+    result["squares"] = [float(tf.reduce_sum(tf.square(tf_variable(w)))) for w in model.trainable_weights]
+    if hasattr(model, "head"):
+        result["exact"] = float(tfxc.losses.SoftmaxCrossentropy()(y, model.head(model.encoder(x))))
+    return result
+
+
+def draws_of_replicas():
+    """Two draws of each of two replicas."""
+    with TWO.scope():
+        sampler = tfxc.samplers.Uniform(20, seed=1)
+        sampler.build((NUM_CLASSES, DIM))
+
+    def draw():
+        return sampler.sample(tf.zeros([1, DIM]), tf.zeros([1, 1], tf.int32))[0][0]
+
+    step = tf.function(lambda: TWO.run(draw))
+    draws = [[part.numpy().tolist() for part in TWO.experimental_local_results(step())] for _ in range(2)]
+    return {"draws": draws, "counter": int(tf_variable(sampler.counter).numpy())}
+
+
+if __name__ == "__main__":
+    results = {
+        "plain": [one := trained(plain, ONE, 2), trained(plain, TWO, 2)],
+        "classifier": [one, trained(classifier, TWO, 2)],
+        "own": [trained(own, ONE, 2), trained(own, TWO, 2)],
+        "sampled": [trained(sampled, ONE, 4), trained(sampled, TWO, 4)],
+    }
+    print(json.dumps({**results, **draws_of_replicas()}))

@@ -1,0 +1,90 @@
+"""The loss of a head's scores, in models that are not an ``ExtremeClassifier``."""
+
+import tensorflow as tf
+
+from tfxc.inputs import flatten_reserved
+from tfxc.labels import count_hits, is_positive, labelled_queries
+from tfxc.losses import MASKED_LOGIT, Scored
+
+
+def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, example_ids=None):
+    """The loss of queries and their labels, over a sampler's candidates or over all classes.
+
+    What ``ExtremeClassifier`` computes in a training step, for models of your own: in the ``compute_loss``
+    of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other losses. Keep
+    head and sampler in attributes of the model, so that Keras tracks them; named ``head`` and ``sampler``,
+    the callbacks of ``tfxc.callbacks`` find them too. Give the sampler in training only: without it the
+    loss is the exact one. Under a ``tf.distribute`` strategy each replica gets its share of the mean, since
+    gradients are summed; build head and sampler in the strategy's scope.
+
+    Args:
+        head: a head of ``tfxc.layers``; built for the width of the queries if it is not yet.
+        loss: a loss of ``tfxc.losses``.
+        query: float [B, D], or [B, T, D] for sequences.
+        labels: class ids [B] or [B, P], padded with -1; for sequences [B, T] or [B, T, P], where -1 also
+            masks a position. RaggedTensor and SparseTensor (ids as values) too.
+        sampler: None for all classes in blocks, or a sampler of ``tfxc.samplers``.
+        sample_weight: None, [B] or, for sequences, [B, T].
+        example_ids: for samplers that read them, integers [B] or, for sequences, [B, T].
+
+    Returns:
+        A float32 scalar; with the loss's reduction "none", the losses of the examples [N].
+
+    Raises:
+        ValueError: for labels that are not integers, or of a shape that does not fit the queries.
+        tf.errors.InvalidArgumentError: for an id outside [-1, L).
+
+    Example:
+        >>> head, sampler = tfxc.layers.DenseHead(1000), tfxc.samplers.Uniform(20)
+        >>> loss = tfxc.losses.SoftmaxCrossentropy()
+        >>> query, labels = tf.random.normal([8, 16]), tf.range(8)
+        >>> with tf.GradientTape() as tape:
+        ...     value = head_loss(head, loss, query, labels, sampler=sampler)
+        >>> value.shape, len(tape.gradient(value, head.trainable_variables))
+        (TensorShape([]), 1)
+
+    Reference:
+        Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015.
+    """
+    head.check_sampler(sampler)
+    head.check_loss(loss)
+    query = tf.convert_to_tensor(query)
+    build_parts(head, sampler, query.shape[-1])
+    query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
+    if example_ids is not None:
+        example_ids = flatten_reserved({"example_id": example_ids}, where, head.num_classes)["example_id"]
+    losses = example_losses(head, loss, query, labels, sampler, example_ids)
+    return loss.share(loss.reduce(losses, sample_weight))
+
+
+def build_parts(head, sampler, query_dim):
+    """Builds what is not built yet of a head and its sampler (or None) for queries of that width."""
+    if not head.built:
+        head.build((None, query_dim))
+    if sampler is not None and not sampler.built:
+        sampler.build((head.num_classes, head.effective_dim))
+
+
+def example_losses(head, loss, query, labels, sampler, example_ids=None):
+    """Losses [N] of queries [N, D] and labels [N, P], distinct in their rows and padded with -1."""
+    if sampler is None:
+        return head.losses(query, labels, loss)
+    effective = head.effective_query(query)
+    known = {"example_ids": example_ids} if sampler.reads_example_ids else {}
+    ids, log_count = sampler.sample(effective, labels, **known)
+    if sampler.selects:
+        ids, log_count = sampler.select(ids, labels, tf.stop_gradient(head.score(query, ids)))
+    if ids.shape.rank == 2:
+        # One call, so that the table gets one gradient.
+        scores = head.score(query, tf.concat([labels, ids], 1))
+        positives, negatives = scores[:, : tf.shape(labels)[1]], scores[:, tf.shape(labels)[1] :]
+    else:
+        positives, negatives = head.score(query, labels), head.score(query, ids)
+    negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
+    own_count = sampler.log_expected_count(effective, labels, labels, **known)
+    positives, negatives = Scored(positives, own_count), Scored(negatives, log_count)
+    if sampler.learns:
+        sampler.learn(effective, labels, positives, ids, negatives)
+    # A label that comes back as a candidate because it is a label says nothing about the proposal.
+    num_hits = None if sampler.draws_labels else count_hits(ids, labels)
+    return loss.sampled(positives, negatives, labels >= 0, num_hits)
