@@ -27,8 +27,8 @@ def bag_inputs():
     }
 
 
-def make_encoder(name, num_features, args, **options):
-    """Bag of words to queries, [B, num_inputs] for the sparse head."""
+def make_encoder(head, num_features, args, **options):
+    """Bag of words to queries, [B, num_inputs] for the sparse head; ``options`` are of the model."""
     inputs = bag_inputs()
     # Small vectors, so that those of rare features soon mean something; both signs of the sum are read.
     small = keras.initializers.RandomUniform(-0.01, 0.01)
@@ -36,7 +36,7 @@ def make_encoder(name, num_features, args, **options):
     bag = keras.layers.LayerNormalization()(bag)
     both = [keras.layers.ReLU()(bag), keras.layers.ReLU()(keras.layers.Rescaling(-1.0)(bag))]
     hidden = keras.layers.Dropout(args.dropout)(keras.layers.Concatenate()(both))
-    if name == "sparse":
+    if head == "sparse":
         hidden = keras.layers.Dense(args.num_inputs, kernel_initializer="he_uniform")(hidden)
         hidden = keras.layers.Dropout(0.1)(hidden)
     return keras.Model(inputs, hidden, **options)

@@ -1,4 +1,4 @@
-"""Next-item recommendation: trains one model a sampler, compares them, exports the last one.
+"""Next-item recommendation: trains a model a sampler, or with shared buckets, compares, exports the last.
 
 Without arguments it is the demo: the next word in a few whole novels stands for the next item, trained with
 all classes, uniform and MIDX negatives, in a few minutes on two cores. On data of your own:
@@ -23,6 +23,7 @@ from training_log import TrainingLog, plot, table
 import tfxc
 from tfxc._keras import keras
 
+HEADS = ("dense", "mach")
 EXPORTED = "served"
 
 
@@ -37,7 +38,12 @@ def parse_arguments(argv=None):
     add("--min-count", type=int, default=3, help="text: rarer words share one class")
     add("--exclude-seen", action="store_true", help="do not rank items of the history")
     add("--model", choices=("sasrec", "gru4rec"), default="sasrec")
-    add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
+    add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
+    add("--num-buckets", type=int, default=1024, help="mach: buckets of a repetition")
+    add("--num-repetitions", type=int, default=8, help="mach: bucket classifiers")
+    add(
+        "--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"], help="dense: of it"
+    )
     add("--num-negatives", type=int, default=100, help="sampled classes a position")
     add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
     add("--refresh-steps", type=int, default=200, help="MIDX: steps between rebuilds of the index")
@@ -55,8 +61,15 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
+def make_head(name, num_classes, args):
+    """Buckets, or a head that shares the table of the encoder's item embedding."""
+    if name == "mach":
+        return tfxc.layers.MACHHead(num_classes, args.num_buckets, args.num_repetitions, seed=args.seed)
+    return tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1)
+
+
 def make_model(name, split, num_steps, args):
-    """A compiled classifier whose head shares the table of the encoder's item embedding."""
+    """The compiled classifier of a run: one of the samplers, or "mach"."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
     encode = {"sasrec": sasrec, "gru4rec": gru4rec}[args.model]
@@ -64,8 +77,8 @@ def make_model(name, split, num_steps, args):
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
     model = tfxc.ExtremeClassifier(
         encoder,
-        head=tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1),
-        sampler=SAMPLERS[name](settings),
+        head=make_head(name, num_classes, args),
+        sampler=None if name == "mach" else SAMPLERS[name](settings),
         k=10,
         class_names=split.train.vocabulary.names,
     )
@@ -78,7 +91,7 @@ def make_model(name, split, num_steps, args):
 
 
 def train(name, split, args):
-    """Trains one sampler's model to its end or resumes it; returns it, its history and test results."""
+    """Trains the model of one run to its end or resumes it; returns it, its history and test results."""
     train_set, validation_set, test_set = batches(split, args)
     model = make_model(name, split, args.epochs * len(train_set), args)
     log = TrainingLog(os.path.join(args.output, name), model, args.patience)
@@ -120,10 +133,11 @@ def run(args):
         f"{len(split.test):,} test sequences (read in {time.perf_counter() - start:.1f} s)"
     )
     histories, results = {}, {}
-    for name in args.samplers:
+    runs = [name for head in args.heads for name in (args.samplers if head == "dense" else [head])]
+    for name in runs:
         model, histories[name], results[name] = train(name, split, args)
     text = table(results)
-    print(f"\n{text}\n\nAfter the last words of some histories, {args.samplers[-1]} recommends:")
+    print(f"\n{text}\n\nAfter the last words of some histories, {runs[-1]} recommends:")
     show_predictions(model, split, args)
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"arguments": vars(args), "results": results, "histories": histories}, file, indent=1)

@@ -9,6 +9,10 @@ for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THR
 import pytest  # noqa: E402
 
 
+# A program, which tests run in a process of its own.
+collect_ignore = ["two_devices.py"]
+
+
 @pytest.fixture(autouse=True)
 def fixed_seed():
     """Python, NumPy and TensorFlow start every test from one seed."""

@@ -54,14 +54,15 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert not {"the", "old", "man"} & set(answers[1].split("->")[1].replace(",", "").split())
 
 
-def test_recommends_from_an_interaction_log_with_every_sampler(tmp_path):
+def test_recommends_from_an_interaction_log_with_every_sampler_and_mach(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "gru4rec"]
     options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "--epochs", 1]
+    options += ["--heads", "dense", "mach", "--num-buckets", 8, "--num-repetitions", 4]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("log-uniform", "in-batch", "midx-pq"):
+    for name in ("log-uniform", "in-batch", "midx-pq", "mach"):
         assert f"| {name} | 1 |" in printed
 
 

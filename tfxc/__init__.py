@@ -1,6 +1,6 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, hashing, layers, losses, metrics, optimizers, samplers, serving
+from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers, serving
 from tfxc.classifier import ExtremeClassifier
 from tfxc.head_losses import head_loss
 
@@ -10,7 +10,6 @@ __all__ = [
     "ExtremeClassifier",
     "callbacks",
     "data",
-    "hashing",
     "head_loss",
     "layers",
     "losses",

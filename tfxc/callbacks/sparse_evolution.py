@@ -17,7 +17,7 @@ class SparseEvolution(keras.callbacks.Callback):
         fraction: share of each class's connections that moves, in (0, 1].
         every: "epoch" (at the end of each), or a number of training steps.
         stop_after: None, or the last epoch (with every="epoch") or step at which connections move; the
-            last ones need time to train.
+            last ones need time to train. Steps are the optimizer's: a resumed training goes on counting.
         schedule: "constant", or "cosine": the fraction falls to 0 at ``stop_after``.
 
     Raises:
@@ -46,11 +46,12 @@ class SparseEvolution(keras.callbacks.Callback):
         self.every = every
         self.stop_after = stop_after
         self.schedule = schedule
-        self._step, self._last_batch = 0, -1
+        self._last_batch = -1
 
     def on_train_begin(self, logs=None):
         if not self._heads():
             raise ValueError("SparseEvolution needs a model with a sparse head: UniformSparseHead.")
+        self._step = int(self.model.optimizer.iterations.numpy())  # not 0 where training resumes
 
     def on_epoch_begin(self, epoch, logs=None):
         self._last_batch = -1

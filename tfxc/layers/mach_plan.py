@@ -12,6 +12,11 @@ class MACHPlan(NamedTuple):
         num_repetitions: R.
         memory: bytes of its weights, ``4 · R · M · (D + 1)``; Adam needs twice as much beside it.
         collision: bound on the probability that some two classes share all R buckets.
+
+    Example:
+        >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)
+        >>> round(plan.memory / 1e6, 1), plan.collision < 1e-3
+        (10.0, True)
     """
 
     num_buckets: int
