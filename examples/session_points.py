@@ -63,7 +63,9 @@ def main(argv=None):
     for name, sequences, num_last in (("train", train, args.num_last), ("test", test, 1)):
         points = points_of(sequences, num_last)
         data.write_extreme_classification(args.output / f"{name}.txt", points)
-        print(f"{name}: {len(points):,} points, {points.num_features:,} features, {points.num_labels:,} labels")
+        print(
+            f"{name}: {len(points):,} points, {points.num_features:,} features, {points.num_labels:,} labels"
+        )
     names = "\n".join(str(name) for name in train.vocabulary.names)
     (args.output / "label_names.txt").write_text(names + "\n", encoding="utf-8")
 
