@@ -1,4 +1,4 @@
-"""Turns sessions into points of the Extreme Classification format: what was seen, labelled with the next item.
+"""Turns sessions into points of the Extreme Classification format, labelled with the next item.
 
     python examples/session_points.py --data train.txt --test-data test.txt --output sessions
     python examples/extreme_classification.py --data sessions --heads dense mach
