@@ -50,7 +50,7 @@ def parse_arguments(argv=None):
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     add_arguments(add)
     add("--evolve", type=float, default=0.1, help="sparse: share of connections that move at a time; 0: none")
-    add("--evolve-per-epoch", type=int, default=8, help="sparse: how often they move")
+    add("--evolve-every", type=int, default=50, help="sparse: steps from one time to the next")
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
     add("--num-negatives", type=int, default=64, help="negatives a point")
     add("--num-hard", type=int, default=8, help="astra, curriculum: hard ones among them")
@@ -145,10 +145,9 @@ def train_head(name, negatives, data, args):
     done = log.resume()
     callbacks = [log]
     if args.evolve and name.startswith("sparse"):
-        every = max(1, len(train_set) // args.evolve_per_epoch)
         # What grows in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
-        callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, every, stop))
+        callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
     if hard:
         callbacks.insert(0, mining(folder, negatives, len(train), args))
     print(f"\n== {title}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
