@@ -1,0 +1,166 @@
+"""Quality of MACH heads against their memory, a dense head beside them: a table, and a plot in the output.
+
+    python benchmarks/mach_quality.py
+    python benchmarks/mach_quality.py -- --data Delicious --epochs 12 --output runs/mach-delicious
+    python benchmarks/mach_quality.py --sequences -- --data train.txt --test-data test.txt \\
+        --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
+
+R repetitions have M = share · L / R buckets each, so that the head takes that share of the dense head's
+memory. Each size is trained once, and its decoders rank with the same weights. What follows ``--`` goes to
+examples/extreme_classification.py or, with --sequences, to examples/sequential_recommendation.py, whose dense
+head shares its table with the encoder: the memory given is that of a table of its own. A run that was cut off
+goes on where it stopped.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from pathlib import Path
+
+from _measure import show
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import extreme_classification  # noqa: E402
+import sequential_recommendation  # noqa: E402
+
+import tfxc  # noqa: E402
+
+DECODERS = ("mean", "min", "median")
+BYTES = 12  # a weight and Adam's two moments of it
+
+
+class Labels:
+    """Which labels apply to a point."""
+
+    ranks = {"P@1": "precision_at_1", "P@5": "precision_at_5"}
+
+    def __init__(self, rest):
+        self.args = extreme_classification.parse_arguments(["--output", "runs/mach-tate", *rest])
+        self.data = extreme_classification.load(self.args.data, hash_features=self.args.hash_features)
+        self.test_set = tfxc.data.classification_dataset(self.data[1], 256, seed=None)
+
+    def train(self, head):
+        return extreme_classification.train_head(head, "all", self.data, self.args)[0]
+
+
+class Sequences:
+    """The next item of a sequence."""
+
+    ranks = {"Recall@10": "recall_at_10", "NDCG@10": "ndcg_at_10"}
+
+    def __init__(self, rest):
+        self.args = sequential_recommendation.parse_arguments(["--output", "runs/mach-novels", *rest])
+        self.split = sequential_recommendation.load_split(self.args)
+        self.test_set = sequential_recommendation.batches(self.split, self.args)[2]
+
+    def train(self, head):
+        name = "full" if head == "dense" else head
+        return sequential_recommendation.train(name, self.split, self.args)[0]
+
+
+def evaluated(model, head, problem):
+    """Test results, by the names of the columns, of a trained model with another head."""
+    metrics = tfxc.metrics
+    ranking = [metrics.PrecisionAtK(1), metrics.PrecisionAtK(5), metrics.RecallAtK(10), metrics.NDCGAtK(10)]
+    other = tfxc.ExtremeClassifier(model.encoder, head)
+    other.compile(loss=model.classification_loss, metrics=ranking)
+    results = other.evaluate(problem.test_set, return_dict=True, verbose=0)
+    return {column: 100 * results[name] for column, name in problem.ranks.items()}
+
+
+def with_decoder(head, decoder):
+    """A MACH head of the same weights."""
+    other = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
+    other.build((None, head.query_dim))
+    other.set_weights(head.get_weights())
+    return other
+
+
+def measure(problem, args):
+    """Yields (R, M), with R = 0 the dense head's, and its memory and results by the names of the columns."""
+    folder = problem.args.output
+    problem.args.output = os.path.join(folder, "dense")
+    model = problem.train("dense")
+    num_classes, dim = model.head.num_classes, model.head.effective_dim
+    yield (0, 0), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, model.head, problem)}
+    for share in args.shares:
+        for num_repetitions in args.repetitions:
+            num_buckets = round(share * num_classes / num_repetitions)
+            problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
+            problem.args.output = os.path.join(folder, f"{num_repetitions}x{num_buckets}")
+            model = problem.train("mach")
+            row = {"MB": num_repetitions * num_buckets * (model.head.query_dim + 1) * BYTES / 2**20}
+            for decoder in DECODERS:
+                for column, value in evaluated(model, with_decoder(model.head, decoder), problem).items():
+                    row[column if decoder == "mean" else f"{column} {decoder}"] = value
+            yield (num_repetitions, num_buckets), row
+
+
+def table(problem, sizes):
+    """Shows all sizes; the decoder is the mean where the column names no other."""
+    first, second = problem.ranks
+    dense, rows = sizes[0, 0], []
+    for (num_repetitions, num_buckets), row in sizes.items():
+        name = f"MACH {num_repetitions} x {num_buckets:,}" if num_repetitions else "dense"
+        shares = [f"{row[column] / dense[column]:.1%}" for column in ("MB", first)]
+        values = [f"{row[column]:.1f}" if column in row else "" for column in other_columns(first, second)]
+        rows.append([name, f"{row['MB']:.1f}", shares[0], f"{row[first]:.1f}", shares[1], *values])
+    columns = ["head", "MB with Adam", "of dense", first, "of dense", *other_columns(first, second)]
+    show(Path(problem.args.data).name, rows, columns)
+
+
+def other_columns(first, second):
+    return [second, *(f"{column} {decoder}" for decoder in DECODERS[1:] for column in (first, second))]
+
+
+def plot(column, sizes, path):
+    """Quality against memory, both as shares of the dense head's."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    dense = sizes.pop((0, 0))
+    axes.axhline(1, color="black", linewidth=1, label="dense")
+    for colour, num_repetitions in enumerate(sorted({repetitions for repetitions, _ in sizes})):
+        rows = [row for (repetitions, _), row in sizes.items() if repetitions == num_repetitions]
+        memory = [row["MB"] / dense["MB"] for row in rows]
+        for decoder, line in zip(DECODERS, ("-", ":", "--"), strict=True):
+            name = column if decoder == "mean" else f"{column} {decoder}"
+            shares = [row[name] / dense[column] for row in rows]
+            axes.plot(
+                memory, shares, f".{line}", color=f"C{colour}", label=f"R = {num_repetitions}, {decoder}"
+            )
+    axes.set(xlabel="share of the dense head's memory", ylabel=f"share of the dense head's {column}")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sequences", action="store_true", help="next items instead of labels")
+    parser.add_argument("--shares", type=float, nargs="+", default=[1 / 8, 1 / 4, 1 / 2])
+    parser.add_argument("--repetitions", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    args = parser.parse_args()
+    problem, runs = (Sequences if args.sequences else Labels)(args.rest), {}
+    folder = problem.args.output
+    for problem.args.seed in args.seeds:
+        problem.args.output = os.path.join(folder, f"seed-{problem.args.seed}")
+        for size, row in measure(problem, args):
+            runs.setdefault(size, []).append(row)
+    sizes = {
+        size: {name: statistics.mean(row[name] for row in each) for name in each[0]}
+        for size, each in runs.items()
+    }
+    table(problem, sizes)
+    plot(next(iter(problem.ranks)), sizes, os.path.join(folder, "quality_against_memory.png"))
+
+
+if __name__ == "__main__":
+    main()
