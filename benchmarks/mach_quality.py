@@ -13,6 +13,7 @@ goes on where it stopped.
 """
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -60,59 +61,50 @@ class Sequences:
         return sequential_recommendation.train(name, self.split, self.args)[0]
 
 
-def evaluated(model, head, problem):
-    """Test results, by the names of the columns, of a trained model with another head."""
+def evaluated(model, decoder, problem):
+    """Test results, by column and decoder, of a trained model whose head, if it is MACH, decodes that way."""
+    head = model.head
+    if isinstance(head, tfxc.layers.MACHHead):
+        head = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
+        head.build((None, model.head.query_dim))
+        head.set_weights(model.head.get_weights())
     metrics = tfxc.metrics
     ranking = [metrics.PrecisionAtK(1), metrics.PrecisionAtK(5), metrics.RecallAtK(10), metrics.NDCGAtK(10)]
     other = tfxc.ExtremeClassifier(model.encoder, head)
     other.compile(loss=model.classification_loss, metrics=ranking)
     results = other.evaluate(problem.test_set, return_dict=True, verbose=0)
-    return {column: 100 * results[name] for column, name in problem.ranks.items()}
-
-
-def with_decoder(head, decoder):
-    """A MACH head of the same weights."""
-    other = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
-    other.build((None, head.query_dim))
-    other.set_weights(head.get_weights())
-    return other
+    return {(column, decoder): 100 * results[name] for column, name in problem.ranks.items()}
 
 
 def measure(problem, args):
-    """Yields (R, M), with R = 0 the dense head's, and its memory and results by the names of the columns."""
+    """Yields (R, M), with R = 0 for the dense head, its memory "MB" and its results."""
     folder = problem.args.output
     problem.args.output = os.path.join(folder, "dense")
     model = problem.train("dense")
     num_classes, dim = model.head.num_classes, model.head.effective_dim
-    yield (0, 0), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, model.head, problem)}
-    for share in args.shares:
-        for num_repetitions in args.repetitions:
-            num_buckets = round(share * num_classes / num_repetitions)
-            problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
-            problem.args.output = os.path.join(folder, f"{num_repetitions}x{num_buckets}")
-            model = problem.train("mach")
-            row = {"MB": num_repetitions * num_buckets * (model.head.query_dim + 1) * BYTES / 2**20}
-            for decoder in DECODERS:
-                for column, value in evaluated(model, with_decoder(model.head, decoder), problem).items():
-                    row[column if decoder == "mean" else f"{column} {decoder}"] = value
-            yield (num_repetitions, num_buckets), row
+    yield (0, num_classes), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, "mean", problem)}
+    for share, num_repetitions in itertools.product(args.shares, args.repetitions):
+        num_buckets = round(share * num_classes / num_repetitions)
+        problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
+        problem.args.output = os.path.join(folder, f"{num_repetitions}x{num_buckets}")
+        model = problem.train("mach")
+        row = {"MB": num_repetitions * num_buckets * (model.head.query_dim + 1) * BYTES / 2**20}
+        for decoder in DECODERS:
+            row.update(evaluated(model, decoder, problem))
+        yield (num_repetitions, num_buckets), row
 
 
 def table(problem, sizes):
-    """Shows all sizes; the decoder is the mean where the column names no other."""
-    first, second = problem.ranks
-    dense, rows = sizes[0, 0], []
+    """Shows all sizes, the dense head first."""
+    dense, *_ = sizes.values()
+    best, *others = itertools.product(problem.ranks, DECODERS)
+    rows = []
     for (num_repetitions, num_buckets), row in sizes.items():
         name = f"MACH {num_repetitions} x {num_buckets:,}" if num_repetitions else "dense"
-        shares = [f"{row[column] / dense[column]:.1%}" for column in ("MB", first)]
-        values = [f"{row[column]:.1f}" if column in row else "" for column in other_columns(first, second)]
-        rows.append([name, f"{row['MB']:.1f}", shares[0], f"{row[first]:.1f}", shares[1], *values])
-    columns = ["head", "MB with Adam", "of dense", first, "of dense", *other_columns(first, second)]
-    show(Path(problem.args.data).name, rows, columns)
-
-
-def other_columns(first, second):
-    return [second, *(f"{column} {decoder}" for decoder in DECODERS[1:] for column in (first, second))]
+        own = [f"{row[key]:.1f} ({row[key] / dense[key]:.1%})" for key in ("MB", best)]
+        rows.append([name, *own, *(f"{row[key]:.1f}" if key in row else "" for key in others)])
+    columns = ["MB with Adam (of dense)", f"{' '.join(best)} (of dense)", *map(" ".join, others)]
+    show(Path(problem.args.data).name, rows, ["head", *columns])
 
 
 def plot(column, sizes, path):
@@ -123,17 +115,16 @@ def plot(column, sizes, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    dense = sizes.pop((0, 0))
     axes.axhline(1, color="black", linewidth=1, label="dense")
-    for colour, num_repetitions in enumerate(sorted({repetitions for repetitions, _ in sizes})):
-        rows = [row for (repetitions, _), row in sizes.items() if repetitions == num_repetitions]
+    (_, dense), *rest = sizes.items()
+    lines = dict(zip(DECODERS, ("-", ":", "--"), strict=True))
+    for colour, num_repetitions in enumerate(sorted({size[0] for size, _ in rest})):
+        rows = [row for size, row in rest if size[0] == num_repetitions]
         memory = [row["MB"] / dense["MB"] for row in rows]
-        for decoder, line in zip(DECODERS, ("-", ":", "--"), strict=True):
-            name = column if decoder == "mean" else f"{column} {decoder}"
-            shares = [row[name] / dense[column] for row in rows]
-            axes.plot(
-                memory, shares, f".{line}", color=f"C{colour}", label=f"R = {num_repetitions}, {decoder}"
-            )
+        for decoder, line in lines.items():
+            shares = [row[column, decoder] / dense[column, "mean"] for row in rows]
+            name = f"R = {num_repetitions}, {decoder}"
+            axes.plot(memory, shares, line, marker=".", color=f"C{colour}", label=name)
     axes.set(xlabel="share of the dense head's memory", ylabel=f"share of the dense head's {column}")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
@@ -155,7 +146,7 @@ def main():
         for size, row in measure(problem, args):
             runs.setdefault(size, []).append(row)
     sizes = {
-        size: {name: statistics.mean(row[name] for row in each) for name in each[0]}
+        size: {key: statistics.mean(row[key] for row in each) for key in each[0]}
         for size, each in runs.items()
     }
     table(problem, sizes)

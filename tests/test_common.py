@@ -269,6 +269,16 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
     assert_goes_on_alike(model, other)
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
+    """By the layers' attributes: an optimizer that has not taken a step leads to no weight."""
+    model, other = trained(name), model_of(name)
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=other, optimizer=other.optimizer).read(path).expect_partial()
+    for left, right in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(tf_variable(left), tf_variable(right))
+
+
 @STATEFUL
 def test_same_seed_same_training(name):
     results = []

@@ -150,16 +150,21 @@ class MACHHead(Head):
         # An initializer gives the same numbers each time: every group takes a copy.
         initializer = type(self.kernel_initializer).from_config
         config = self.kernel_initializer.get_config()
-        self.kernels = [
-            add_weight(self, f"kernel_{group}", shape, initializer(config))
-            for group in range(self.num_groups)
-        ]
+        for group in range(self.num_groups):
+            # Attributes of their own: Keras 3 keeps no weight of a list in a tf.train.Checkpoint.
+            weight = add_weight(self, f"kernel_{group}", shape, initializer(config))
+            setattr(self, f"kernel_{group}", weight)
         self.bias = add_weight(self, "bias", (width,), self.bias_initializer)
         numbers = range(self.first_repetition, self.first_repetition + self.num_repetitions)
         hashes = universal_coefficients(self.num_classes, numbers, self.seed)
         # Weights, since what was learnt is of no use with other functions.
         self.hashes = add_weight(self, "hashes", hashes.shape, constant(hashes), "int64", trainable=False)
         super().build(input_shape)
+
+    @property
+    def kernels(self):
+        """The weights of each group, [D / groups, R · M / groups]."""
+        return [getattr(self, f"kernel_{group}") for group in range(self.num_groups)]
 
     @property
     def family(self):
