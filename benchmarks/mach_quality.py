@@ -5,11 +5,10 @@
     python benchmarks/mach_quality.py --sequences -- --data train.txt --test-data test.txt \\
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
-R repetitions have M = share · L / R buckets each, so that the head takes that share of the dense head's
-memory. Each size is trained once, and its decoders rank with the same weights. What follows ``--`` goes to
-examples/extreme_classification.py or, with --sequences, to examples/sequential_recommendation.py, whose dense
-head shares its table with the encoder: the memory given is that of a table of its own. A run that was cut off
-goes on where it stopped.
+R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
+once, and all decoders rank with its weights. What follows ``--`` goes to examples/extreme_classification.py or
+examples/sequential_recommendation.py; there the dense head shares its table with the encoder, but is counted as
+if it had its own. A run that was cut off goes on where it stopped.
 """
 
 import argparse
@@ -28,14 +27,12 @@ import sequential_recommendation  # noqa: E402
 
 import tfxc  # noqa: E402
 
-DECODERS = ("mean", "min", "median")
+DECODERS = {"mean": "-", "min": ":", "median": "--"}  # and their lines in the plot
 BYTES = 12  # a weight and Adam's two moments of it
 
 
-class Labels:
-    """Which labels apply to a point."""
-
-    ranks = {"P@1": "precision_at_1", "P@5": "precision_at_5"}
+class Labels:  # that apply to a point
+    metrics = {"P@1": (tfxc.metrics.PrecisionAtK, 1), "P@5": (tfxc.metrics.PrecisionAtK, 5)}
 
     def __init__(self, rest):
         self.args = extreme_classification.parse_arguments(["--output", "runs/mach-tate", *rest])
@@ -46,10 +43,8 @@ class Labels:
         return extreme_classification.train_head(head, "all", self.data, self.args)[0]
 
 
-class Sequences:
-    """The next item of a sequence."""
-
-    ranks = {"Recall@10": "recall_at_10", "NDCG@10": "ndcg_at_10"}
+class Sequences:  # and their next items
+    metrics = {"Recall@10": (tfxc.metrics.RecallAtK, 10), "NDCG@10": (tfxc.metrics.NDCGAtK, 10)}
 
     def __init__(self, rest):
         self.args = sequential_recommendation.parse_arguments(["--output", "runs/mach-novels", *rest])
@@ -57,8 +52,7 @@ class Sequences:
         self.test_set = sequential_recommendation.batches(self.split, self.args)[2]
 
     def train(self, head):
-        name = "full" if head == "dense" else head
-        return sequential_recommendation.train(name, self.split, self.args)[0]
+        return sequential_recommendation.train({"dense": "full"}.get(head, head), self.split, self.args)[0]
 
 
 def evaluated(model, decoder, problem):
@@ -68,12 +62,10 @@ def evaluated(model, decoder, problem):
         head = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
         head.build((None, model.head.query_dim))
         head.set_weights(model.head.get_weights())
-    metrics = tfxc.metrics
-    ranking = [metrics.PrecisionAtK(1), metrics.PrecisionAtK(5), metrics.RecallAtK(10), metrics.NDCGAtK(10)]
     other = tfxc.ExtremeClassifier(model.encoder, head)
-    other.compile(loss=model.classification_loss, metrics=ranking)
-    results = other.evaluate(problem.test_set, return_dict=True, verbose=0)
-    return {(column, decoder): 100 * results[name] for column, name in problem.ranks.items()}
+    other.compile(loss=model.classification_loss, metrics=[kind(k) for kind, k in problem.metrics.values()])
+    _, *results = other.evaluate(problem.test_set, verbose=0)
+    return {(column, decoder): 100 * value for column, value in zip(problem.metrics, results, strict=True)}
 
 
 def measure(problem, args):
@@ -97,7 +89,7 @@ def measure(problem, args):
 def table(problem, sizes):
     """Shows all sizes, the dense head first."""
     dense, *_ = sizes.values()
-    best, *others = itertools.product(problem.ranks, DECODERS)
+    best, *others = itertools.product(problem.metrics, DECODERS)
     rows = []
     for (num_repetitions, num_buckets), row in sizes.items():
         name = f"MACH {num_repetitions} x {num_buckets:,}" if num_repetitions else "dense"
@@ -117,11 +109,10 @@ def plot(column, sizes, path):
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     axes.axhline(1, color="black", linewidth=1, label="dense")
     (_, dense), *rest = sizes.items()
-    lines = dict(zip(DECODERS, ("-", ":", "--"), strict=True))
     for colour, num_repetitions in enumerate(sorted({size[0] for size, _ in rest})):
         rows = [row for size, row in rest if size[0] == num_repetitions]
         memory = [row["MB"] / dense["MB"] for row in rows]
-        for decoder, line in lines.items():
+        for decoder, line in DECODERS.items():
             shares = [row[column, decoder] / dense[column, "mean"] for row in rows]
             name = f"R = {num_repetitions}, {decoder}"
             axes.plot(memory, shares, line, marker=".", color=f"C{colour}", label=name)
@@ -150,7 +141,7 @@ def main():
         for size, each in runs.items()
     }
     table(problem, sizes)
-    plot(next(iter(problem.ranks)), sizes, os.path.join(folder, "quality_against_memory.png"))
+    plot(next(iter(problem.metrics)), sizes, os.path.join(folder, "quality_against_memory.png"))
 
 
 if __name__ == "__main__":
