@@ -6,8 +6,8 @@
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
 R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
-once, and all decoders rank with its weights. What follows ``--`` goes to examples/extreme_classification.py or
-examples/sequential_recommendation.py; there the dense head shares its table with the encoder, but is counted as
+once; all decoders rank with its weights. What follows ``--`` goes to examples/extreme_classification.py or to
+examples/sequential_recommendation.py, whose dense head shares its table with the encoder, but is counted as
 if it had its own. A run that was cut off goes on where it stopped.
 """
 
