@@ -6,6 +6,7 @@
 
 #include "mach_decode/best.h"
 #include "mach_decode/exhaustive.h"
+#include "mach_decode/probed.h"
 #include "mach_decode/pruned.h"
 #include "mach_decode/tables.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -31,6 +32,7 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_classes", &num_classes_));
     OP_REQUIRES_OK(context, context->GetAttr("prime", &prime_));
     OP_REQUIRES_OK(context, context->GetAttr("prune", &prune_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_probes", &num_probes_));
     OP_REQUIRES_OK(context, context->GetAttr("decoder", &decoder));
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
     OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31,
@@ -53,7 +55,11 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({queries.count, k}), &ids));
     if (scores->NumElements() == 0) return;
     std::vector<Best> best(queries.count, Best(k));
-    RankAll(context, hashes, queries, RankPruned(context, hashes, queries, k, &best), k, &best);
+    if (num_probes_ > 0) {
+      RankProbed(context, hashes, queries, k, &best);
+    } else {
+      RankAll(context, hashes, queries, RankPruned(context, hashes, queries, k, &best), k, &best);
+    }
     for (int64_t n = 0; n < queries.count; ++n) {
       best[n].Write(scores->flat<float>().data() + n * k, ids->flat<int32_t>().data() + n * k);
     }
@@ -100,6 +106,17 @@ class MachTopKOp : public tensorflow::OpKernel {
       }
     }
     return absl::OkStatus();
+  }
+
+  void RankProbed(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k,
+                  std::vector<Best>* best) const {
+    const int64_t num_probes = std::min(num_probes_, hashes.num_buckets);
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t cost = hashes.Count() * hashes.num_buckets;
+    tensorflow::Shard(workers.num_threads, workers.workers, queries.count, cost, [&](int64_t first, int64_t last) {
+      Prober prober(hashes, queries, k, num_probes);
+      for (int64_t n = first; n < last; ++n) prober.Rank(n, &(*best)[n]);
+    });
   }
 
   // Ranks the queries whose best buckets tell all; returns the others.
@@ -165,7 +182,7 @@ class MachTopKOp : public tensorflow::OpKernel {
                       });
   }
 
-  int64_t num_classes_, prime_;
+  int64_t num_classes_, prime_, num_probes_;
   Decoder decoder_;
   bool prune_;
 };

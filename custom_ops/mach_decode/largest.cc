@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "common/vectorize.h"
 
@@ -31,18 +32,25 @@ TFXC_VECTORIZE void GroupMaxima(const float* values, int64_t count, float* maxim
   maxima[count / kGroup] = one;
 }
 
+// So many groups hold a number at least as large, so the ones sought are no smaller.
+float Floor(std::vector<float> maxima, int64_t wanted) {
+  if (wanted > static_cast<int64_t>(maxima.size())) return std::numeric_limits<float>::lowest();
+  std::nth_element(maxima.begin(), maxima.begin() + wanted - 1, maxima.end(), std::greater<float>());
+  return maxima[wanted - 1];
+}
+
 }  // namespace
+
+float FloorOfLargest(const float* values, int64_t count, int64_t wanted) {
+  std::vector<float> maxima((count + kGroup - 1) / kGroup);
+  GroupMaxima(values, count, maxima.data());
+  return Floor(std::move(maxima), wanted);
+}
 
 void FindLargest(const float* values, int64_t count, int64_t wanted, std::vector<Scored>* largest) {
   std::vector<float> maxima((count + kGroup - 1) / kGroup);
   GroupMaxima(values, count, maxima.data());
-  float floor = std::numeric_limits<float>::lowest();
-  if (wanted <= static_cast<int64_t>(maxima.size())) {
-    // So many groups hold a number at least as large, so the ones sought are no smaller.
-    std::vector<float> ordered = maxima;
-    std::nth_element(ordered.begin(), ordered.begin() + wanted - 1, ordered.end(), std::greater<float>());
-    floor = ordered[wanted - 1];
-  }
+  const float floor = Floor(maxima, wanted);
   largest->clear();
   for (size_t group = 0; group < maxima.size(); ++group) {
     if (maxima[group] < floor) continue;

@@ -9,6 +9,9 @@
 
 namespace tfxc {
 
+// What the `wanted` largest numbers are at least. A few more may be.
+float FloorOfLargest(const float* values, int64_t count, int64_t wanted);
+
 // The positions of the largest numbers, as ids, largest first; fewer than `wanted` only where NaN and -inf, which are
 // passed over, leave fewer.
 void FindLargest(const float* values, int64_t count, int64_t wanted, std::vector<Scored>* largest);

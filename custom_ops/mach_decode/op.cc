@@ -21,6 +21,7 @@ REGISTER_OP("Tfxc>MachTopK")
     .Attr("prime: int >= 2")
     .Attr("decoder: {'mean', 'min', 'median'}")
     .Attr("prune: bool")
+    .Attr("num_probes: int >= 0")
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       ShapeHandle tables, unused;
       DimensionHandle k;
@@ -33,6 +34,7 @@ REGISTER_OP("Tfxc>MachTopK")
       c->set_output(1, c->Matrix(c->Dim(tables, 0), k));
       return absl::OkStatus();
     })
-    .Doc("The k best classes by the decoded scores of their buckets [B, R, M]; prune tries the best buckets first.");
+    .Doc("The k best classes by the decoded scores of their buckets [B, R, M]; prune tries the best buckets first; "
+         "num_probes, unless 0, looks into so many buckets of each repetition only.");
 
 }  // namespace tfxc

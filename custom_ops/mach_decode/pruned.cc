@@ -5,6 +5,7 @@
 #include "common/vectorize.h"
 #include "mach_decode/largest.h"
 #include "mach_decode/members.h"
+#include "mach_decode/sketch.h"
 
 namespace tfxc {
 namespace {
@@ -16,17 +17,6 @@ constexpr int64_t kGuessingPairs = 3;
 
 // Listed buckets: the worst should be well below those of the k best classes.
 int64_t NumListed(int64_t k, int64_t num_buckets) { return std::min(std::max<int64_t>(2 * k, 8), num_buckets); }
-
-int BitsFor(int64_t num_candidates) {
-  int bits = 4;
-  while (bits < 31 && int64_t{1} << bits < 2 * num_candidates) ++bits;
-  return bits;
-}
-
-template <typename Ids>
-TFXC_INLINE Ids Place(Ids ids, int bits) {
-  return ids * 0x9E3779B1u >> (32 - bits);
-}
 
 // Adds the gain to the place of each class of a bucket, and appends the classes whose place reaches the floor.
 TFXC_VECTORIZE void AddGain(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits,
@@ -40,22 +30,6 @@ TFXC_VECTORIZE void AddGain(const Hashes& hashes, int64_t r, int64_t bucket, flo
   }
 }
 
-// A median is at most twice the mean, and a minimum at most the mean. The slack is for rounding.
-float Reach(Decoder decoder, int64_t count) { return (decoder == Decoder::kMedian ? 2.0002f : 1.0001f) / count; }
-
-// To the last bit as where all classes are scored.
-float Decode(Decoder decoder, std::vector<float>* values) {
-  const int64_t count = values->size();
-  if (decoder == Decoder::kMean) {
-    float sum = 0.0f;
-    for (float value : *values) sum += value;
-    return sum * (1.0f / count);
-  }
-  std::sort(values->begin(), values->end());
-  if (decoder == Decoder::kMin) return values->front();
-  return 0.5f * ((*values)[(count - 1) / 2] + (*values)[count / 2]);
-}
-
 }  // namespace
 
 Pruner::Pruner(const Hashes& hashes, const Queries& queries, int64_t k)
@@ -64,7 +38,7 @@ Pruner::Pruner(const Hashes& hashes, const Queries& queries, int64_t k)
       k_(k),
       num_listed_(NumListed(k, hashes.num_buckets)),
       most_candidates_(hashes.Count() * num_listed_ * (hashes.prime / hashes.num_buckets + 1)),
-      sketch_bits_(BitsFor(most_candidates_)),
+      sketch_bits_(SketchBits(most_candidates_)),
       reach_(Reach(queries.decoder, hashes.Count())),
       lists_(hashes.Count()),
       values_(hashes.Count()) {}
@@ -108,8 +82,8 @@ void Pruner::GuessFrom(int64_t query, int64_t pair, int64_t id, Best* best) {
   for (int64_t r = 0; r < pair; r += 2) {
     if (IsListed(query, r, id) && IsListed(query, r + 1, id)) return;
   }
-  if (IsExcluded(query, id)) return;
-  for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = Value(query, r, id);
+  if (queries_.IsExcluded(query, id)) return;
+  for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = queries_.Value(hashes_, query, r, id);
   best->Offer({Decode(queries_.decoder, &values_), static_cast<int32_t>(id)});
 }
 
@@ -128,26 +102,17 @@ void Pruner::FindPromising(float floor) {
 void Pruner::Consider(int64_t query, int32_t id, float least, Best* best) {
   float bound = sketch_[Place<uint32_t>(id, sketch_bits_)] + rest_;
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
-    values_[r] = Value(query, r, id);
+    values_[r] = queries_.Value(hashes_, query, r, id);
     bound -= std::max(0.0f, lists_[r].back().score - values_[r]);
     if (bound * reach_ < least) return;
   }
   // A class of several listed buckets comes several times.
-  if (best->Holds(id) || IsExcluded(query, id)) return;
+  if (best->Holds(id) || queries_.IsExcluded(query, id)) return;
   best->Offer({Decode(queries_.decoder, &values_), id});
 }
 
 bool Pruner::IsListed(int64_t query, int64_t r, int64_t id) const {
-  return Value(query, r, id) >= lists_[r].back().score;
-}
-
-bool Pruner::IsExcluded(int64_t query, int64_t id) const {
-  const int32_t* ids = queries_.exclude + query * queries_.num_excluded;
-  return std::find(ids, ids + queries_.num_excluded, id) != ids + queries_.num_excluded;
-}
-
-float Pruner::Value(int64_t query, int64_t r, int64_t id) const {
-  return queries_.Table(hashes_, query, r)[hashes_.Bucket(r, id)];
+  return queries_.Value(hashes_, query, r, id) >= lists_[r].back().score;
 }
 
 }  // namespace tfxc

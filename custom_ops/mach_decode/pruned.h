@@ -30,8 +30,6 @@ class Pruner {
   void Consider(int64_t query, int32_t id, float least, Best* best);
 
   bool IsListed(int64_t query, int64_t r, int64_t id) const;
-  bool IsExcluded(int64_t query, int64_t id) const;
-  float Value(int64_t query, int64_t r, int64_t id) const;
 
   const Hashes& hashes_;
   const Queries& queries_;

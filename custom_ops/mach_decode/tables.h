@@ -2,6 +2,7 @@
 #ifndef TFXC_CUSTOM_OPS_MACH_DECODE_TABLES_H_
 #define TFXC_CUSTOM_OPS_MACH_DECODE_TABLES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -40,7 +41,33 @@ struct Queries {
   const float* Table(const Hashes& hashes, int64_t query, int64_t r) const {
     return tables + (query * hashes.Count() + r) * hashes.num_buckets;
   }
+  float Value(const Hashes& hashes, int64_t query, int64_t r, int64_t id) const {
+    return Table(hashes, query, r)[hashes.Bucket(r, id)];
+  }
+  bool IsExcluded(int64_t query, int64_t id) const {
+    const int32_t* ids = exclude + query * num_excluded;
+    return std::find(ids, ids + num_excluded, id) != ids + num_excluded;
+  }
 };
+
+// The score of a class from the values of its buckets, to the last bit as where all classes are scored.
+inline float Decode(Decoder decoder, std::vector<float>* values) {
+  const int64_t count = values->size();
+  if (decoder == Decoder::kMean) {
+    float sum = 0.0f;
+    for (float value : *values) sum += value;
+    return sum * (1.0f / count);
+  }
+  std::sort(values->begin(), values->end());
+  if (decoder == Decoder::kMin) return values->front();
+  return 0.5f * ((*values)[(count - 1) / 2] + (*values)[count / 2]);
+}
+
+// No score is above this times the sum over the repetitions: a median is at most twice the mean, and a minimum at most
+// the mean. The slack is for rounding.
+inline float Reach(Decoder decoder, int64_t count) {
+  return (decoder == Decoder::kMedian ? 2.0002f : 1.0001f) / count;
+}
 
 }  // namespace tfxc
 

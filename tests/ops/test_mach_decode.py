@@ -13,7 +13,8 @@ from tfxc.ops.mach_decode import (
     class_scores,
     decode,
     mach_top_k,
-    mach_top_k_pruned,
+    mach_top_k_probed,
+    mach_top_k_probed_reference,
     mach_top_k_reference,
 )
 
@@ -203,7 +204,7 @@ def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_pr
     family = make_family(2000, 40, 5)
     tables = make_tables(family, 50, 25)
     want = numpy_scores(tables, family, decoder)
-    scores, ids = mach_top_k_pruned(tf.constant(tables), family, 3, num_probes, decoder=decoder)
+    scores, ids = mach_top_k_probed_reference(tf.constant(tables), family, 3, num_probes, decoder=decoder)
     worst = -np.sort(-tables, axis=2)[:, :, num_probes - 1].mean(1) * (2 if decoder == "median" else 1)
     sure = scores[:, -1].numpy() > worst * 1.001
     if num_probes == 40:
@@ -218,11 +219,49 @@ def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_pr
 def test_probed_buckets_with_excluded_classes_and_too_few_left():
     family = make_family(12, 4, 2)
     tables, exclude = make_tables(family, 3), np.int32([[0, 5, 7], [-1, -1, 3], [2, 2, 2]])
-    found = mach_top_k_pruned(tf.constant(tables), family, 12, 4, tf.constant(exclude))
+    found = mach_top_k_probed_reference(tf.constant(tables), family, 12, 4, tf.constant(exclude))
     check(found, numpy_scores(tables, family, "mean"), 12, exclude)
-    few = mach_top_k_pruned(tf.constant(tables), family, 12, 1)[1].numpy()
+    few = mach_top_k_probed_reference(tf.constant(tables), family, 12, 1)[1].numpy()
     listed = np.array([[(row == best).sum() for best in np.arange(12)] for row in few])
     assert (listed <= 1).all() and (few == -1).any(1).all()
+
+
+EVERY_PROBED = pytest.mark.parametrize(
+    "top_k", [mach_top_k_probed, mach_top_k_probed_reference], ids=["op", "reference"]
+)
+
+
+@EVERY_PROBED
+@EVERY_DECODER
+def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder):
+    family = make_family(20_000, 500, 8)
+    own = family.buckets(np.random.default_rng(0).integers(20_000, size=(40, 100))).numpy()  # [R, B, classes]
+    tables = make_tables(family, 40, 20)
+    for r, n in np.ndindex(8, 40):  # a few classes are likely, others look so in one repetition
+        np.add.at(tables[n, r], own[r, n], 4 / np.arange(1, 101))
+    exclude = np.random.default_rng(1).integers(-1, 20_000, size=(40, 5)).astype(np.int32)
+    exclude[:, :1] = mach_top_k_reference(tables, family, 1, decoder=decoder)[1].numpy()
+    exact = mach_top_k_reference(tables, family, 5, exclude, decoder)[1].numpy()
+    scores, ids = (tensor.numpy() for tensor in top_k(tables, family, 5, 20, exclude, decoder))
+    recall = np.mean([len(set(one) & set(other)) / 5 for one, other in zip(ids, exact, strict=True)])
+    assert recall > 0.95
+    # What is found has its exact score, once, and is not excluded.
+    want = np.take_along_axis(numpy_scores(tables, family, decoder), ids, 1)
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    assert all(len(set(row)) == 5 for row in ids) and (np.diff(scores) <= 0).all()
+    assert not (ids[:, :, np.newaxis] == exclude[:, np.newaxis]).any()
+
+
+@EVERY_PROBED
+@EVERY_DECODER
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 20, 2), (60, 6, 4)])
+def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape):
+    family, k = make_family(*shape), min(4, shape[0])
+    tables = make_tables(family, 3)
+    found = top_k(tf.constant(tables), family, k, shape[1], decoder=decoder)
+    check(found, numpy_scores(tables, family, decoder), k)
+    assert (top_k(tf.fill(tables.shape, np.nan), family, k, 1)[1].numpy() == -1).all()
+    assert (top_k(tf.zeros(tables.shape), family, k, shape[1])[1].numpy() >= 0).all()
 
 
 @compiled_only

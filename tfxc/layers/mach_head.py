@@ -10,7 +10,7 @@ from tfxc.labels import check_ids, drop_duplicates
 from tfxc.layers.head import Head
 from tfxc.layers.mach_plan import collision_bound
 from tfxc.ops.library import use_compiled
-from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_pruned
+from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
 
 _UNBIASED = "unbiased"
 _ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
@@ -32,9 +32,10 @@ class MACHHead(Head):
     heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do not
     (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``: probabilities add up.
 
-    Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. The compiled ``top_k`` is exact and
-    most often looks at few classes. In stock ops (``export``, no compiler) all classes are scored in blocks,
-    unless ``num_probes`` restricts them to those in the best buckets.
+    Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. ``top_k`` is exact: the compiled one
+    most often needs to look at few classes, in stock ops (``export``, no compiler) all are scored in blocks.
+    With ``num_probes`` it is an approximation that looks into the best buckets only, many times faster where
+    L is large; ``evaluate`` then measures what is served.
 
     Args:
         num_classes: L.
@@ -42,7 +43,7 @@ class MACHHead(Head):
         num_repetitions: R.
         decoder: "mean", "min", "median" or "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
-        num_probes: None, or how many buckets of each repetition are looked into where stock ops rank.
+        num_probes: None to rank exactly, or how many buckets of each repetition are looked into.
         first_repetition: number of the first repetition. With one seed, other numbers are other hash
             functions: heads may be trained apart and merged by :func:`merge_mach_heads`.
         num_groups: how many equal parts the query has, each of which feeds equally many repetitions.
@@ -226,14 +227,13 @@ class MACHHead(Head):
         return (scores - chance * total) / (1 - chance)
 
     def find_best(self, query, k, exclude):
-        compiled = use_compiled()
-        if not compiled and self.num_probes is None:
+        if self.num_probes is None and not use_compiled():
             return super().find_best(query, k, exclude)
         prepared, arguments = self.prepare(query), (exclude, self._ranking_decoder)
-        if compiled:
+        if self.num_probes is None:
             scores, ids = mach_top_k(prepared, self.family, k, *arguments)
         else:
-            scores, ids = mach_top_k_pruned(prepared, self.family, k, self.num_probes, *arguments)
+            scores, ids = mach_top_k_probed(prepared, self.family, k, self.num_probes, *arguments)
         return self._finished(scores, prepared), ids
 
     def losses(self, query, labels, loss):

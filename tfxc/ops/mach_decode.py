@@ -88,15 +88,19 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     """
     if not library.use_compiled(tables):
         return mach_top_k_reference(tables, family, k, exclude, decoder)
+    return _compiled(tables, family, k, exclude, decoder, prune=prune, num_probes=0)
+
+
+def _compiled(tables, family, k, exclude, decoder, **how):
     scores, ids = library.load().tfxc_mach_top_k(
         tables=tf.stop_gradient(tables),
         coefficients=family.coefficients,
         k=k,
-        exclude=_no_classes(tables) if exclude is None else exclude,
+        exclude=tf.zeros([tf.shape(tables)[0], 0], tf.int32) if exclude is None else exclude,
         num_classes=family.num_keys,
         prime=family.prime,
         decoder=decoder,
-        prune=prune,
+        **how,
     )
     return scores, ids
 
@@ -113,12 +117,12 @@ def mach_top_k_reference(tables, family, k, exclude=None, decoder="mean"):
     return _ranked(_without(scores, ids, exclude), ids, k)
 
 
-def mach_top_k_pruned(tables, family, k, num_probes, exclude=None, decoder="mean"):
-    """The k best of the classes in the best buckets of each repetition, in stock TensorFlow ops.
+def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean"):
+    """An approximation of :func:`mach_top_k` that looks into the best buckets of each repetition only.
 
-    An approximation of :func:`mach_top_k` for graphs that must run without the compiled library. It is exact
-    where the k-th score is above the mean over the repetitions of the worst bucket probed (a median: above
-    twice that). About ``num_probes · R · L / M`` classes are scored.
+    Each class is given what its probed buckets add up to; the classes that have the most, at least 16 k, are
+    scored exactly. Without the compiled library :func:`mach_top_k_probed_reference` scores all classes of the
+    probed buckets.
 
     Args:
         num_probes: how many buckets of each repetition are probed, in ``[1, M]``.
@@ -128,7 +132,24 @@ def mach_top_k_pruned(tables, family, k, num_probes, exclude=None, decoder="mean
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
     >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
-    >>> mach_top_k_pruned(tables, family, 2, num_probes=1)[1].numpy().tolist()
+    >>> mach_top_k_probed(tables, family, 2, num_probes=1)[1].numpy().tolist()
+    [[1, 3]]
+    """
+    if not library.use_compiled(tables):
+        return mach_top_k_probed_reference(tables, family, k, num_probes, exclude, decoder)
+    return _compiled(tables, family, k, exclude, decoder, prune=True, num_probes=num_probes)
+
+
+def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, decoder="mean"):
+    """The k best of the classes in the best buckets of each repetition, in stock TensorFlow ops.
+
+    What :func:`mach_top_k_probed` does without the compiled library, and exported models. It is exact where
+    the k-th score is above the mean over the repetitions of the worst bucket probed (a median: above twice
+    that). About ``num_probes · R · L / M`` classes are scored.
+
+    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
+    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
+    >>> mach_top_k_probed_reference(tables, family, 2, num_probes=1)[1].numpy().tolist()
     [[1, 3]]
     """
     tables = tf.stop_gradient(tables)
@@ -165,7 +186,3 @@ def _without(scores, ids, exclude):
     last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
     last_not_above = tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1)
     return tf.where(last_not_above == ids, float("-inf"), scores)
-
-
-def _no_classes(tables):
-    return tf.zeros([tf.shape(tables)[0], 0], tf.int32)

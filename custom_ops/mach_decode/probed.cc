@@ -1,0 +1,99 @@
+#include "mach_decode/probed.h"
+
+#include <algorithm>
+
+#include "common/gather.h"
+#include "common/vectorize.h"
+#include "mach_decode/largest.h"
+#include "mach_decode/members.h"
+#include "mach_decode/sketch.h"
+
+namespace tfxc {
+namespace {
+
+// So many places of the sketch are looked into for each class that is asked for.
+constexpr int64_t kPlacesPerClass = 24;
+
+// How often classes stand in the probed buckets.
+int64_t NumListed(const Hashes& hashes, int64_t num_probes) {
+  return hashes.Count() * num_probes * (hashes.prime / hashes.num_buckets + 1);
+}
+
+TFXC_VECTORIZE void AddValue(const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch) {
+  for (Members members(hashes, r, bucket.id); !members.Done();) {
+    const UintLanes places = Place(members.Next(), bits);
+    for (int j = 0; j < kLanes; ++j) sketch[places[j]] += bucket.score;
+  }
+}
+
+// Appends the classes of a bucket whose place reaches the floor, with what is there.
+TFXC_VECTORIZE void AppendAbove(const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits,
+                                const float* sketch, std::vector<Scored>* candidates) {
+  for (Members members(hashes, r, bucket); !members.Done();) {
+    const UintLanes ids = members.Next(), places = Place(ids, bits);
+    Lanes sums;
+    Gather(sketch, reinterpret_cast<const uint32_t*>(&places), kLanes, reinterpret_cast<float*>(&sums));
+    if (!Any(sums >= floor)) continue;
+    for (int j = 0; j < kLanes; ++j) {
+      if (sums[j] >= floor && ids[j] < hashes.num_classes) {
+        candidates->push_back({sums[j], static_cast<int32_t>(ids[j])});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Prober::Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes)
+    : hashes_(hashes),
+      queries_(queries),
+      num_probes_(num_probes),
+      num_places_(kPlacesPerClass * (k + queries.num_excluded)),
+      sketch_bits_(SketchBits(std::min(hashes.num_classes, NumListed(hashes, num_probes)))),
+      reach_(Reach(queries.decoder, hashes.Count())),
+      lists_(hashes.Count()),
+      values_(hashes.Count()) {}
+
+void Prober::Rank(int64_t query, Best* best) {
+  AddUp(query);
+  FindCandidates();
+  const float rest = Rest();
+  for (Scored candidate : candidates_) {
+    // The others have no more.
+    if ((candidate.score + rest) * reach_ < best->threshold()) return;
+    if (queries_.IsExcluded(query, candidate.id)) continue;
+    for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = queries_.Value(hashes_, query, r, candidate.id);
+    best->Offer({Decode(queries_.decoder, &values_), candidate.id});
+  }
+}
+
+void Prober::AddUp(int64_t query) {
+  sketch_.assign(int64_t{1} << sketch_bits_, 0.0f);
+  for (int64_t r = 0; r < hashes_.Count(); ++r) {
+    FindLargest(queries_.Table(hashes_, query, r), hashes_.num_buckets, num_probes_, &lists_[r]);
+    for (Scored bucket : lists_[r]) AddValue(hashes_, r, bucket, sketch_bits_, sketch_.data());
+  }
+}
+
+void Prober::FindCandidates() {
+  const float floor = FloorOfLargest(sketch_.data(), sketch_.size(), num_places_);
+  candidates_.clear();
+  for (int64_t r = 0; r < hashes_.Count(); ++r) {
+    for (Scored bucket : lists_[r]) {
+      AppendAbove(hashes_, r, bucket.id, floor, sketch_bits_, sketch_.data(), &candidates_);
+    }
+  }
+  // A class of several buckets comes several times.
+  std::sort(candidates_.begin(), candidates_.end());
+  const auto same = [](Scored one, Scored other) { return one.id == other.id; };
+  candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
+}
+
+// What a class has at most in buckets that were not probed.
+float Prober::Rest() const {
+  float rest = 0.0f;
+  for (const std::vector<Scored>& list : lists_) rest += list.empty() ? 0.0f : list.back().score;
+  return rest;
+}
+
+}  // namespace tfxc

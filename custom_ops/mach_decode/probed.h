@@ -1,0 +1,38 @@
+// The best classes of one query among those of a few buckets: most often the best of all, in a fraction of the time.
+#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
+#define TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "mach_decode/best.h"
+#include "mach_decode/tables.h"
+
+namespace tfxc {
+
+// Adds up what each class has in the best buckets of each repetition, and scores those that have the most.
+class Prober {
+ public:
+  Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes);
+
+  void Rank(int64_t query, Best* best);
+
+ private:
+  void AddUp(int64_t query);
+  void FindCandidates();
+  float Rest() const;
+
+  const Hashes& hashes_;
+  const Queries& queries_;
+  const int64_t num_probes_, num_places_;
+  const int sketch_bits_;
+  const float reach_;
+  std::vector<std::vector<Scored>> lists_;  // [R] of [num_probes], best first
+  std::vector<float> sketch_;               // sums, in the place that a class is hashed to
+  std::vector<Scored> candidates_;          // with the sums, largest first
+  std::vector<float> values_;  // [R]
+};
+
+}  // namespace tfxc
+
+#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
