@@ -125,8 +125,9 @@ class HardNegatives(Sampler):
         ids = tf.concat(
             [tf.where(is_hard, hard, uniform[:, : self.num_hard]), uniform[:, self.num_hard :]], 1
         )
-        is_hard = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]])
-        return ids, tf.where(is_hard, 0.0, self._log_count_outside(hard, passed))
+        # An empty slot counts as a hard one: by the count of no draws, log 0, the loss would be NaN.
+        is_certain = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]]) | (ids < 0)
+        return ids, tf.where(is_certain, 0.0, self._log_count_outside(hard, passed))
 
     def log_expected_count(self, query, labels, ids, example_ids=None):
         retrieved = self.retrieve(tf.stop_gradient(query), example_ids, collect=False)
