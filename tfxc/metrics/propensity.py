@@ -71,7 +71,7 @@ class _PropensityScored(RankingMetric):
 
     def rank_weights(self, labels, num):
         """What a hit at each of the ranks 1 .. num is worth: [num], or [N, num] by example."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define rank_weights(labels, num).")
 
     def get_config(self):
         return {**super().get_config(), "propensities": _encoded(self.propensities)}
