@@ -4,20 +4,14 @@
 #include <vector>
 
 #include "block_draw/blocks.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "common/kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::Var;
-using tensorflow::errors::InvalidArgument;
 
 // What drawing and looking up share: the attributes, the lookup of the rows, all checks and both passes.
 class BlockOpBase : public tensorflow::OpKernel {

@@ -1,14 +1,8 @@
 // Registration of the ops that draw by blocks: their interface and their shapes.
-#include "tensorflow/core/framework/op.h"
-
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "common/registration.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // Checks rows [L, F], query [N, F] and block_mass [N, num_blocks], and gives the query's shape.
 absl::Status CheckInputs(InferenceContext* c, ShapeHandle* query) {

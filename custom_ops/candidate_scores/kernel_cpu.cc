@@ -4,23 +4,17 @@
 #include <cmath>
 #include <vector>
 
+#include "common/kernel.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "common/vectorize.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::Var;
-using tensorflow::errors::InvalidArgument;
 
 // Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
 constexpr int64_t kPrefetchDistance = 16;

@@ -1,15 +1,8 @@
 // Registration of the candidate score ops: their interface and their shapes.
-#include "tensorflow/core/framework/op.h"
-
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "common/registration.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // Checks table [rows, D], query [N, D], class_ids [N, S]; merges N and D.
 absl::Status MergeInputs(InferenceContext* c, DimensionHandle* n, DimensionHandle* d, DimensionHandle* s) {

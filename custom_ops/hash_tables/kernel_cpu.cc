@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "common/huge_pages.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
+#include "common/kernel.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
 
 // Tables sorted in one pass over the codes: few enough that the ends of all buckets stay in the cache.
 constexpr int64_t kTablesAPass = 8;

@@ -1,13 +1,7 @@
 // Registration of the hash tables' construction: its interface and its shapes.
-#include "tensorflow/core/framework/op.h"
-
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "common/registration.h"
 
 namespace tfxc {
-
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Tfxc>HashTables")
     .Input("codes: uint16")

@@ -2,18 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/kernel.h"
 #include "lsh_draw/draw.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
 
 absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& query = context->input(0).shape();

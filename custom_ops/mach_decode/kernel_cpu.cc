@@ -4,22 +4,15 @@
 #include <mutex>
 #include <vector>
 
+#include "common/kernel.h"
 #include "mach_decode/best.h"
 #include "mach_decode/exhaustive.h"
 #include "mach_decode/probed.h"
 #include "mach_decode/pruned.h"
 #include "mach_decode/tables.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
 
 // Classes are dealt out to the threads in pieces of this size.
 constexpr int64_t kPiece = 1 << 16;

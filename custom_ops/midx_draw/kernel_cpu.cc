@@ -1,18 +1,11 @@
 // The MIDX draw as a TensorFlow kernel: checks everything, then draws the queries in parallel.
 #include <cmath>
 
+#include "common/kernel.h"
 #include "midx_draw/draw.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
 
 absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& logits = context->input(0).shape();

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/huge_pages.h"
+#include "common/kernel.h"
 #include "common/simd.h"
 #include "row_groups.h"
 #include "row_kernels.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor_util.h"
@@ -19,9 +19,6 @@
 namespace tfxc {
 namespace {
 
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::Var;
 
 TensorShape SameShape(const TensorShape& table) { return table; }

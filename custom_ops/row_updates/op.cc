@@ -1,13 +1,8 @@
 // Registration of the row updates: a sparse gradient applied in place to the touched rows of a table and its slots.
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "common/registration.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 // Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars.
 template <int kNumVariables>

@@ -7,11 +7,10 @@
 #include <limits>
 #include <vector>
 
+#include "common/kernel.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "row_kernels.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 

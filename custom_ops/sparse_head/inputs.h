@@ -2,7 +2,7 @@
 #ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
 #define TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
 
-#include "tensorflow/core/framework/op_kernel.h"
+#include "common/kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tiles.h"
@@ -21,7 +21,6 @@ struct HeadInputs {
 // `bias` [L] or [0], or nullptr for an op without.
 inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, const tensorflow::Tensor* bias,
                                HeadInputs* inputs) {
-  using tensorflow::errors::InvalidArgument;
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
@@ -60,7 +59,6 @@ inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
 
 // Class ids [N, S] in [-1, L).
 inline absl::Status CheckIds(const HeadInputs& inputs, const tensorflow::Tensor& ids, const char* name) {
-  using tensorflow::errors::InvalidArgument;
   if (ids.dims() != 2 || ids.dim_size(0) != inputs.num_queries) {
     return InvalidArgument(name, " must be [N, S] for ", inputs.num_queries, " queries, but is ",
                            ids.shape().DebugString(), ".");

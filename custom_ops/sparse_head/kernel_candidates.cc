@@ -2,18 +2,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/kernel.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "inputs.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
 
 bool InRange(const SparseRows& rows, int64_t l) {
   const int32_t* inputs = rows.indices + l * rows.fan_in;

@@ -4,13 +4,11 @@
 #include <cmath>
 #include <vector>
 
+#include "common/kernel.h"
 #include "shards.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::errors::InvalidArgument;
 
 absl::Status BlockOf(OpKernelContext* context, const HeadInputs& inputs, Range* classes) {
   const Tensor &start = context->input(4), &stop = context->input(5);

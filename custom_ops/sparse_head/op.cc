@@ -1,15 +1,8 @@
 // Registration of the ops of the uniformly sparse head: their interfaces and their shapes.
-#include "tensorflow/core/framework/op.h"
-
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "common/registration.h"
 
 namespace tfxc {
 namespace {
-
-using tensorflow::shape_inference::DimensionHandle;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 struct Sizes {
   DimensionHandle queries, inputs, classes, fan_in, biases;

@@ -6,15 +6,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/kernel.h"
 #include "inputs.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxc {
 
 using tensorflow::DT_FLOAT;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 constexpr int kMaxShards = 32;
 // All private query gradients together: every shard has one, [E, width].
