@@ -7,7 +7,7 @@ from classifier_checks import NUM_CLASSES, learnable, make_model, weights_of
 
 from tfxc._keras import keras
 from tfxc.callbacks import SamplerDiagnostics, SamplerRefresh
-from tfxc.samplers import MIDX, Mixture, Uniform, proposal_quality
+from tfxc.samplers import DNS, MIDX, Mixture, Uniform, proposal_quality
 
 NAMES = {"sampler_kl", "effective_sample_size", "accidental_hits"}
 PROBE = learnable(12, seed=1)
@@ -104,3 +104,8 @@ def test_arguments_are_checked(every):
 def test_a_model_without_a_sampler_is_refused():
     with pytest.raises(ValueError, match="needs a model with a sampler"):
         fit(make_model(), SamplerDiagnostics(*PROBE))
+
+
+def test_a_sampler_of_no_known_distribution_is_refused():
+    with pytest.raises(ValueError, match="no measure for DNS"):
+        fit(make_model(sampler=DNS(4, 8)), SamplerDiagnostics(*PROBE))

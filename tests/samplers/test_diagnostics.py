@@ -7,6 +7,7 @@ from classifier_checks import log_softmax
 from sampler_checks import all_probs, clustered, head_of, labels_for, queries
 
 from tfxc.samplers import (
+    DNS,
     LSH,
     MIDX,
     HardNegatives,
@@ -83,6 +84,8 @@ def test_a_class_out_of_reach_diverges_unless_it_has_no_weight():
 def test_a_sampler_without_a_distribution_is_named():
     with pytest.raises(NotImplementedError, match="Sampler does not define log_prob"):
         quality_of(Sampler(3), [[0]])
+    with pytest.raises(NotImplementedError, match="DNS chooses by score"):
+        quality_of(DNS(2, 3), [[0]])
 
 
 @pytest.mark.parametrize(

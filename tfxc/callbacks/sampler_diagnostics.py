@@ -27,7 +27,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         every: "epoch" (at the end of each), or also after every so many training steps.
 
     Raises:
-        ValueError: for another ``every``, or a model without a sampler.
+        ValueError: for another ``every``, or a model without a sampler, or whose sampler follows no known
+            distribution (``DNS``).
 
     Example:
         >>> x, y = tf.random.normal([64, 8]), tf.range(64)
@@ -49,10 +50,13 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         self._step, self._last_batch = 0, -1
 
     def on_train_begin(self, logs=None):
-        if getattr(self.model, "sampler", None) is None:
+        sampler = getattr(self.model, "sampler", None)
+        if sampler is None:
             raise ValueError(
                 "SamplerDiagnostics needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
             )
+        if sampler.selects:
+            raise ValueError(f"SamplerDiagnostics has no measure for {type(sampler).__name__}: leave it out.")
         self._measure = tf.function(self._quality)
 
     def on_epoch_begin(self, epoch, logs=None):

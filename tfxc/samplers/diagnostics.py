@@ -59,6 +59,11 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     Reference:
         Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size).
     """
+    if sampler.selects:
+        raise NotImplementedError(
+            f"{type(sampler).__name__} chooses by score among its draws, which follow no distribution known: "
+            "there is nothing to compare with the softmax."
+        )
     effective = head.effective_query(query)
     known = {"example_ids": example_ids} if sampler.reads_example_ids else {}
 
