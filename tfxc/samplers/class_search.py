@@ -28,7 +28,7 @@ def build_index(head, factory, checked, k, seed=0):
     """An index over all class vectors of a head, and its recall of the exact answer.
 
     The effort of a search (nprobe, efSearch) doubles until nine tenths of the true classes are found, or a
-    sixteenth of the index is read.
+    thirty-second of the index is read: beyond that a search outlasts several epochs.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
@@ -73,7 +73,7 @@ def _exact(queries, vectors, k, start):
 def _raise_effort(index, inverted, queries, wanted):
     """Sets how hard the index searches; returns the recall of the wanted ids [n, k]."""
     if inverted is not None:
-        name, efforts = "nprobe", _doublings(4, max(inverted.nlist // 16, 4))
+        name, efforts = "nprobe", _doublings(4, max(inverted.nlist // 32, 4))
     elif hasattr(faiss.downcast_index(index), "hnsw"):
         name, efforts = "efSearch", _doublings(64, 1024)
     else:
