@@ -35,6 +35,9 @@ SAMPLERS = {
     "MIDX rq, frequency": lambda counts: samplers.MIDX(
         NEGATIVES, CODEWORDS, cells="frequency", counts=counts, seed=0
     ),
+    "MIDX rq, learnable": lambda counts: samplers.MIDX(NEGATIVES, CODEWORDS, learnable=True, seed=0),
+    "Sphere": lambda counts: samplers.Sphere(NEGATIVES, seed=0),
+    "RFF": lambda counts: samplers.RFF(NEGATIVES, seed=0),
     "LSH": lambda counts: samplers.LSH(NEGATIVES, seed=0),
     "LSH, union": lambda counts: samplers.LSH(NEGATIVES, candidates="union", seed=0),
     "SearchedHardNegatives": lambda counts: samplers.SearchedHardNegatives(20, NEGATIVES - 20, seed=0),
