@@ -12,6 +12,15 @@ layers = keras.layers
 register = keras.saving.register_keras_serializable(package="tfxc_examples")
 
 
+def add_arguments(add):
+    """The options of the encoders and of the batches they read."""
+    add("--dim", type=int, default=64, help="width of all layers, of queries and of class vectors")
+    add("--num-blocks", type=int, default=2, help="layers")
+    add("--dropout", type=float, default=0.2)
+    add("--max-length", type=int, default=32, help="items a model reads")
+    add("--batch-size", type=int, default=32, help="sequences a step")
+
+
 def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2):
     """Self-attention over the sequence: each position sees itself and what came before.
 

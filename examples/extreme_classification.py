@@ -9,9 +9,9 @@ Classification Repository, and if you like label_names.txt, a name a line:
 Millions of features are hashed into fewer by --hash-features 65536 (needs scikit-learn).
 
 Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
-is refreshed behind training, or both (ASTRA), their share fixed or growing:
+is refreshed behind training, or both (ASTRA), their share fixed or growing, or both searched in the step:
 
-    python examples/extreme_classification.py --heads dense --negatives random hard astra curriculum
+    python examples/extreme_classification.py --heads dense --negatives random hard astra curriculum searched
 
 A run that was interrupted goes on where it stopped when the same command is given again.
 """
@@ -23,16 +23,18 @@ import os
 import time
 from pathlib import Path
 
+import classification_heads
 import numpy as np
+import training_log
 from classification_data import load
-from classification_heads import HEADS, add_arguments, make_encoder, make_head
-from training_log import TrainingLog, plot
+from classification_heads import HEADS, make_encoder, make_head
+from training_log import TrainingLog, markdown_table, plot
 
 import tfxc
 from tfxc._keras import keras, tf_variable
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
-NEGATIVES = ("all", "random", "hard", "astra", "curriculum")
+NEGATIVES = ("all", "random", "hard", "astra", "curriculum", "searched")
 LOSSES = {
     "squared-hinge": tfxc.losses.SquaredHinge,
     "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
@@ -48,7 +50,7 @@ def parse_arguments(argv=None):
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
-    add_arguments(add)
+    classification_heads.add_arguments(add)
     add("--evolve", type=float, default=0.1, help="sparse: share of connections that move at a time; 0: none")
     add("--evolve-every", type=int, default=50, help="sparse: steps from one time to the next")
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
@@ -59,13 +61,11 @@ def parse_arguments(argv=None):
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
     add("--hash-features", type=int, default=0, help="features to hash them into; 0: as they are")
     add("--batch-size", type=int, default=128)
-    add("--epochs", type=int, default=6)
-    add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
+    training_log.add_arguments(add)
     add("--warm-up", type=float, default=0.0, help="share of the steps in which it rises to that")
     add("--head-learning-rate", type=float, help="trains the head by gradient descent at this rate, not Adam")
-    add("--seed", type=int, default=0)
-    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
+    parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3)
     return parser.parse_args(argv)
 
 
@@ -76,8 +76,9 @@ def make_sampler(negatives, args):
     if negatives == "random":
         return tfxc.samplers.Uniform(args.num_negatives)
     num_hard = args.num_negatives if negatives == "hard" else args.num_hard
+    kind = tfxc.samplers.SearchedHardNegatives if negatives == "searched" else tfxc.samplers.HardNegatives
     # Most points have no more than 24 labels, which are not negatives.
-    return tfxc.samplers.HardNegatives(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
+    return kind(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
 
 
 def make_optimizer(encoder, head, num_steps, args):
@@ -135,21 +136,23 @@ def mining(folder, negatives, num_examples, args):
 def train_head(name, negatives, data, args):
     """Trains one head's model to its end or resumes it; returns it, its history and test results."""
     train, test, names = data
-    hard = negatives not in ("all", "random")
-    train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=hard)
+    mined = negatives in ("hard", "astra", "curriculum")
+    train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=mined)
     test_set = tfxc.data.classification_dataset(test, 256, seed=None)
     model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
     title = title_of(name, negatives)
     folder = os.path.join(args.output, title)
-    log = TrainingLog(folder, model, args.epochs, metric="val_precision_at_1")
+    log = TrainingLog(folder, model, args.patience, metric="val_precision_at_1")
     done = log.resume()
     callbacks = [log]
     if args.evolve and name.startswith("sparse"):
         # What grows in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
         callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
-    if hard:
+    if mined:
         callbacks.insert(0, mining(folder, negatives, len(train), args))
+    if negatives == "searched":
+        callbacks.insert(0, tfxc.callbacks.SamplerRefresh())
     print(f"\n== {title}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
     if done < args.epochs:
         model.fit(
@@ -174,14 +177,16 @@ def table(results):
     """The results as a Markdown table."""
     names = [f"{metric}_at_{k}" for metric in ("precision", "psp") for k in RANKS]
     titles = [f"{metric}@{k}" for metric in ("P", "PSP") for k in RANKS]
-    lines = [
-        "| run | train s | head MB | " + " | ".join(titles) + " |",
-        "|---|" + "---:|" * (len(titles) + 2),
+    rows = [
+        [
+            name,
+            f"{row['seconds']:.0f}",
+            f"{row['head_mb']:.1f}",
+            *(f"{100 * row[metric]:.1f}" for metric in names),
+        ]
+        for name, row in results.items()
     ]
-    for name, row in results.items():
-        values = " | ".join(f"{100 * row[metric]:.1f}" for metric in names)
-        lines.append(f"| {name} | {row['seconds']:.0f} | {row['head_mb']:.1f} | {values} |")
-    return "\n".join(lines)
+    return markdown_table(["run", "train s", "head MB", *titles], rows)
 
 
 def show_predictions(model, test, names, num_examples=3):

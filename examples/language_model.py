@@ -20,11 +20,13 @@ import os
 import time
 from pathlib import Path
 
-from encoders import lstm, sasrec
+import encoders
+import sampler_choice
+import training_log
 from language_data import BUNDLED, load_text
 from proposals import compare_proposals, plot_proposals, proposal_table
 from sampler_choice import SAMPLERS, Settings
-from training_log import TrainingLog, plot
+from training_log import TrainingLog, markdown_table, plot, times
 
 import tfxc
 from tfxc._keras import keras
@@ -41,20 +43,15 @@ def parse_arguments(argv=None):
     add("--min-count", type=int, default=3, help="text file: rarer words share one class")
     add("--model", choices=MODELS, default="lstm")
     add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
-    add("--num-negatives", type=int, default=20, help="sampled words a position")
-    add("--num-codewords", type=int, default=32, help="MIDX: codewords a codebook")
-    add("--refresh-steps", type=int, default=200, help="steps between rebuilds of the sampler's index")
-    add("--dim", type=int, default=200, help="width of all layers and of word vectors")
-    add("--num-blocks", type=int, default=2, help="layers")
-    add("--dropout", type=float, default=0.3)
-    add("--max-length", type=int, default=35, help="words that gradients reach back")
-    add("--batch-size", type=int, default=20, help="streams, or windows, side by side")
-    add("--epochs", type=int, default=3)
-    add("--patience", type=int, default=3, help="epochs without progress before a run stops")
-    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
-    add("--seed", type=int, default=0)
-    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    sampler_choice.add_arguments(add)
+    encoders.add_arguments(add)
+    training_log.add_arguments(add)
     add("--output", default="runs/language-model", help="folder for checkpoints, tables and plots")
+    # The setting of the published comparisons on Penn Treebank.
+    parser.set_defaults(
+        num_negatives=20, num_codewords=32, dim=200, dropout=0.3, max_length=35, batch_size=20
+    )
+    parser.set_defaults(epochs=3, patience=3)
     return parser.parse_args(argv)
 
 
@@ -73,8 +70,8 @@ def batches(split, args):
 def make_encoder(num_classes, args):
     options = {"dim": args.dim, "num_blocks": args.num_blocks, "dropout": args.dropout}
     if args.model == "lstm":
-        return lstm(num_classes, args.max_length, batch_size=args.batch_size, **options)
-    return sasrec(num_classes, args.max_length, num_heads=4, **options)
+        return encoders.lstm(num_classes, args.max_length, batch_size=args.batch_size, **options)
+    return encoders.sasrec(num_classes, args.max_length, num_heads=4, **options)
 
 
 def make_model(name, split, num_steps, args):
@@ -118,11 +115,9 @@ def train(name, split, args):
     done = log.resume()
     callbacks = [FreshState()]
     if model.sampler is not None:
-        probe = next(iter(validation_set))
-        callbacks += [
-            tfxc.callbacks.SamplerRefresh(args.refresh_steps),
-            tfxc.callbacks.SamplerDiagnostics(*probe),
-        ]
+        callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
+        if not model.sampler.selects:  # then it has a distribution to measure
+            callbacks.append(tfxc.callbacks.SamplerDiagnostics(*next(iter(validation_set))))
     if done < args.epochs and not log.done:
         print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
         model.fit(
@@ -141,25 +136,22 @@ def train(name, split, args):
         "seconds": log.seconds,
         "validation_perplexity": min(row["val_perplexity"] for row in log.rows),
         "perplexity": math.exp(loss),
-        "kl": log.rows[-1].get("sampler_kl", 0.0),
+        "kl": log.rows[-1].get("sampler_kl"),
     }
     return model, log.rows, result
 
 
 def table(results):
     """The results as a Markdown table, perplexity also as a multiple of that of the run called "full"."""
-    lines = [
-        "| sampler | epochs | train s | s/epoch | validation | test perplexity | x full | KL(softmax, Q) |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    titles = ["sampler", "epochs", "train s", "s/epoch", "validation", "test perplexity", "x full", "KL"]
     full = results.get("full", {}).get("perplexity")
+    rows = []
     for name, row in results.items():
-        times = f"{row['perplexity'] / full:.3f}" if full else ""
-        lines.append(
-            f"| {name} | {row['epochs']} | {row['seconds']:.1f} | {row['seconds'] / row['epochs']:.1f} "
-            f"| {row['validation_perplexity']:.1f} | {row['perplexity']:.1f} | {times} | {row['kl']:.3f} |"
-        )
-    return "\n".join(lines)
+        multiple = f"{row['perplexity'] / full:.3f}" if full else ""
+        perplexities = [f"{row['validation_perplexity']:.1f}", f"{row['perplexity']:.1f}"]
+        divergence = "" if row["kl"] is None else f"{row['kl']:.3f}"
+        rows.append([name, *times(row), *perplexities, multiple, divergence])
+    return markdown_table(titles, rows)
 
 
 def show_predictions(model, split, args, num_examples=3):

@@ -1,6 +1,7 @@
 """Samplers' proposals beside the softmax of one trained head: figures, and probability by rank."""
 
 import numpy as np
+from training_log import markdown_table
 
 from tfxc.samplers import cumulative_probability, proposal_quality
 
@@ -8,11 +9,11 @@ NUM_CURVE_QUERIES = 64
 
 
 def compare_proposals(head, named_samplers, query, labels):
-    """Refreshes each sampler from the head and measures its proposal.
+    """Measures each sampler's proposal, refreshed from the head unless it has been in use.
 
     Args:
         head: a trained head.
-        named_samplers: new samplers by name; None is the softmax itself.
+        named_samplers: samplers by name; None is the softmax itself.
         query: queries [N, D].
         labels: positives [N, P].
 
@@ -25,8 +26,9 @@ def compare_proposals(head, named_samplers, query, labels):
     few = slice(None, None, -(-len(query) // NUM_CURVE_QUERIES))
     for name, sampler in named_samplers.items():
         if sampler is not None:
-            sampler.build((head.num_classes, head.effective_dim))
-            sampler.refresh(head)
+            if not sampler.built:
+                sampler.build((head.num_classes, head.effective_dim))
+                sampler.refresh(head)
             try:
                 quality = proposal_quality(sampler, head, query, labels)
             except NotImplementedError:
@@ -39,13 +41,10 @@ def compare_proposals(head, named_samplers, query, labels):
 def proposal_table(rows):
     """The figures as a Markdown table, the nearest proposal first."""
     lines = [
-        "| proposal | KL(softmax, Q) | effective sample size | accidental hits |",
-        "|---|---:|---:|---:|",
+        [name, f"{row['kl']:.3f}", f"{row['effective_sample_size']:.2f}", f"{row['accidental_hits']:.2%}"]
+        for name, row in sorted(rows.items(), key=lambda item: item[1]["kl"])
     ]
-    for name, row in sorted(rows.items(), key=lambda item: item[1]["kl"]):
-        size, hits = row["effective_sample_size"], row["accidental_hits"]
-        lines.append(f"| {name} | {row['kl']:.3f} | {size:.2f} | {hits:.2%} |")
-    return "\n".join(lines)
+    return markdown_table(["proposal", "KL(softmax, Q)", "effective sample size", "accidental hits"], lines)
 
 
 def plot_proposals(curves, path):

@@ -11,6 +11,14 @@ FORMATS = ("interactions", "sequences", "sessions", "text")
 NUM_VALIDATION_SESSIONS = 5000
 
 
+def add_arguments(add):
+    """The options of the data."""
+    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
+    add("--format", choices=FORMATS, default="text", help="of the file")
+    add("--test-data", help="separate test sessions; default: a split of --data")
+    add("--min-count", type=int, default=3, help="text: rarer words share one class")
+
+
 def load_split(args):
     """The ``data.Split`` that the command line asks for.
 

@@ -31,7 +31,19 @@ SAMPLERS = {
         s.num_negatives, s.num_codewords, "rq", cells="frequency", counts=s.counts
     ),
     "midx-counts": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", counts=s.counts),
+    "midx-rq-learnable": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", learnable=True),
+    "midx-pq-learnable": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "pq", learnable=True),
+    "sphere": lambda s: samplers.Sphere(s.num_negatives),
+    "rff": lambda s: samplers.RFF(s.num_negatives),
     "lsh": lambda s: samplers.LSH(s.num_negatives),
     "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label"),
     "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union"),
+    "dns": lambda s: samplers.DNS(s.num_negatives, 4 * s.num_negatives),
 }
+
+
+def add_arguments(add):
+    """The options of samplers."""
+    add("--num-negatives", type=int, default=100, help="sampled classes a query")
+    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
+    add("--refresh-steps", type=int, default=200, help="steps between rebuilds of the sampler's index")

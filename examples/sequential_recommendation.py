@@ -14,11 +14,14 @@ import json
 import os
 import time
 
+import encoders
 import numpy as np
-from encoders import gru4rec, sasrec
-from recommendation_data import BUNDLED, FORMATS, batches, load_split
+import recommendation_data
+import sampler_choice
+import training_log
+from recommendation_data import batches, load_split
 from sampler_choice import SAMPLERS, Settings
-from training_log import TrainingLog, plot, table
+from training_log import TrainingLog, markdown_table, plot, times
 
 import tfxc
 from tfxc._keras import keras
@@ -32,10 +35,7 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
-    add("--format", choices=FORMATS, default="text", help="of the file")
-    add("--test-data", help="separate test sessions; default: a split of --data")
-    add("--min-count", type=int, default=3, help="text: rarer words share one class")
+    recommendation_data.add_arguments(add)
     add("--exclude-seen", action="store_true", help="do not rank items of the history")
     add("--model", choices=("sasrec", "gru4rec"), default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
@@ -44,19 +44,9 @@ def parse_arguments(argv=None):
     add(
         "--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"], help="dense: of it"
     )
-    add("--num-negatives", type=int, default=100, help="sampled classes a position")
-    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
-    add("--refresh-steps", type=int, default=200, help="MIDX: steps between rebuilds of the index")
-    add("--dim", type=int, default=64, help="width of queries and class vectors")
-    add("--num-blocks", type=int, default=2)
-    add("--dropout", type=float, default=0.2)
-    add("--max-length", type=int, default=32, help="items a model reads")
-    add("--batch-size", type=int, default=32, help="sequences a step")
-    add("--epochs", type=int, default=1)
-    add("--patience", type=int, default=5, help="epochs without progress before a run stops")
-    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
-    add("--seed", type=int, default=0)
-    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    sampler_choice.add_arguments(add)
+    encoders.add_arguments(add)
+    training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     return parser.parse_args(argv)
 
@@ -72,7 +62,7 @@ def make_model(name, split, num_steps, args):
     """The compiled classifier of a run: one of the samplers, or "mach"."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
-    encode = {"sasrec": sasrec, "gru4rec": gru4rec}[args.model]
+    encode = {"sasrec": encoders.sasrec, "gru4rec": encoders.gru4rec}[args.model]
     settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
     model = tfxc.ExtremeClassifier(
@@ -111,6 +101,18 @@ def train(name, split, args):
     log.restore_best()
     result = model.evaluate(test_set, return_dict=True, verbose=0)
     return model, log.rows, {"epochs": len(log.rows), "seconds": log.seconds, **result}
+
+
+def table(results):
+    """The results as a Markdown table, quality also as a share of the run called "full"."""
+    titles = ["sampler", "epochs", "train s", "s/epoch", "NDCG@10", "Recall@10", "loss", "NDCG of full"]
+    full = results.get("full", {}).get("ndcg_at_10")
+    rows = []
+    for name, row in results.items():
+        share = f"{row['ndcg_at_10'] / full:.1%}" if full else ""
+        quality = [f"{row['ndcg_at_10']:.4f}", f"{row['recall_at_10']:.4f}", f"{row['loss']:.3f}"]
+        rows.append([name, *times(row), *quality, share])
+    return markdown_table(titles, rows)
 
 
 def show_predictions(model, split, args, num_examples=3):

@@ -18,8 +18,11 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"  # TensorFlow Recommenders runs on tf-ke
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np  # noqa: E402
+import recommendation_data  # noqa: E402
+import sampler_choice  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from recommendation_data import BUNDLED, FORMATS, load_split  # noqa: E402
+from recommendation_data import load_split  # noqa: E402
+from training_log import markdown_table  # noqa: E402
 from two_towers import KS, HeadModel, QueryTower, RetrievalModel, export_index  # noqa: E402
 
 import tfxc  # noqa: E402
@@ -34,10 +37,7 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
-    add("--format", choices=FORMATS, default="text", help="of the file")
-    add("--test-data", help="separate test sessions; default: a split of --data")
-    add("--min-count", type=int, default=3, help="text: rarer words share one class")
+    recommendation_data.add_arguments(add)
     add("--models", nargs="+", choices=MODELS, default=["retrieval", "midx"])
     add("--seconds", type=float, default=30, help="training time of each model")
     add("--turns", type=int, default=5, help="into which the time is cut, with a validation after each")
@@ -45,9 +45,7 @@ def parse_arguments(argv=None):
     add("--dim", type=int, default=64, help="width of queries and item vectors")
     add("--batch-size", type=int, default=512)
     add("--retrieval-batch-size", type=int, help="of the retrieval task, whose negatives it gives")
-    add("--num-negatives", type=int, default=100, help="sampled classes a query")
-    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
-    add("--refresh-steps", type=int, default=200, help="MIDX: steps between rebuilds of the index")
+    sampler_choice.add_arguments(add)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
     add("--dropout", type=float, default=0.2, help="of the query tower's inputs")
     add("--seed", type=int, default=0)
@@ -152,15 +150,11 @@ def main(argv=None):
     split = load_split(args)
     print(f"{split.train.num_classes:,} classes, {len(split.train.items):,} items to learn from")
     models, results = compare(split, args)
-    print(
-        "\n| model | train s | steps | "
-        + " | ".join(f"Recall@{k}" for k in KS)
-        + " |\n|---|---|---|"
-        + "---|" * len(KS)
-    )
-    for name, row in results.items():
-        recalls = " | ".join(f"{row[k]:.4f}" for k in KS)
-        print(f"| {name} | {row['seconds']:.0f} | {row['steps']} | {recalls} |")
+    rows = [
+        [name, f"{row['seconds']:.0f}", str(row["steps"]), *(f"{row[k]:.4f}" for k in KS)]
+        for name, row in results.items()
+    ]
+    print("\n" + markdown_table(["model", "train s", "steps", *(f"Recall@{k}" for k in KS)], rows))
     names = [str(name) for name in split.train.vocabulary.names]
     features = next(iter(examples(split.test, args.max_length, 3, args.format != "text")))
     features.pop("item")

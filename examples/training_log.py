@@ -9,6 +9,15 @@ import tensorflow as tf
 from tfxc._keras import keras
 
 
+def add_arguments(add):
+    """The options of a training run."""
+    add("--epochs", type=int, default=1)
+    add("--patience", type=int, default=5, help="epochs without progress before a run stops")
+    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
+    add("--seed", type=int, default=0)
+    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+
+
 class TrainingLog(keras.callbacks.Callback):
     """After each epoch: a line of history, a checkpoint of the last and of the best state; stops early.
 
@@ -102,17 +111,16 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10"):
     figure.savefig(path, dpi=120)
 
 
-def table(results):
-    """The results as a Markdown table, quality also as a share of the run called "full"."""
-    lines = [
-        "| sampler | epochs | train s | s/epoch | NDCG@10 | Recall@10 | loss | NDCG of full |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+def markdown_table(titles, rows):
+    """Rows of text as a Markdown table, the first column to the left."""
+    lines = [titles, ["---"] + ["---:"] * (len(titles) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def times(row):
+    """Epochs, training seconds and seconds an epoch, as text."""
+    return [
+        str(row["epochs"]),
+        f"{row['seconds']:.1f}",
+        f"{row['seconds'] / max(row['epochs'], 1):.1f}",
     ]
-    full = results.get("full", {}).get("ndcg_at_10")
-    for name, row in results.items():
-        share = f"{row['ndcg_at_10'] / full:.1%}" if full else ""
-        lines.append(
-            f"| {name} | {row['epochs']} | {row['seconds']:.1f} | {row['seconds'] / row['epochs']:.1f} "
-            f"| {row['ndcg_at_10']:.4f} | {row['recall_at_10']:.4f} | {row['loss']:.3f} | {share} |"
-        )
-    return "\n".join(lines)

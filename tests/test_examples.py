@@ -59,10 +59,10 @@ def test_recommends_from_an_interaction_log_with_every_sampler_and_mach(tmp_path
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "gru4rec"]
-    options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "--epochs", 1]
+    options += ["--samplers", "log-uniform", "in-batch", "sphere", "--epochs", 1]
     options += ["--heads", "dense", "mach", "--num-buckets", 8, "--num-repetitions", 4]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("log-uniform", "in-batch", "midx-pq", "mach"):
+    for name in ("log-uniform", "in-batch", "sphere", "mach"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -99,9 +99,9 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--model", "transformer", "--dim", 8]
     options += ["--num-blocks", 1, "--max-length", 6, "--batch-size", 8, "--num-negatives", 4]
-    options += ["--num-codewords", 2, "--samplers", "unigram", "in-batch", "midx-frequency", "--epochs", 1]
+    options += ["--num-codewords", 2, "--samplers", "rff", "dns", "midx-frequency", "--epochs", 1]
     printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("unigram", "in-batch", "midx-frequency"):
+    for name in ("rff", "dns", "midx-frequency"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -151,7 +151,7 @@ def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
     write_points(tmp_path / "test.txt", 50, seed=1)
     (tmp_path / "label_names.txt").write_text("".join(f"Subject word{label}\n" for label in range(10)))
     (tmp_path / "vocabulary.txt").write_text("".join(f"word{feature}\n" for feature in range(30)))
-    negatives = ["random", "hard", "astra", "curriculum"]
+    negatives = ["random", "hard", "astra", "curriculum", "searched"]
     options = ["--data", tmp_path, "--dim", 32, "--dropout", 0.1, "--batch-size", 16, "--verbose", 2]
     options += ["--heads", "dense", "--num-negatives", 6, "--num-hard", 2]
     options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]

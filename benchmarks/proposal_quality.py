@@ -1,0 +1,67 @@
+"""Divergence of every sampler's proposal from the softmax of one trained language model: a table and a plot.
+
+    python benchmarks/proposal_quality.py -- --data ptb --epochs 12 --output runs/ptb
+
+What follows ``--`` goes to examples/language_model.py, whose model with the full softmax is trained first, or
+taken as it is if that has been done. It stays so; learnable codebooks learn beside it for one
+pass over the text, as they would in training. Queries and labels are those of a batch of the test text.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import language_model  # noqa: E402
+from proposals import compare_proposals, plot_proposals, proposal_table  # noqa: E402
+from sampler_choice import SAMPLERS, Settings  # noqa: E402
+
+import tfxc  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
+
+CODEBOOKS = ("midx-pq", "midx-pq-learnable", "midx-rq", "midx-rq-learnable", "midx-frequency", "midx-counts")
+OTHERS = ("uniform", "log-uniform", "unigram", "sphere", "rff", "lsh")
+
+
+def learn_codebooks(sampler, model, batches, refresh_steps):
+    """One epoch of the sampler's learning; the model's own learning rate is 0."""
+    frozen = tfxc.ExtremeClassifier(model.encoder, model.head, sampler=sampler)
+    frozen.compile(keras.optimizers.SGD(0.0), loss=tfxc.losses.SoftmaxCrossentropy())
+    frozen.fit(batches, callbacks=[tfxc.callbacks.SamplerRefresh(refresh_steps)], shuffle=False, verbose=0)
+
+
+def proposals(split, model, batches, sizes, args):
+    """Samplers by name: MIDX with codebooks of each size, and all others."""
+    counts = split.train.counts() + 1
+    made = {name: SAMPLERS[name](Settings(args.num_negatives, 1, counts)) for name in OTHERS}
+    for size in sizes:
+        for name in CODEBOOKS:
+            sampler = SAMPLERS[name](Settings(args.num_negatives, size, counts))
+            if sampler.learns:
+                learn_codebooks(sampler, model, batches, args.refresh_steps)
+            made[f"{name}, C = {size}"] = sampler
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--codewords", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    options = parser.parse_args()
+    args = language_model.parse_arguments(options.rest)
+    split = language_model.load_text(args.data, args.min_count)
+    model, _, result = language_model.train("full", split, args)
+    print(f"\nThe model's test perplexity is {result['perplexity']:.1f}.\n")
+    train_set, _, test_set = language_model.batches(split, args)
+    made = proposals(split, model, train_set, options.codewords, args)
+    query, labels, _ = model.examples(*next(iter(test_set)))
+    rows, curves = compare_proposals(model.head, {"full": None, **made}, query, labels)
+    print(proposal_table(rows))
+    shown = {name: curve for name, curve in curves.items() if not name.startswith(CODEBOOKS[4:])}
+    plot_proposals(shown, os.path.join(args.output, "cumulative_probability.png"))
+
+
+if __name__ == "__main__":
+    main()
