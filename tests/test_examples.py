@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -184,6 +185,18 @@ def test_hashes_features_into_fewer(tmp_path):
     assert "16 features" in run("extreme_classification.py", *options)
 
 
+def kill_after_an_epoch(folder, script, *options):
+    """Starts a worker on the repetitions that the folder is named after, and kills it in its training."""
+    command = [sys.executable, EXAMPLES / script, *options, "--epochs", 12]
+    command += ["--repetitions", folder.name.removeprefix("repetitions_")]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL) as worker:
+        while not (folder / "history.json").exists():
+            assert worker.poll() is None, "the worker ended by itself"
+            time.sleep(0.01)
+        worker.kill()
+    assert not folder.with_suffix(".keras").exists()
+
+
 def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path):
     write_points(tmp_path / "train.txt", 300, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
@@ -197,8 +210,6 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     workers(alone, "--repetitions", "0-1", "2-3")
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda own: workers(apart, "--repetitions", own), ["0-1", "2-3"]))
-    (apart / "repetitions_2-3.keras").unlink()  # died while saving; run again it has nothing left to train
-    assert "resumed after 3" in workers(apart, "--repetitions", "2-3")
     merged = [workers(output, "--merge") for output in (alone, apart)]
     assert (
         "4 repetitions of 2 encoders" in merged[0]
@@ -213,6 +224,7 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     want = keras.models.load_model(apart / "model.keras").predict(inputs, verbose=0)
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], want["ids"])
     (apart / "repetitions_0-1.keras").rename(apart / "repetitions_4-5.keras")
-    workers(apart, "--repetitions", "5", epochs=1)
+    kill_after_an_epoch(apart / "repetitions_5-5", "mach_workers.py", *options, "--output", apart)
+    assert "resumed after" in workers(apart, "--repetitions", "5", epochs=12)
     with pytest.raises(AssertionError, match="must be alike, but num_repetitions is 2"):
         workers(apart, "--merge")
