@@ -9,6 +9,7 @@ _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000
 _POINTS_PER_CELL = 64
 _RECALL = 0.9
+_MOST_PROBES = 64
 
 
 def index_for(num_classes):
@@ -27,8 +28,8 @@ def index_for(num_classes):
 def build_index(head, factory, checked, k, seed=0):
     """An index over all class vectors of a head, and its recall of the exact answer.
 
-    The effort of a search (nprobe, efSearch) doubles until nine tenths of the true classes are found, or a
-    thirty-second of the index is read: beyond that a search outlasts several epochs.
+    The effort of a search (nprobe, efSearch) doubles until nine tenths of the true classes are found, or 64
+    cells are read for a query: beyond that a search of a million examples outlasts several epochs.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
@@ -73,7 +74,7 @@ def _exact(queries, vectors, k, start):
 def _raise_effort(index, inverted, queries, wanted):
     """Sets how hard the index searches; returns the recall of the wanted ids [n, k]."""
     if inverted is not None:
-        name, efforts = "nprobe", _doublings(4, max(inverted.nlist // 32, 4))
+        name, efforts = "nprobe", _doublings(4, max(min(inverted.nlist // 4, _MOST_PROBES), 4))
     elif hasattr(faiss.downcast_index(index), "hnsw"):
         name, efforts = "efSearch", _doublings(64, 1024)
     else:
