@@ -4,7 +4,7 @@
 
 Generated data: classes in clusters of 100, an example near its class. One dense layer makes the query
 (D = 64, B = 512); 50 hard and 400 uniform negatives an example, binary cross-entropy. Epochs take turns
-within one run: every fourth collects queries, the next searches them in the background.
+within one run: every fifth collects queries, the next ones search them in the background.
 """
 
 import argparse
@@ -132,7 +132,7 @@ class Epochs(keras.callbacks.Callback):
 def epochs(num_classes, num_examples, num_epochs, folder):
     x, y = generated(num_classes, num_examples)
     model = model_of(num_classes, tfxc.samplers.HardNegatives(HARD, UNIFORM, seed=0))
-    mining = tfxc.callbacks.HardNegativeMining(folder, num_examples, start_epoch=2, every=4)
+    mining = tfxc.callbacks.HardNegativeMining(folder, num_examples, start_epoch=2, every=5)
     timed = Epochs(mining)
     x = tfxc.data.with_example_ids(x)
     model.fit(x, y, batch_size=BATCH, epochs=num_epochs, callbacks=[mining, timed], verbose=0)

@@ -64,10 +64,10 @@ def test_what_went_wrong_is_told_and_nothing_is_left(tmp_path, ids, vectors, mes
 
 
 def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
-    started, niceness = threading.Event(), []
+    started, policies = threading.Event(), []
 
     def slow(index, queries, k):
-        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        policies.append(os.sched_getscheduler(threading.get_native_id()))
         started.set()
         search._stopped.wait()
         return BEST[:1]
@@ -75,11 +75,10 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
     monkeypatch.setattr(background_search, "_BLOCK_ROWS", 1)
     monkeypatch.setattr(background_search, "search", slow)
     table, queries = collected(tmp_path)
-    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
     started.wait()
     assert search.running
     search.stop()
     assert not search.running and "training ended" in search.error and os.listdir(tmp_path) == []
-    assert niceness == [min(before + 10, 19)]
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+    assert policies == [os.SCHED_IDLE]
+    assert os.sched_getscheduler(threading.get_native_id()) == os.SCHED_OTHER  # training's own

@@ -16,10 +16,10 @@ class HardNegativeMining(keras.callbacks.Callback):
     """Renews the table of a ``HardNegatives`` sampler behind training, which never waits for it.
 
     For a table to be used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
-    steps compute them; during epoch e - 1 one thread of low priority builds an index over the class
-    vectors (biases in) and searches it; at the edge to epoch e the new table takes the old one's place.
-    A search that needs longer is adopted at the edge after it ends. If it fails (disk full, thread killed),
-    a warning says so and training goes on with the old table.
+    steps compute them; during epoch e - 1 one thread, in time that training leaves idle, builds an index over
+    the class vectors (biases in) and searches it; at the edge to epoch e the new table takes the old one's
+    place. A search that needs longer is adopted at the edge after it ends. If it fails (disk full, thread
+    killed), a warning says so and training goes on with the old table.
 
     ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
     counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed.
