@@ -3,8 +3,8 @@
     python benchmarks/hard_negatives.py [--classes 1000000] [--examples 1000000] [--epochs 6]
 
 Generated data: classes in clusters of 100, an example near its class. One dense layer makes the query
-(D = 64, B = 512); 50 hard and 400 uniform negatives an example, binary cross-entropy. Of the epochs of one run
-two are plain, the third collects queries, and behind the next ones they are searched.
+(D = 64, B = 512); 50 hard and 400 uniform negatives an example, binary cross-entropy. Of the epochs of one
+run two are plain, the third collects queries, and behind the next ones they are searched.
 """
 
 import argparse
