@@ -137,19 +137,23 @@ def kill(thread):
 
 
 def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
+    begun = threading.Event()
+
     def never_ends(*args):
+        begun.set()
         while True:
             time.sleep(0.001)
 
     mining, find = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), background_search.build_index
 
     def act(epoch):
-        if epoch == 2:
-            monkeypatch.setattr(background_search, "build_index", never_ends)
-        if mining._search is not None:
-            kill(mining._search._thread) if epoch == 3 else mining._search._thread.join()
         if epoch == 3:
-            monkeypatch.setattr(background_search, "build_index", find)
+            begun.wait()
+            kill(mining._search._thread)
+        elif mining._search is not None:
+            mining._search._thread.join()
+        # Only between searches: one under way may not have begun its index yet.
+        monkeypatch.setattr(background_search, "build_index", never_ends if epoch == 2 else find)
 
     with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
         history = fitted(model_of(), mining, 7, EachEpoch(act))
