@@ -82,3 +82,14 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
     assert not search.running and "training ended" in search.error and os.listdir(tmp_path) == []
     assert policies == [os.SCHED_IDLE]
     assert os.sched_getscheduler(threading.get_native_id()) == os.SCHED_OTHER  # training's own
+
+
+def test_it_runs_where_priorities_are_refused(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise PermissionError("not here")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    table, queries = collected(tmp_path)
+    search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
+    search._thread.join()
+    assert search.rows is not None and search.recall == 1

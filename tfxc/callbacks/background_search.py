@@ -1,5 +1,6 @@
 """The search for every example's hard classes, in one thread of low priority."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -113,7 +114,9 @@ def _lower_priority():
     """Lets the steps of training go first, where a thread can have a priority of its own.
 
     A thread that is merely nice keeps a core for its time slice while the many short tasks of a step wait;
-    one of the idle class gives way at once.
+    one of the idle class gives way at once. A sandbox that refuses leaves the thread as it is: the search
+    matters more than its manners.
     """
     if sys.platform == "linux":
-        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
