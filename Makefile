@@ -13,9 +13,7 @@ OPS := tfxc/ops/_tfxc_ops.so
 OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h)
 BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well.
-REFERENCE_TESTS := tests/ops tests/optimizers $(filter-out \
-	%_class_counts.py %_class_search.py %_codebook_learner.py %_hard_negative_table.py %_quantization.py, \
-	$(wildcard tests/samplers/test_*.py))
+REFERENCE_TESTS := tests/ops tests/samplers tests/optimizers
 # What has nothing to do with Keras runs once.
 KERAS_TESTS := $(filter-out %data %ops %/test_architecture.py %/test_install.py %/test_cuda_build.py,$(wildcard tests/[a-z]*s tests/test_*.py))
 

@@ -60,10 +60,10 @@ def test_recommends_from_an_interaction_log_with_every_sampler_and_mach(tmp_path
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "gru4rec"]
-    options += ["--samplers", "log-uniform", "in-batch", "sphere", "--epochs", 1]
+    options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "sphere", "--epochs", 1]
     options += ["--heads", "dense", "mach", "--num-buckets", 8, "--num-repetitions", 4]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("log-uniform", "in-batch", "sphere", "mach"):
+    for name in ("log-uniform", "in-batch", "midx-pq", "sphere", "mach"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -100,9 +100,9 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--model", "transformer", "--dim", 8]
     options += ["--num-blocks", 1, "--max-length", 6, "--batch-size", 8, "--num-negatives", 4]
-    options += ["--num-codewords", 2, "--samplers", "rff", "dns", "midx-frequency", "--epochs", 1]
+    options += ["--num-codewords", 2, "--samplers", "unigram", "rff", "dns", "midx-frequency", "--epochs", 1]
     printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("rff", "dns", "midx-frequency"):
+    for name in ("unigram", "rff", "dns", "midx-frequency"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -223,6 +223,8 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     inputs = {"ids": tf.constant([[3, 13, 20]]), "values": tf.constant([[0.6, 0.6, 0.5]])}
     want = keras.models.load_model(apart / "model.keras").predict(inputs, verbose=0)
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], want["ids"])
+    (apart / "repetitions_2-3.keras").unlink()  # as if it had died while saving
+    assert "resumed after 3" in workers(apart, "--repetitions", "2-3")
     (apart / "repetitions_0-1.keras").rename(apart / "repetitions_4-5.keras")
     kill_after_an_epoch(apart / "repetitions_5-5", "mach_workers.py", *options, "--output", apart)
     assert "resumed after" in workers(apart, "--repetitions", "5", epochs=12)

@@ -148,7 +148,7 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
 
     def act(epoch):
         if epoch == 3:
-            begun.wait()
+            assert begun.wait(60)
             kill(mining._search._thread)
         elif mining._search is not None:
             mining._search._thread.join()
