@@ -1,11 +1,12 @@
 """Time to draw 100 negatives for each of 256 queries, by every sampler, against the number of classes.
 
-    python benchmarks/sampler_draws.py [--classes 10000 100000 1000000 10000000] [--rounds 5]
+    python benchmarks/sampler_draws.py [--classes 10000 100000 1000000] [--proposals Sphere LSH] [--rounds 5]
 
 What is timed is all a training step asks of a sampler: the draws, the log of their expected counts, and that
 of the positives. Beside them: scoring all classes without drawing, and the same proposals as papers' code
 writes them for a GPU, with a weight for every class and a draw from the categorical distribution over all
-(queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64.
+(queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64. Ten million classes
+take 20 GB and 10 minutes, an hour more with SearchedHardNegatives, whose index FAISS builds: leave it out.
 """
 
 import argparse
@@ -110,7 +111,20 @@ PEERS = {
 }
 
 
-def all_classes_task(log_weights, query, num_classes, draw=True):
+def scoring_task(vectors, query):
+    """Scores all classes for all queries, a block of classes at a time."""
+
+    @tf.function
+    def one(block):
+        return tf.reduce_max(softmax(block)(query))
+
+    blocks = [
+        vectors[start : start + LARGEST // QUERIES] for start in range(0, len(vectors), LARGEST // QUERIES)
+    ]
+    return lambda: [float(one(block)) for block in blocks]
+
+
+def drawing_task(log_weights, query, num_classes):
     """Weighs all classes for the queries, a group at a time, and draws."""
     num_groups = 1
     while num_groups < QUERIES and QUERIES // num_groups * num_classes > LARGEST:
@@ -120,8 +134,6 @@ def all_classes_task(log_weights, query, num_classes, draw=True):
     @tf.function
     def one(group):
         logits = log_weights(group)
-        if not draw:
-            return tf.reduce_max(logits)
         ids = tf.random.stateless_categorical(logits, NEGATIVES, [0, 1], tf.int32)
         log_prob = tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, 1, keepdims=True)
         return tf.reduce_sum(log_prob)
@@ -148,7 +160,7 @@ def sampler_task(make, head, query, labels, calls=5):
     return task, seconds, calls
 
 
-def tasks_of(num_classes):
+def tasks_of(num_classes, names):
     """Every task at one number of classes, what to divide its time by, and the seconds of refreshes."""
     random = np.random.default_rng(0)
     query = tf.constant(random.normal(size=(QUERIES, DIM)), tf.float32)
@@ -157,20 +169,23 @@ def tasks_of(num_classes):
     head = DenseHead(num_classes)
     head.build((None, DIM))
     tf_variable(head.table).assign(vectors)
-    tasks = {ALL: all_classes_task(softmax(vectors), query, num_classes, draw=False)}
-    tasks |= {name: all_classes_task(make(vectors), query, num_classes) for name, make in PEERS.items()}
+    tasks = {ALL: scoring_task(vectors, query)}
+    for name in filter(PEERS.get, names):
+        tasks[name] = drawing_task(PEERS[name](vectors), query, num_classes)
     calls, refreshes = dict.fromkeys(tasks, 1), {}
-    for name, make in SAMPLERS.items():
-        tasks[name], refreshes[name], calls[name] = sampler_task(make, head, query, labels)
+    for name in filter(SAMPLERS.get, names):
+        tasks[name], refreshes[name], calls[name] = sampler_task(SAMPLERS[name], head, query, labels)
     return tasks, calls, refreshes
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    every = [*SAMPLERS, *PEERS]
+    parser.add_argument("--proposals", nargs="+", choices=every, default=every, metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    parts = {size: tasks_of(size) for size in args.classes}
+    parts = {size: tasks_of(size, args.proposals) for size in args.classes}
     tasks = {(size, name): task for size, part in parts.items() for name, task in part[0].items()}
     seconds = in_turns(tasks, args.rounds, warmup=1)
     ms = {(size, name): 1e3 * time / parts[size][1][name] for (size, name), time in seconds.items()}
@@ -179,11 +194,11 @@ def main():
     rows = [
         [name, *(ms[size, name] for size in args.classes), ms[last, name] / ms[first, name]]
         + [parts[last][2].get(name, "")]
-        for name in [*SAMPLERS, ALL, *PEERS]
+        for name in [*args.proposals, ALL]
     ]
-    title = f"{NEGATIVES} draws for {QUERIES} queries, ms; the last five over all classes"
+    title = f"{NEGATIVES} draws for {QUERIES} queries, ms"
     show(title, rows, ["proposal", *sizes, "growth", f"refresh s at {last:,}"])
-    rows = [[name, *(ms[size, ALL] / ms[size, name] for size in args.classes)] for name in SAMPLERS]
+    rows = [[name, *(ms[size, ALL] / ms[size, name] for size in args.classes)] for name in args.proposals]
     show("Times faster than scoring all classes", rows, ["proposal", *sizes])
 
 
