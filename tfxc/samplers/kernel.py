@@ -162,7 +162,9 @@ class Sphere(KernelSampler):
 
     def build_index(self):
         super().build_index()
-        self.total = add_weight(self, "total", self.sums.shape[1:], dtype="float64", trainable=False)
+        # G whole: one product a query gives the kernel's sum over all classes, exactly.
+        shape = (self.query_dim, self.query_dim)
+        self.total = add_weight(self, "total", shape, dtype="float64", trainable=False)
 
     def _features(self, vectors):
         return vectors
@@ -176,7 +178,9 @@ class Sphere(KernelSampler):
 
     def _add_up(self, touched):
         super()._add_up(touched)
-        tf_variable(self.total).assign(tf_variable(self.sums).numpy().sum(0, dtype=np.float64))
+        total = np.zeros(self.total.shape)
+        total[self._pairs] = tf_variable(self.sums).numpy().sum(0, dtype=np.float64) / 2
+        tf_variable(self.total).assign(total + total.T)
 
     def _squares(self, query):
         """What multiplies the sums, [D(D+1)/2, N]: ``α z_i z_j``."""
@@ -189,8 +193,8 @@ class Sphere(KernelSampler):
 
     def _log_prob(self, query, ids):
         exact = tf.cast(query, tf.float64)
-        total = tf.linalg.matvec(self._squares(exact), tf_variable(self.total), transpose_a=True)
-        total = tf.maximum(total, 0.0) + self.num_classes
+        total = tf.reduce_sum(tf.matmul(exact, tf_variable(self.total)) * exact, 1)
+        total = tf.maximum(self.alpha * total, 0.0) + self.num_classes
         logits = tf.cast(candidate_scores(tf_variable(self.rows), query, ids), tf.float64)
         log_prob = tf.math.log(self.kernel(logits)) - tf.math.log(total)[:, tf.newaxis]
         return tf.cast(log_prob, tf.float32)
