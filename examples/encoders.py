@@ -61,6 +61,8 @@ def lstm(num_classes, max_length, dim=200, num_blocks=2, dropout=0.2, *, batch_s
     items = keras.Input((max_length,), batch_size=batch_size, dtype="int32", name="items")
     # No mask: padding stands at the streams' very end alone, and masked steps cost more.
     hidden = layers.Embedding(num_classes + 1, dim, name="item_embedding")(items)
+    # Vectors that suit a softmax are small: unscaled, the LSTM learns little more than frequencies at first.
+    hidden = layers.Rescaling(dim**0.5)(hidden)
     for _ in range(num_blocks):
         hidden = layers.Dropout(dropout)(hidden)
         hidden = layers.LSTM(dim, return_sequences=True, stateful=True)(hidden)
