@@ -51,10 +51,6 @@ def test_distribution_before_and_after_refresh(variant, num_classes):
         all_probs(sampler, query), quantised_softmax(sampler, query, weights), rtol=1e-4
     )
     check_distribution(sampler, 7)
-    sampler.refresh(head)  # warm start
-    np.testing.assert_allclose(
-        all_probs(sampler, query), quantised_softmax(sampler, query, weights), rtol=1e-4
-    )
 
 
 @pytest.mark.parametrize("variant", ["rq", "pq"])
@@ -105,18 +101,16 @@ def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
 
 
 def test_refresh_follows_the_head_and_is_deterministic():
-    def refreshed():
-        sampler, head = make(5, 100), head_of(clustered(100, 6))
-        sampler.build((100, 6))
-        sampler.refresh(head)
-        first = all_probs(sampler, queries(2, 6))
-        tf_variable(head.table).assign(clustered(100, 6, seed=9))
-        sampler.refresh(head)
-        return first, all_probs(sampler, queries(2, 6))
+    def refreshed(sampler, seed):
+        sampler.refresh(head_of(clustered(100, 6, seed=seed)))
+        return all_probs(sampler, queries(2, 6))
 
-    (first, second), (again, second_again) = refreshed(), refreshed()
-    np.testing.assert_array_equal(first, again)
-    np.testing.assert_array_equal(second, second_again)
+    sampler, other = make(5, 100), make(5, 100)
+    sampler.build((100, 6))
+    other.build((100, 6))
+    first, second = refreshed(sampler, seed=1), refreshed(sampler, seed=9)
+    np.testing.assert_array_equal(refreshed(other, seed=9), second)  # whatever the index was before
+    np.testing.assert_array_equal(refreshed(other, seed=1), first)
     assert np.abs(first - second).max() > 0.01
 
 

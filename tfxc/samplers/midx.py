@@ -25,7 +25,9 @@ class MIDX(Sampler):
     noise sampling adds, so a handful of these negatives trains nearly as well as all classes.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``): k-means on the class vectors, starting from the last codebooks.
+    (``tfxc.callbacks.SamplerRefresh``): k-means on the class vectors, each time anew. One that starts from
+    the last codebooks keeps the clusters of the first, barely trained vectors (on Penn Treebank a KL of 1.6
+    at the end of training instead of 1.0 to 1.4).
 
     ``learnable=True`` goes on where k-means ends. It knows neither queries nor which classes matter; training
     does, so the codebooks take a step of their own beside each of the model's, towards the smallest
@@ -164,10 +166,10 @@ class MIDX(Sampler):
         """Codebooks and each class's codewords int32 [2, L]: by k-means, or as learnt if about as good."""
         residual = self.quantizer == "rq"
         last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        last = last if any(codebook.any() for codebook in last) else None
+        last = last if self.learns and any(codebook.any() for codebook in last) else None
         fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, weight)
         codes, errors = encode(head, fitted, residual)
-        if self.learns and last is not None:
+        if last is not None:
             learnt_codes, learnt_errors = encode(head, last, residual)
             limit = _KEPT_ERROR_RATIO * np.average(errors, weights=weight)
             if np.average(learnt_errors, weights=weight) <= limit:
