@@ -28,6 +28,7 @@ def compare_proposals(head, named_samplers, query, labels):
         if sampler is not None:
             if not sampler.built:
                 sampler.build((head.num_classes, head.effective_dim))
+                sampler.sample(head.effective_query(query), labels)  # an index may depend on queries
                 sampler.refresh(head)
             try:
                 quality = proposal_quality(sampler, head, query, labels)

@@ -100,6 +100,35 @@ def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
     assert divergences["rq"] < 0.1 * divergences["uniform"]
 
 
+def test_the_mean_query_by_hand():
+    sampler = make(3, 20)
+    sampler.build((20, 2))
+    for query in ([[1.0, 2.0], [3.0, 0.0]], np.zeros([0, 2]), [[5.0, 4.0]]):
+        sampler.sample(tf.constant(query, tf.float32), tf.zeros([len(query), 1], tf.int32))
+    np.testing.assert_allclose(sampler.mean_query, [3.0, 2.0], rtol=1e-6)  # the third goes by a third
+    tf_variable(sampler.counter).assign(5000)
+    sampler.sample(tf.constant([[103.0, 2.0]]), tf.zeros([1, 1], tf.int32))
+    np.testing.assert_allclose(sampler.mean_query, [4.0, 2.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("quantizer", ["rq", "pq"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
+    """A tenth of the classes gets nearly all probability, whatever the query."""
+    vectors = clustered(500, 8)
+    vectors[:, 0] = np.where(np.arange(500) % 10, 0.0, 5.0)
+    query = queries(64, 8) + np.eye(8, dtype=np.float32)[0]
+    sampler = MIDX(5, 8, quantizer, shared=shared, seed=0)
+    sampler.build((500, 8))
+    target = softmax((query.mean(0, keepdims=True) if shared else query).astype(np.float64) @ vectors.T)
+    divergences = []
+    for _ in range(2):
+        sampler.refresh(head_of(vectors))
+        divergences.append(divergence(target, all_probs(sampler, query)))
+        sampler.sample(tf.constant(query), tf.zeros([64, 1], tf.int32))
+    assert divergences[1] < 0.9 * divergences[0]
+
+
 def test_refresh_follows_the_head_and_is_deterministic():
     def refreshed(sampler, seed):
         sampler.refresh(head_of(clustered(100, 6, seed=seed)))
@@ -147,9 +176,11 @@ def test_without_queries(shared):
 def test_queries_that_are_not_finite_are_an_error():
     sampler = make(3, 20)
     sampler.build((20, 4))
+    before = tf_variable(sampler.mean_query).numpy()
     query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
-        sampler.sample(query, labels_for(query))
+        tf.function(sampler.sample)(query, labels_for(query))
+    np.testing.assert_array_equal(sampler.mean_query, before)
 
 
 def test_class_vectors_that_are_not_finite_are_an_error():
