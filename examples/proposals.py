@@ -9,7 +9,7 @@ NUM_CURVE_QUERIES = 64
 
 
 def compare_proposals(head, named_samplers, query, labels):
-    """Measures each sampler's proposal, refreshed from the head unless it has been in use.
+    """Measures each sampler's proposal; one not in use yet sees these queries, then the head.
 
     Args:
         head: a trained head.
