@@ -27,11 +27,11 @@ class MIDX(Sampler):
     noise sampling adds, so a handful of these negatives trains nearly as well as all classes.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``): k-means on the class vectors, each time anew: one that starts from
-    the last codebooks keeps the clusters of the first, barely trained vectors. What k-means must keep small
-    is the error in the logits of the classes that get probability, so it weights each class by the softmax
-    of the mean query of the last steps, the frequency that the model itself gives it (all alike before there
-    was a query).
+    (``tfxc.callbacks.SamplerRefresh``), where epochs are long every 50 to 200 steps: the younger the index,
+    the nearer Q. It is k-means on the class vectors, each time anew: one that starts from the last codebooks
+    keeps the clusters of the first, barely trained vectors. What k-means must keep small is the error in the
+    logits of the classes that get probability, so it weights each class by the softmax of the mean query of
+    the last steps, the frequency that the model itself gives it (all alike before there was a query).
 
     ``learnable=True`` goes on where k-means ends. It knows neither queries nor which classes matter; training
     does, so the codebooks take a step of their own beside each of the model's, towards the smallest
