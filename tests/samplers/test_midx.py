@@ -111,6 +111,13 @@ def test_the_mean_query_by_hand():
     np.testing.assert_allclose(sampler.mean_query, [4.0, 2.0], rtol=1e-5)
 
 
+def test_a_draw_without_a_step_before_it_leaves_a_finite_mean_query():
+    sampler = make(3, 20)
+    sampler.build((20, 2))
+    sampler.draw(tf.constant([[1.0, 2.0]]), tf.zeros([1, 1], tf.int32), tf.constant([1, 2]))
+    np.testing.assert_allclose(sampler.mean_query, [1.0, 2.0])
+
+
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):

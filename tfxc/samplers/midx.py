@@ -234,7 +234,8 @@ class MIDX(Sampler):
     def _follow(self, query):
         """Takes the queries of a step into the mean."""
         mean, num_queries = tf_variable(self.mean_query), tf.cast(tf.shape(query)[0], tf.float32)
-        share = tf.maximum(1 / _MEAN_QUERY_STEPS, 1 / tf.cast(tf_variable(self.counter), tf.float32))
+        num_steps = tf.clip_by_value(tf_variable(self.counter), 1, _MEAN_QUERY_STEPS)
+        share = 1 / tf.cast(num_steps, tf.float32)
         step = tf.math.divide_no_nan(tf.reduce_sum(query, 0), num_queries) - mean
         mean.assign_add(tf.where(num_queries > 0, share, 0.0) * step)
 
