@@ -22,9 +22,12 @@ OBJECTS = SOURCES.parent / "build" / "custom_ops"
 
 # One binary must run on every x86-64 machine: the baseline stays generic, and hot loops
 # ask for wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
-# it would switch the whole process to flush-to-zero and break the checks for NaN.
-COMPILE_FLAGS = ("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-DNDEBUG", "-w")
-
+# it would switch the whole process to flush-to-zero and break the checks for NaN. No strict
+# aliasing: a read of a vector's bits that it lets the compiler move gives wrong gradients, not errors.
+COMPILE_FLAGS = (
+    *("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
+    *("-DNDEBUG", "-w"),
+)
 
 # Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.
 CUDA_FLAGS = (

@@ -13,7 +13,8 @@ typedef float Lanes __attribute__((vector_size(64), aligned(64)));
 typedef int32_t IntLanes __attribute__((vector_size(64), aligned(64)));
 typedef uint32_t UintLanes __attribute__((vector_size(64), aligned(64)));
 
-// Sixteen floats from anywhere.
+// Sixteen floats from anywhere. Their bits are read by a value cast, `(IntLanes)x`: read through a reference to another
+// type, the compiler may take them from before the last store.
 TFXC_INLINE Lanes Load(const float* from) {
   Lanes lanes;
   std::memcpy(&lanes, from, sizeof(lanes));
@@ -42,7 +43,7 @@ TFXC_INLINE bool Any(IntLanes mask) {
 // Whether any lane of x is other than 0; NaN is.
 TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
   IntLanes bits{};
-  for (int v = 0; v < count; ++v) bits |= reinterpret_cast<const IntLanes&>(x[v]) << 1;  // without the sign
+  for (int v = 0; v < count; ++v) bits |= (IntLanes)x[v] << 1;  // without the sign
   return Any(bits);
 }
 
@@ -60,8 +61,8 @@ TFXC_INLINE Lanes Exp(Lanes x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const IntLanes scaled = reinterpret_cast<const IntLanes&>(p) + (reinterpret_cast<const IntLanes&>(shifted) << 23);
-  return x == x ? reinterpret_cast<const Lanes&>(scaled) : x;  // NaN stays
+  const Lanes scaled = (Lanes)((IntLanes)p + ((IntLanes)shifted << 23));
+  return x == x ? scaled : x;  // NaN stays
 }
 
 // log(1 + exp(x)) = max(x, 0) + log1p(e), e = exp(-|x|), by the series of 2 atanh(e / (2 + e)).
