@@ -18,7 +18,7 @@ from _measure import _status, in_turns, show
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.samplers.hard_negative_table import HardNegativeTable
+from tfxc.mining.hard_negative_table import HardNegativeTable
 
 DIM, BATCH, HARD, UNIFORM, CLUSTER = 64, 512, 50, 400, 100
 

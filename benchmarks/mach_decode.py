@@ -84,8 +84,8 @@ def stock_blocks(num_classes, tables, block=8192):
     """As a SavedModel without num_probes does it."""
     import tensorflow as tf
 
-    from tfxc.layers.block_top_k import BlockTopK
     from tfxc.ops.mach_decode import class_scores
+    from tfxc.search.exact import BlockTopK
 
     family, ranking = make_family(num_classes), BlockTopK(K)
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "tfxc"
 MAX_LINES = 350
 
-# What each part may import besides itself, `_keras` and the leaves. A module not named here is a leaf.
-CORE = {"ops", "sparsity", "hashing"}
-STEP = {"samplers", "losses", "metrics"}
-ALLOWED = {
-    **dict.fromkeys(CORE, set()),
-    **dict.fromkeys(STEP, CORE),
-    "layers": CORE | STEP,
-    **dict.fromkeys({"callbacks", "serving"}, CORE | STEP | {"layers"}),
-    "inputs": set(),
-    "head_losses": CORE | STEP | {"inputs", "layers"},
-    "classifier": CORE | STEP | {"head_losses", "inputs", "layers", "serving"},
-    "data": set(),
-    "optimizers": {"ops"},
-}
+# Floor by floor, what stands side by side: a part imports from its own floor and from those below it.
+FLOORS = (
+    {"ids", "scored"},
+    {"ops", "sparsity", "hashing", "class_vectors", "labels"},
+    {"samplers", "losses", "metrics", "search", "optimizers"},
+    {"layers", "callbacks", "mining"},
+    {"model"},
+)
+APART = {"data"}  # these import none of the others
+ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
+ALLOWED.update({part: set() for part in APART})
 
 
 def part_of(path, package):
@@ -57,12 +55,10 @@ def import_violations(path, package=PACKAGE):
         if root in ("keras", "tf_keras") or name.startswith(("tensorflow.keras", "tensorflow.python.keras")):
             if part != "_keras":
                 yield f"imports {name}: take keras from tfxc._keras"
-        elif root == package.name and part != "__init__":
+        elif root == package.name and part not in ("__init__", "_keras"):
             target = rest[0] if rest else "__init__"
-            leaf = target not in {*ALLOWED, "__init__"} and (package / f"{target}.py").exists()
-            below = target == "_keras" or target in ALLOWED.get(part, set()) or (leaf and part in ALLOWED)
-            if target != part and not below:
-                yield f"{part} imports {name}: imports go down only, and siblings do not import each other"
+            if target not in ALLOWED[part] | {part, "_keras"}:
+                yield f"{part} imports {name}: imports go down only"
 
 
 def attribute_violations(path, package=PACKAGE):
@@ -90,15 +86,18 @@ def relative(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_imports_go_down_only(path):
-    assert [*import_violations(path), *attribute_violations(path)] == []
+def test_imports_go_down_only():
+    wrong = {relative(path): [*import_violations(path), *attribute_violations(path)] for path in MODULES}
+    assert {path: found for path, found in wrong.items() if found} == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_files_are_short(path):
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES, f"{lines} lines; split it by concept"
+def test_long_files_are_named():
+    for path in SOURCES:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > MAX_LINES:  # a file is split by idea, never by length
+            warnings.warn(
+                f"{relative(path)} has {lines} lines: does it hold more than one idea?", stacklevel=1
+            )
 
 
 def public_objects():
@@ -110,41 +109,26 @@ def public_objects():
                 yield from ((module, name) for name in ast.literal_eval(node.value))
 
 
-@pytest.mark.parametrize(("module", "name"), list(public_objects()))
-def test_public_names_are_documented_by_an_example(module, name):
-    item = getattr(importlib.import_module(module), name)
-    if not (inspect.isclass(item) or inspect.isfunction(item)):
-        return
-    text = item.__doc__ or ""
-    assert ">>>" in text or "```" in text, f"{module}.{name} has no docstring with an example"
-
-
-def made_up_package(root, files):
-    package = root / "tfxc"
-    empty = dict.fromkeys(["__init__.py", "_keras.py", "labels.py", "hashing.py"], "")
-    for name, text in {**empty, **files}.items():
-        path = package / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return package
+def test_public_names_are_documented_by_an_example():
+    for module, name in public_objects():
+        item = getattr(importlib.import_module(module), name)
+        text = item.__doc__ or ""
+        if inspect.isclass(item) or inspect.isfunction(item):
+            assert ">>>" in text or "```" in text, f"{module}.{name} has no docstring with an example"
 
 
 @pytest.mark.parametrize(
     ("file", "statement"),
     [
         ("ops/a.py", "from tfxc.samplers import uniform"),
-        ("samplers/a.py", "from tfxc import losses"),
         ("samplers/a.py", "from ..layers import head"),
         ("samplers/a.py", "def f():\n    import tfxc.layers.head"),
         ("samplers/a.py", "import tfxc"),
         ("samplers/a.py", "from tfxc import ExtremeClassifier"),
-        ("serving.py", "from tfxc import classifier"),
-        ("layers/a.py", "from tfxc.optimizers import LazyAdam"),
+        ("layers/a.py", "from tfxc.model import step"),
         ("data/__init__.py", "from tfxc import hashing"),
         ("data/__init__.py", "from ..hashing import universal"),
-        ("optimizers/a.py", "from tfxc.losses import softmax"),
-        ("labels.py", "from tfxc import hashing"),
-        ("hashing.py", "from tfxc import sparsity"),
+        ("ids.py", "from tfxc import hashing"),
         ("layers/a.py", "import keras"),
         ("layers/a.py", "from tf_keras import layers"),
         ("layers/a.py", "from tensorflow import keras"),
@@ -152,7 +136,7 @@ def made_up_package(root, files):
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, file, statement):
-    package = made_up_package(tmp_path, {file: statement})
+    package = made_up_package(tmp_path, file, statement)
     assert len(list(import_violations(package / file, package))) == 1
 
 
@@ -164,13 +148,21 @@ def test_a_wrong_import_is_found(tmp_path, file, statement):
         ("samplers/a.py", "from tfxc._keras import keras, register\nfrom tfxc.labels import pad"),
         ("samplers/a.py", "from tfxc.samplers.sampler import Sampler\nfrom .b import c\nfrom . import d"),
         ("samplers/__init__.py", "from .midx import MIDX\nfrom tfxc.ops.midx_draw import midx_draw"),
-        ("classifier.py", "from tfxc import layers, samplers, labels\nimport numpy as np"),
+        ("model/classifier.py", "from tfxc import layers, samplers, labels\nimport numpy as np"),
         ("optimizers/a.py", "from ..ops import row_updates"),
     ],
 )
 def test_a_right_import_passes(tmp_path, file, statement):
-    package = made_up_package(tmp_path, {file: statement})
+    package = made_up_package(tmp_path, file, statement)
     assert list(import_violations(package / file, package)) == []
+
+
+def made_up_package(root, file, text):
+    package = root / "tfxc"
+    path = package / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return package
 
 
 @pytest.mark.parametrize(
@@ -183,5 +175,5 @@ def test_a_right_import_passes(tmp_path, file, statement):
     ],
 )
 def test_a_forbidden_attribute_is_found(tmp_path, file, statement, count):
-    package = made_up_package(tmp_path, {file: statement})
+    package = made_up_package(tmp_path, file, statement)
     assert len(list(attribute_violations(package / file, package))) == count

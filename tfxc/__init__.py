@@ -1,8 +1,8 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers, serving
-from tfxc.classifier import ExtremeClassifier
-from tfxc.head_losses import head_loss
+from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers
+from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.step import head_loss
 
 __version__ = "0.1.0"
 
@@ -16,5 +16,4 @@ __all__ = [
     "metrics",
     "optimizers",
     "samplers",
-    "serving",
 ]

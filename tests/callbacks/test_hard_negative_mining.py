@@ -182,7 +182,7 @@ def test_another_fit_goes_on(patient, tmp_path):
 TRAINING = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from tfxc.callbacks import background_search
+from tfxc.mining import background_search
 import test_hard_negative_mining as checks
 fill = background_search.BackgroundSearch._fill
 def slow(self, rows, index, table):
@@ -215,7 +215,7 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 2  # the table, and what was being written
-    table = tfxc.samplers.hard_negative_table.HardNegativeTable(tmp_path, (NUM_EXAMPLES, 4), DIM + 1)
+    table = tfxc.mining.hard_negative_table.HardNegativeTable(tmp_path, (NUM_EXAMPLES, 4), DIM + 1)
     table.resume(epoch=1)
     rows = table.rows(np.arange(NUM_EXAMPLES))
     assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(tmp_path) == ["000000"]

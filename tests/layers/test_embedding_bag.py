@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tfxc import losses, optimizers
 from tfxc._keras import keras, tf_variable
-from tfxc.classifier import ExtremeClassifier
 from tfxc.layers import DenseHead, EmbeddingBag
+from tfxc.model.classifier import ExtremeClassifier
 
 IDS = np.array([[3, 0, 3], [5, -1, -1], [-1, -1, -1]], np.int32)
 VALUES = np.array([[0.5, -1.0, 2.0], [3.0, 9.0, 0.0], [1.0, 0.0, 0.0]], np.float32)

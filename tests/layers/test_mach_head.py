@@ -8,7 +8,7 @@ from head_checks import queries, tiny_blocks  # noqa: F401
 
 from tfxc import losses, metrics, optimizers, samplers
 from tfxc._keras import keras, tf_variable
-from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.layers import MACHHead
 from tfxc.ops.library import stock_ops
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.layers import suggest_mach
 from tfxc.layers.mach_plan import collision_bound
 

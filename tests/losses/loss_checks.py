@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc.labels import count_hits, is_positive
-from tfxc.losses import MASKED_LOGIT, Scored
+from tfxc.ids import count_hits, is_positive
+from tfxc.scored import MASKED_LOGIT, Scored
 
 CASES = {  # labels by name, for 5 examples of 7 classes
     "one": [[0], [6], [3], [3], [1]],

@@ -15,8 +15,9 @@ from loss_checks import (
 
 from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead
-from tfxc.losses import MASKED_LOGIT, BinaryCrossentropy, Scored
+from tfxc.losses import BinaryCrossentropy
 from tfxc.samplers import MIDX, InBatch, Mixture, Uniform, Unigram
+from tfxc.scored import MASKED_LOGIT, Scored
 
 NUM_CLASSES = 9
 

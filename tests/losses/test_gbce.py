@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 from loss_checks import binary_reference, logits_for, sampled_losses, softplus
 
-from tfxc.losses import GBCE, MASKED_LOGIT, BinaryCrossentropy, Scored
+from tfxc.losses import GBCE, BinaryCrossentropy
 from tfxc.samplers import InBatch, Uniform, Unigram
+from tfxc.scored import MASKED_LOGIT, Scored
 
 
 def beta(alpha, t):

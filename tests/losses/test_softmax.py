@@ -14,10 +14,11 @@ from loss_checks import (
 )
 
 from tfxc._keras import tf_variable
-from tfxc.labels import count_hits, is_positive
+from tfxc.ids import count_hits, is_positive
 from tfxc.layers import DenseHead
-from tfxc.losses import MASKED_LOGIT, Scored, SoftmaxCrossentropy
+from tfxc.losses import SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
+from tfxc.scored import MASKED_LOGIT, Scored
 
 LABELS = pytest.mark.parametrize("labels", CASES.values(), ids=CASES)
 

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 from loss_checks import CASES, hinge_reference, logits_for, sampled_statistics, value_and_gradient
 
-from tfxc.losses import MASKED_LOGIT, Scored, SquaredHinge
+from tfxc.losses import SquaredHinge
 from tfxc.samplers import Uniform, Unigram
+from tfxc.scored import MASKED_LOGIT, Scored
 
 NUM_CLASSES = 9
 

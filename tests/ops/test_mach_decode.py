@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.ops import library
 from tfxc.ops.mach_decode import (
     DECODERS,

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
-from tfxc.optimizer_slots import slots_of
 from tfxc.optimizers import LazyAdam, MultiOptimizer, RowSparseSGD
+from tfxc.optimizers.slots import slots_of
 
 
 def two_layers(**options):

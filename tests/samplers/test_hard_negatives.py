@@ -8,8 +8,8 @@ from sampler_checks import p_value
 
 from tfxc._keras import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.mining.hard_negative_table import HardNegativeTable
 from tfxc.samplers import HardNegatives, Mixture, Uniform
-from tfxc.samplers.hard_negative_table import HardNegativeTable
 
 RETRIEVED = [[7, 3, 9, 1], [4, 2, -1, -1], [-1, -1, -1, -1]]
 

@@ -1,12 +1,11 @@
 """Two codebooks for the class vectors."""
 
-import faiss
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc.samplers import quantization
-from tfxc.samplers.quantization import assign, blocks, encode, fit_codebooks, kmeans, one_thread, subsample
+from tfxc.samplers.quantization import assign, encode, fit_codebooks, kmeans
 
 
 def two_codebooks(vectors, residual, num_codewords):
@@ -73,24 +72,3 @@ def test_assign_by_hand():
     codewords = np.array([[0.0, 0.0], [4.0, 0.0]], np.float32)
     codes, distances = assign(np.array([[1.0, 5.0], [3.0, -5.0]], np.float32), codewords)
     assert codes.dtype == np.int32 and codes.tolist() == [0, 1] and distances.tolist() == [26, 26]
-
-
-def test_blocks_and_subsample_cover_the_head(monkeypatch):
-    vectors = clustered(23, 3)
-    head = head_of(vectors)
-    parts = list(blocks(head, rows=5))
-    assert [start for start, _ in parts] == [0, 5, 10, 15, 20]
-    np.testing.assert_array_equal(np.concatenate([part for _, part in parts]), vectors)
-    monkeypatch.setattr(quantization.blocks, "__defaults__", (5,))
-    ids, rows = subsample(head, 9, seed=1)
-    assert len(np.unique(ids)) == 9
-    np.testing.assert_array_equal(rows, vectors[ids])
-    np.testing.assert_array_equal(subsample(head, 100, seed=1)[1], vectors)
-
-
-def test_faiss_runs_on_one_thread_and_is_put_back():
-    before = faiss.omp_get_max_threads()
-    with pytest.raises(KeyError), one_thread():
-        assert faiss.omp_get_max_threads() == 1
-        raise KeyError
-    assert faiss.omp_get_max_threads() == before

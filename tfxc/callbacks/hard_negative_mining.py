@@ -6,10 +6,10 @@ import warnings
 import numpy as np
 
 from tfxc._keras import keras
-from tfxc.callbacks.background_search import BackgroundSearch, GivenVectors
+from tfxc.mining.background_search import BackgroundSearch, GivenVectors
+from tfxc.mining.hard_negative_table import HardNegativeTable
 from tfxc.samplers import HardNegatives
-from tfxc.samplers.class_search import index_for
-from tfxc.samplers.hard_negative_table import HardNegativeTable
+from tfxc.search.faiss_index import index_for
 
 
 class HardNegativeMining(keras.callbacks.Callback):

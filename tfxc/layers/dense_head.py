@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
-from tfxc.labels import check_ids
+from tfxc.ids import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.candidate_scores import candidate_scores

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
-from tfxc.labels import check_ids
+from tfxc.ids import check_ids
 
 _COMBINERS = ("sum", "mean", "sqrtn")
 

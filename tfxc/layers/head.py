@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
-from tfxc.labels import check_ids
-from tfxc.layers.block_top_k import BlockTopK
+from tfxc.ids import check_ids
+from tfxc.search.exact import BlockTopK
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
 _BLOCK_ELEMENTS = 1 << 22

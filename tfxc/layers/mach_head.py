@@ -5,8 +5,8 @@ import random
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
-from tfxc.hashing import UniversalHash, universal_coefficients
-from tfxc.labels import check_ids, drop_duplicates
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
+from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
 from tfxc.layers.mach_plan import collision_bound
 from tfxc.ops.library import use_compiled

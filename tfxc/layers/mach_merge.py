@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfxc._keras import tf_variable
-from tfxc.hashing import universal_coefficients
+from tfxc.hashing.universal import universal_coefficients
 from tfxc.layers.mach_head import MACHHead
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
-from tfxc.optimizer_slots import reset_slots
+from tfxc.optimizers.slots import reset_slots
 from tfxc.sparsity import grow, random_topology, smallest
 from tfxc.sparsity.sketch import Sketch, random_sketch, sketch_queries, sketch_rows
 

@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.classification_loss import MASKED_LOGIT, ClassificationLoss, mean_over_labels
+from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
+from tfxc.scored import MASKED_LOGIT
 
 _ESTIMATORS = ("ranking", "partition", "nce")
 

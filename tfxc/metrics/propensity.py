@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.labels import check_ids
+from tfxc.ids import check_ids
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives, unique_positives
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc.labels import drop_duplicates
+from tfxc.ids import drop_duplicates
 
 
 class _Buckets(NamedTuple):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from scipy import sparse
 
 from tfxc._keras import add_weight, keras, tf_variable
-from tfxc.samplers.quantization import blocks
+from tfxc.class_vectors import blocks
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-10  # Adam's
 _RELATIVE_STEP = 0.005  # of the codewords' root mean square: codebooks of any scale learn alike

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.labels import PADDING, is_positive
+from tfxc.ids import PADDING, is_positive
 from tfxc.samplers.uniform import Uniform
 
 

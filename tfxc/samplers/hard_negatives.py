@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.labels import is_positive
+from tfxc.ids import is_positive
 from tfxc.samplers.sampler import Sampler
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.class_vectors import blocks, require_finite
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
-from tfxc.samplers.quantization import blocks, require_finite
 from tfxc.samplers.sampler import Sampler
 
 _BLOCK_MULTIPLE = 8  # classes the compiled op works on at once

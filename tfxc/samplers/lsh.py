@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.hashing import draw_dwta, draw_simhash, dwta, simhash
+from tfxc.class_vectors import blocks
+from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
-from tfxc.samplers.quantization import blocks
 from tfxc.samplers.sampler import Sampler
 
 # Draws the parameters, and hashes with them.

@@ -4,11 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.class_vectors import blocks
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
 from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.exact_softmax import exact_draw, exact_log_probs
-from tfxc.samplers.quantization import blocks, encode, fit_codebooks
+from tfxc.samplers.quantization import encode, fit_codebooks
 from tfxc.samplers.sampler import Sampler
 
 # Learnt codewords stay while their error is at most this much more than that of k-means.

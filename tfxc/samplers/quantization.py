@@ -1,58 +1,12 @@
 """Two codebooks for the class vectors: k-means by FAISS, in blocks of rows, one thread."""
 
-import contextlib
-
 import faiss
 import numpy as np
 
+from tfxc.class_vectors import blocks, one_thread, subsample
+
 _POINTS_PER_CODEWORD = 512
 _ITERATIONS = 10
-_BLOCK_ROWS = 1 << 16
-
-
-@contextlib.contextmanager
-def one_thread():
-    """FAISS on one thread: beside TensorFlow's own, two OpenMP threads are many times slower than one."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
-def blocks(head, rows=_BLOCK_ROWS):
-    """(start, class vectors float32 [rows, D]) over all classes of a head.
-
-    Raises:
-        ValueError: for a class vector with NaN or infinity in it.
-    """
-    for start in range(0, head.num_classes, rows):
-        vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
-        require_finite(vectors, range(start, start + len(vectors)))
-        yield start, vectors
-
-
-def require_finite(vectors, class_ids):
-    """Raises ValueError for a class vector with NaN or infinity in it, naming the class."""
-    finite = np.isfinite(vectors).all(1)
-    if not finite.all():
-        raise ValueError(
-            f"The vector of class {class_ids[finite.argmin()]} is not finite, so no index can be built: "
-            "training has diverged. Lower the learning rate or clip the gradients."
-        )
-
-
-def subsample(head, num_rows, seed):
-    """Sorted random class ids and their vectors, at most num_rows of them."""
-    generator = np.random.default_rng(seed)
-    num_rows = min(num_rows, head.num_classes)
-    ids = np.sort(generator.choice(head.num_classes, num_rows, replace=False))
-    parts = []
-    for start, vectors in blocks(head):
-        inside = ids[np.searchsorted(ids, start) : np.searchsorted(ids, start + len(vectors))]
-        parts.append(vectors[inside - start])
-    return ids, np.concatenate(parts)
 
 
 def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):

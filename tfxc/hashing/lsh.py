@@ -1,19 +1,15 @@
-"""Families of hash functions: locality-sensitive codes of vectors, and universal hashing of class ids.
+"""Locality-sensitive codes of vectors: SimHash and densified winner-take-all.
 
-A locality-sensitive family is a pair of functions. One draws its parameters, a dict of arrays, from a seed;
+A family is a pair of functions. One draws its parameters, a dict of arrays, from a seed;
 the other turns vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables, given those
 parameters.
 """
-
-import functools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 _MAX_WINDOW_BITS = 3  # windows of eight coordinates, as in the paper
 _NUM_PROBES = 16
-_MAX_KEYS = 2**31 - 1  # itself a prime; products of two keys fit in 63 bits
 
 
 def draw_simhash(dim, num_tables, num_bits, seed):
@@ -125,116 +121,3 @@ def _window_bits(num_bits):
     """Bits of each of the ⌈b/3⌉ windows of a code, as alike as possible."""
     count = -(-num_bits // _MAX_WINDOW_BITS)
     return num_bits // count + (np.arange(count) < num_bits % count)
-
-
-class UniversalHash(NamedTuple):
-    """R independent functions ``h_r(i) = ((a_r · i + b_r) mod p) mod M`` of the 2-universal family.
-
-    Two different keys in [0, L) share a bucket of one function with probability at most 1/M over the draw of
-    a and b. p is the smallest prime from L on: then ``a · i + b`` runs through almost only keys, and the keys
-    of a bucket are found by inverting it, without a table. All arithmetic is in 64 bits.
-
-    Attributes:
-        coefficients: int64 [R, 3]: a_r in [1, p), b_r in [0, p) and the inverse of a_r modulo p.
-        num_keys: L, in [1, 2^31).
-        num_buckets: M.
-
-    Example:
-        >>> family = UniversalHash(universal_coefficients(1000, range(2), seed=1), 1000, 16)
-        >>> buckets = family.buckets(tf.range(1000))
-        >>> buckets.shape, bool(tf.reduce_all((buckets >= 0) & (buckets < 16)))
-        (TensorShape([2, 1000]), True)
-        >>> keys = family.members(buckets[:, 7:8])  # every key of the buckets that hold key 7; -1 is padding
-        >>> bool(tf.reduce_all(tf.reduce_any(keys == 7, -1)))
-        True
-
-    Reference:
-        Carter, Wegman, "Universal Classes of Hash Functions", 1979.
-    """
-
-    coefficients: tf.Tensor
-    num_keys: int
-    num_buckets: int
-
-    @property
-    def prime(self) -> int:
-        """p, the smallest prime from L on."""
-        return next_prime(self.num_keys)
-
-    @property
-    def collision_probability(self) -> float:
-        """The probability that two keys share a bucket, over a and b; hardly below 1/M if L >> M."""
-        # Two values mod p are as good as two different ones drawn at random.
-        size, larger = divmod(self.prime, self.num_buckets)
-        pairs = larger * (size + 1) * size + (self.num_buckets - larger) * size * (size - 1)
-        return pairs / (self.prime * (self.prime - 1))
-
-    def buckets(self, keys):
-        """The bucket of each key under each function: int32 [R, ...] of integer keys [...]."""
-        keys = tf.cast(keys, tf.int64)
-        a, b, _ = self._columns(keys.shape.rank)
-        return tf.cast((a * keys + b) % self.prime % self.num_buckets, tf.int32)
-
-    def members(self, buckets):
-        """All keys of chosen buckets of each function.
-
-        Args:
-            buckets: integers [R, ...] in [0, M).
-
-        Returns:
-            int32 [R, ..., ceil(p / M)], padded with -1; about L / M of each bucket are keys.
-        """
-        buckets = tf.cast(buckets, tf.int64)[..., tf.newaxis]
-        _, b, inverse = self._columns(buckets.shape.rank - 1)
-        # What is mod M in the bucket is bucket, bucket + M, bucket + 2M, ...
-        value = buckets + tf.range(0, self.prime, self.num_buckets, dtype=tf.int64)
-        keys = inverse * ((value - b) % self.prime) % self.prime
-        return tf.cast(tf.where((value < self.prime) & (keys < self.num_keys), keys, -1), tf.int32)
-
-    def _columns(self, rank):
-        """a, b and the inverse of a, int64 [R, 1, ..., 1] with that many ones."""
-        return [tf.reshape(column, [-1] + [1] * rank) for column in tf.unstack(self.coefficients, axis=1)]
-
-
-def universal_coefficients(num_keys, functions, seed):
-    """Draws the coefficients of a :class:`UniversalHash`.
-
-    Args:
-        num_keys: L, in [1, 2^31).
-        functions: numbers (at least 0) of the functions: number r of a seed is the same function in whatever
-            company it is drawn.
-        seed: int, at least 0.
-
-    Returns:
-        int64 [R, 3].
-
-    Raises:
-        ValueError: if num_keys is out of range.
-
-    Example:
-        >>> both, second = (universal_coefficients(50, numbers, seed=3) for numbers in (range(2), [1]))
-        >>> bool((both[1:] == second).all())
-        True
-    """
-    if not 1 <= num_keys <= _MAX_KEYS:
-        raise ValueError(f"num_keys must be in [1, {_MAX_KEYS}], but got {num_keys}.")
-    prime = next_prime(num_keys)
-    rows = []
-    for number in functions:
-        random = np.random.default_rng([seed, number])
-        a, b = int(random.integers(1, prime)), int(random.integers(prime))
-        rows.append([a, b, pow(a, -1, prime)])
-    return np.array(rows, np.int64).reshape(-1, 3)
-
-
-@functools.cache
-def next_prime(number):
-    """The smallest prime that is at least ``number``.
-
-    >>> next_prime(1), next_prime(1_000_000), next_prime(2**31 - 1)
-    (2, 1000003, 2147483647)
-    """
-    number = max(int(number), 2)
-    while not all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
-        number += 1
-    return number

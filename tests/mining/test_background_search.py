@@ -6,9 +6,9 @@ import threading
 import numpy as np
 import pytest
 
-from tfxc.callbacks import background_search
-from tfxc.callbacks.background_search import BackgroundSearch, GivenVectors
-from tfxc.samplers.hard_negative_table import HardNegativeTable
+from tfxc.mining import background_search
+from tfxc.mining.background_search import BackgroundSearch, GivenVectors
+from tfxc.mining.hard_negative_table import HardNegativeTable
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
 QUERIES = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc.labels import check_ids, pad_labels
+from tfxc.ids import check_ids
+from tfxc.labels import pad_labels
 
 _RESERVED = ("exclude", "example_id")
 

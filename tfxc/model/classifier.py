@@ -6,11 +6,11 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
-from tfxc.head_losses import build_parts, example_losses
-from tfxc.inputs import flatten_reserved, split_inputs
 from tfxc.labels import labelled_queries
 from tfxc.losses import ClassificationLoss
-from tfxc.serving import export_classifier
+from tfxc.model.export import export_classifier
+from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.step import build_parts, example_losses
 
 _NAMES_FILE = "class_names.json"
 
@@ -250,7 +250,7 @@ class ExtremeClassifier(keras.Model):
     def export(self, path):
         """Writes a SavedModel of stock TensorFlow ops with ``k`` and ``exclude`` as optional inputs.
 
-        See ``tfxc.serving.export_classifier``.
+        See ``tfxc.model.export.export_classifier``.
         """
         export_classifier(self, path)
 

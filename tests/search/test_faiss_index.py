@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sampler_checks import clustered, head_of, queries
 
-from tfxc.samplers.class_search import build_index, index_for, search
+from tfxc.search.faiss_index import build_index, index_for, search
 
 
 def best(vectors, query, k):

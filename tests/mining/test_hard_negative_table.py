@@ -6,7 +6,7 @@ import resource
 import numpy as np
 import pytest
 
-from tfxc.samplers.hard_negative_table import HardNegativeTable
+from tfxc.mining.hard_negative_table import HardNegativeTable
 
 
 def table_of(folder, shape=(4, 2), query_dim=3):

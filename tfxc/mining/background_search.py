@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc.samplers.class_search import build_index, search
-from tfxc.samplers.quantization import one_thread
+from tfxc.class_vectors import one_thread
+from tfxc.search.faiss_index import build_index, search
 
 _BLOCK_ROWS = 4096
 _NUM_CHECKED = 256

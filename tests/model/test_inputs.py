@@ -6,7 +6,7 @@ import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
 
 from tfxc._keras import keras
-from tfxc.inputs import flatten_reserved, split_inputs
+from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.samplers import Uniform
 
 

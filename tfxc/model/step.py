@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from tfxc.inputs import flatten_reserved
-from tfxc.labels import count_hits, is_positive, labelled_queries
-from tfxc.losses import MASKED_LOGIT, Scored
+from tfxc.ids import count_hits, is_positive
+from tfxc.labels import labelled_queries
+from tfxc.model.inputs import flatten_reserved
+from tfxc.scored import MASKED_LOGIT, Scored
 
 
 def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, example_ids=None):

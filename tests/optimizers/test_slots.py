@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfxc import optimizers
 from tfxc._keras import add_weight, keras, tf_variable
-from tfxc.optimizer_slots import reset_slots, slots_of
+from tfxc.optimizers.slots import reset_slots, slots_of
 
 # How to make it, and of each slot whether it is a momentum.
 CASES = {

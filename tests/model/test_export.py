@@ -12,9 +12,9 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_en
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
-from tfxc import serving
 from tfxc._keras import keras
 from tfxc.layers import DenseHead
+from tfxc.model import export
 from tfxc.samplers import MIDX
 
 READ = """
@@ -111,7 +111,7 @@ def test_a_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(serving.json, "dump", fail)
+        patch.setattr(export.json, "dump", fail)
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=["a", "b"])
         with pytest.raises(OSError, match="disk full"):
             model.export(path)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.layers import block_top_k
-from tfxc.layers.block_top_k import BlockTopK, grouped_top_k
+from tfxc.search import exact
+from tfxc.search.exact import BlockTopK, grouped_top_k
 
 
 def tied_logits(num_queries, width, num_values, seed=0):
@@ -16,7 +16,7 @@ def tied_logits(num_queries, width, num_values, seed=0):
 @pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 67])
 @pytest.mark.parametrize("num_values", [1, 3, 1000])
 def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
-    monkeypatch.setattr(block_top_k, "_GROUP", 4)
+    monkeypatch.setattr(exact, "_GROUP", 4)
     logits = tied_logits(6, width, num_values)
     logits[0] = -np.inf
     logits[1, ::2] = -np.inf

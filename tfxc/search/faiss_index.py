@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from tfxc.samplers.quantization import blocks, subsample
+from tfxc.class_vectors import blocks, subsample
 
 _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000

@@ -1,0 +1,30 @@
+"""Reading a head's class vectors."""
+
+import faiss
+import numpy as np
+import pytest
+from sampler_checks import clustered, head_of
+
+from tfxc import class_vectors
+from tfxc.class_vectors import blocks, one_thread, subsample
+
+
+def test_blocks_and_subsample_cover_the_head(monkeypatch):
+    vectors = clustered(23, 3)
+    head = head_of(vectors)
+    parts = list(blocks(head, rows=5))
+    assert [start for start, _ in parts] == [0, 5, 10, 15, 20]
+    np.testing.assert_array_equal(np.concatenate([part for _, part in parts]), vectors)
+    monkeypatch.setattr(class_vectors.blocks, "__defaults__", (5,))
+    ids, rows = subsample(head, 9, seed=1)
+    assert len(np.unique(ids)) == 9
+    np.testing.assert_array_equal(rows, vectors[ids])
+    np.testing.assert_array_equal(subsample(head, 100, seed=1)[1], vectors)
+
+
+def test_faiss_runs_on_one_thread_and_is_put_back():
+    before = faiss.omp_get_max_threads()
+    with pytest.raises(KeyError), one_thread():
+        assert faiss.omp_get_max_threads() == 1
+        raise KeyError
+    assert faiss.omp_get_max_threads() == before

@@ -1,0 +1,63 @@
+"""Sets of class ids ``[N, P]``, a row an example, padded with -1: checked, without duplicates, compared."""
+
+import tensorflow as tf
+
+PADDING = -1
+
+
+def check_ids(ids, num_classes, what="label"):
+    """The ids, as int32, behind a check that each lies in [-1, num_classes).
+
+    Raises:
+        tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
+    """
+    ids = tf.convert_to_tensor(ids)
+    flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
+    outside = (flat < PADDING) | (flat >= num_classes)
+    position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
+    padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+    check = tf.debugging.Assert(
+        tf.logical_not(tf.reduce_any(outside)),
+        [
+            f"A {what} id is outside [0, {num_classes}) (-1 is padding). The id is",
+            padded[position],
+            "at flat position",
+            position,
+            "of shape",
+            tf.shape(ids),
+            ". Check the id mapping and num_classes.",
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.cast(tf.identity(ids), tf.int32)
+
+
+def drop_duplicates(ids):
+    """Class ids [N, P] with every repeat of an id within its row replaced by -1.
+
+    Example:
+        >>> drop_duplicates(tf.constant([[4, 7, 4], [-1, 2, 2]])).numpy().tolist()
+        [[4, 7, -1], [-1, 2, -1]]
+    """
+    if ids.shape[1] == 1:
+        return ids
+    order = tf.argsort(ids, axis=1, stable=True)
+    ordered = tf.gather(ids, order, batch_dims=1)
+    repeat = tf.concat([tf.zeros_like(ordered[:, :1], tf.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
+    repeat = tf.gather(repeat, tf.argsort(order, axis=1), batch_dims=1)
+    return tf.where(repeat, PADDING, ids)
+
+
+def count_hits(ids, labels):
+    """Int32 [N, P]: how many candidate ids ([N, S], or shared [S]) equal each positive of their example."""
+    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
+    hits = tf.cast(ids[:, tf.newaxis] == labels[:, :, tf.newaxis], tf.int32)
+    return tf.where(labels >= 0, tf.reduce_sum(hits, axis=-1), 0)
+
+
+def is_positive(ids, labels):
+    """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
+    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
+    if labels.shape[1] == 1:
+        return ids == labels
+    return tf.reduce_any(ids[:, :, tf.newaxis] == labels[:, tf.newaxis, :], axis=-1)

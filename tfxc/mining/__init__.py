@@ -1,0 +1,1 @@
+"""The table of hard negatives, and the search behind training that fills it."""
