@@ -48,11 +48,11 @@ def main():
     split = data.tail_split(flat, 0.05, 0.05)
     train = data.training_dataset(split.train, LENGTH, BATCH, windows="all")
     held_out = data.training_dataset(split.validation, LENGTH, BATCH, windows="all", seed=None)
-    counts, num_classes = split.train.counts() + 1, flat.num_classes
+    counts, num_classes = split.train.counts(), flat.num_classes
     proposals = {
         "uniform": lambda: samplers.Uniform(args.negatives),
-        "unigram": lambda: samplers.Unigram(args.negatives, counts),
-        "midx-rq": lambda: samplers.MIDX(args.negatives, 32),
+        "unigram": lambda: samplers.Unigram(args.negatives, counts=counts),
+        "midx-rq": lambda: samplers.MIDX(args.negatives, num_codewords=32),
     }
     full = perplexity(train, held_out, num_classes, None, "ranking")
     rows = [["all classes", full, full]]

@@ -29,14 +29,16 @@ ALL = "all classes scored"
 SAMPLERS = {
     "Uniform": lambda counts: samplers.Uniform(NEGATIVES),
     "LogUniform": lambda counts: samplers.LogUniform(NEGATIVES),
-    "Unigram": lambda counts: samplers.Unigram(NEGATIVES, counts),
+    "Unigram": lambda counts: samplers.Unigram(NEGATIVES, counts=counts),
     "InBatch": lambda counts: samplers.InBatch(NEGATIVES, counts=counts),
-    "MIDX pq": lambda counts: samplers.MIDX(NEGATIVES, CODEWORDS, "pq", seed=0),
-    "MIDX rq": lambda counts: samplers.MIDX(NEGATIVES, CODEWORDS, "rq", seed=0),
+    "MIDX pq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="pq", seed=0),
+    "MIDX rq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="rq", seed=0),
     "MIDX rq, frequency": lambda counts: samplers.MIDX(
-        NEGATIVES, CODEWORDS, cells="frequency", counts=counts, seed=0
+        NEGATIVES, num_codewords=CODEWORDS, cells="frequency", counts=counts, seed=0
     ),
-    "MIDX rq, learnable": lambda counts: samplers.MIDX(NEGATIVES, CODEWORDS, learnable=True, seed=0),
+    "MIDX rq, learnable": lambda counts: samplers.MIDX(
+        NEGATIVES, num_codewords=CODEWORDS, learnable=True, seed=0
+    ),
     "Sphere": lambda counts: samplers.Sphere(NEGATIVES, seed=0),
     "RFF": lambda counts: samplers.RFF(NEGATIVES, seed=0),
     "LSH": lambda counts: samplers.LSH(NEGATIVES, seed=0),

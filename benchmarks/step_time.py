@@ -41,7 +41,7 @@ def midx(num_classes):
     model = tfxc.ExtremeClassifier(
         encoder(),
         head=tfxc.layers.DenseHead(num_classes),
-        sampler=tfxc.samplers.MIDX(NEGATIVES, CODEWORDS, seed=0),
+        sampler=tfxc.samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, seed=0),
     )
     model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
     model.sampler.refresh(model.head)

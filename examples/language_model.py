@@ -78,7 +78,7 @@ def make_model(name, split, num_steps, args):
     """A compiled classifier whose head shares the table of the encoder's word embedding."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
     model = tfxc.ExtremeClassifier(
         make_encoder(num_classes, args),
         head=tfxc.layers.DenseHead(num_classes, use_bias=True, tied_to="item_embedding", row_offset=1),
@@ -176,7 +176,7 @@ def run(args):
     models, histories, results = {}, {}, {}
     for name in args.samplers:
         models[name], histories[name], results[name] = train(name, split, args)
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
     reference = models[args.samplers[0]]
     query, labels, _ = reference.examples(*next(iter(batches(split, args)[2])))
     proposals = {name: SAMPLERS[name](settings) for name in args.samplers}

@@ -11,7 +11,7 @@ class Settings(NamedTuple):
     Attributes:
         num_negatives: draws a query.
         num_codewords: codewords a codebook, for MIDX.
-        counts: training count of each class + 1.
+        counts: training count of each class.
     """
 
     num_negatives: int
@@ -23,22 +23,28 @@ SAMPLERS = {
     "full": lambda s: None,  # all classes
     "uniform": lambda s: samplers.Uniform(s.num_negatives),
     "log-uniform": lambda s: samplers.LogUniform(s.num_negatives),
-    "unigram": lambda s: samplers.Unigram(s.num_negatives, s.counts),
+    "unigram": lambda s: samplers.Unigram(s.num_negatives, counts=s.counts),
     "in-batch": lambda s: samplers.InBatch(s.num_negatives, counts=s.counts),
-    "midx-pq": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "pq"),
-    "midx-rq": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq"),
+    "midx-pq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="pq"),
+    "midx-rq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="rq"),
     "midx-frequency": lambda s: samplers.MIDX(
-        s.num_negatives, s.num_codewords, "rq", cells="frequency", counts=s.counts
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", cells="frequency", counts=s.counts
     ),
-    "midx-counts": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", counts=s.counts),
-    "midx-rq-learnable": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "rq", learnable=True),
-    "midx-pq-learnable": lambda s: samplers.MIDX(s.num_negatives, s.num_codewords, "pq", learnable=True),
+    "midx-counts": lambda s: samplers.MIDX(
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", counts=s.counts
+    ),
+    "midx-rq-learnable": lambda s: samplers.MIDX(
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", learnable=True
+    ),
+    "midx-pq-learnable": lambda s: samplers.MIDX(
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="pq", learnable=True
+    ),
     "sphere": lambda s: samplers.Sphere(s.num_negatives),
     "rff": lambda s: samplers.RFF(s.num_negatives),
     "lsh": lambda s: samplers.LSH(s.num_negatives),
     "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label"),
     "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union"),
-    "dns": lambda s: samplers.DNS(s.num_negatives, 4 * s.num_negatives),
+    "dns": lambda s: samplers.DNS(s.num_negatives, num_candidates=4 * s.num_negatives),
 }
 
 

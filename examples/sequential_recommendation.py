@@ -63,7 +63,7 @@ def make_model(name, split, num_steps, args):
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
     encode = {"sasrec": encoders.sasrec, "gru4rec": encoders.gru4rec}[args.model]
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts() + 1)
+    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
     model = tfxc.ExtremeClassifier(
         encoder,

@@ -80,7 +80,11 @@ def make_model(name, counts, args):
         model, callbacks = RetrievalModel(query_tower, counts, args.dim), []
     else:
         uniform = tfxc.samplers.Uniform(args.num_negatives)
-        sampler = uniform if name == "uniform" else tfxc.samplers.MIDX(args.num_negatives, args.num_codewords)
+        sampler = (
+            uniform
+            if name == "uniform"
+            else tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords)
+        )
         model = HeadModel(query_tower, len(counts), args.dim, sampler)
         callbacks = [tfxc.callbacks.SamplerRefresh(args.refresh_steps)] if name == "midx" else []
     model.compile(tfxc.optimizers.LazyAdam(args.learning_rate))
@@ -112,7 +116,7 @@ class Turn(keras.callbacks.Callback):
 
 def compare(split, args):
     """Trains the models in turns; returns them by name, and their test results."""
-    counts = split.train.counts() + 1.0
+    counts = split.train.counts()
     last_only = args.format != "text"  # of held-out pages every word is a target
     validation, test = (
         examples(part, args.max_length, 512, last_only) for part in (split.validation, split.test)

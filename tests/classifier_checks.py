@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
+from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Softmax, Uniform, Unigram
 
 DIM, NUM_CLASSES = 6, 25
 COUNTS = np.arange(1, NUM_CLASSES + 1)
@@ -13,10 +13,10 @@ SAMPLERS = {
     "none": lambda: None,
     "uniform": lambda: Uniform(8),
     "shared": lambda: LogUniform(8, shared=True),
-    "unigram": lambda: Unigram(8, COUNTS),
+    "unigram": lambda: Unigram(8, counts=COUNTS),
     "in batch": lambda: InBatch(None, counts=COUNTS),
     "midx": lambda: MIDX(8, num_codewords=4),
-    "midx exact": lambda: MIDX(8, exact=True),
+    "softmax": lambda: Softmax(8),
     "midx learnable": lambda: MIDX(8, num_codewords=4, learnable=True),
     "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
 }

@@ -6,6 +6,7 @@ from scipy import stats
 
 from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead
+from tfxc.samplers import Step
 
 
 def queries(num, dim, seed=0):
@@ -14,6 +15,19 @@ def queries(num, dim, seed=0):
 
 def labels_for(query, label=0):
     return tf.fill([len(query), 1], label)
+
+
+def sample(sampler, query, labels, example_ids=None, score=None):
+    """Candidates and their log expected counts."""
+    step = Step(tf.convert_to_tensor(query), tf.convert_to_tensor(labels, tf.int32), example_ids, score)
+    return sampler.sample(step)[:2]
+
+
+def log_count(sampler, query, labels, ids, example_ids=None):
+    """Log expected counts of any class ids."""
+    query = tf.convert_to_tensor(query)
+    labels = tf.zeros([len(query), 0], tf.int32) if labels is None else tf.convert_to_tensor(labels, tf.int32)
+    return sampler.ask(Step(query, labels, example_ids)).log_count(tf.convert_to_tensor(ids))
 
 
 def head_of(vectors, **options):
@@ -84,11 +98,13 @@ def check_distribution(sampler, dim, num_draws=200_000, seed=0):
     np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
     query = np.repeat(base, num_draws // 2 // size, axis=0)
     labels = labels_for(query)
-    ids, log_count = sampler.sample(tf.constant(query), labels)
-    assert ids.dtype == tf.int32 and log_count.dtype == tf.float32 and log_count.shape == ids.shape
-    np.testing.assert_allclose(log_count, sampler.log_expected_count(query, labels, ids), atol=1e-4)
+    step = Step(tf.constant(query), labels)
+    ids, counts, label_counts = sampler.sample(step)
+    assert ids.dtype == tf.int32 and counts.dtype == tf.float32 and counts.shape == ids.shape
+    np.testing.assert_allclose(counts, sampler.ask(step).log_count(ids), atol=1e-4)
+    np.testing.assert_allclose(label_counts, sampler.ask(step).log_count(labels), atol=1e-4)
     log_prob = np.asarray(sampler.log_prob(tf.constant(query), ids))
-    np.testing.assert_allclose(log_count, np.log(size) + log_prob, atol=1e-4)
+    np.testing.assert_allclose(counts, np.log(size) + log_prob, atol=1e-4)
     ids = ids.numpy()
     assert ids.min() >= 0 and ids.max() < sampler.num_classes
     if sampler.shared:
@@ -108,7 +124,7 @@ def check_reproducible(make, shape, dim):
     def draws(seed):
         sampler = make(seed)
         sampler.build(shape)
-        return sampler, [sampler.sample(tf.constant(query), labels)[0].numpy() for _ in range(3)]
+        return sampler, [sample(sampler, query, labels)[0].numpy() for _ in range(3)]
 
     sampler, first = draws(1)
     _, again = draws(1)
@@ -116,5 +132,5 @@ def check_reproducible(make, shape, dim):
     np.testing.assert_array_equal(first, again)
     assert (first[0] != first[1]).any() and (first[1] != first[2]).any() and (first[0] != other[0]).any()
     assert int(tf_variable(sampler.counter)) == 3
-    sampler.log_expected_count(query, labels, labels)
+    log_count(sampler, query, labels, labels)
     assert int(tf_variable(sampler.counter)) == 3

@@ -48,32 +48,42 @@ HEADS = {
     ),
 }
 SAMPLERS = {
-    "DNS": lambda: samplers.DNS(4, 9, seed=3),
-    "DNS, shared": lambda: samplers.DNS(4, 9, shared=True),
+    "DNS": lambda: samplers.DNS(4, num_candidates=9, seed=3),
+    "DNS, shared": lambda: samplers.DNS(4, num_candidates=9, shared=True),
     "Uniform": lambda: samplers.Uniform(6, seed=3),
     "Uniform, shared": lambda: samplers.Uniform(6, shared=True, name="own"),
     "LogUniform": lambda: samplers.LogUniform(6, shared=True),
-    "Unigram": lambda: samplers.Unigram(6, COUNTS, power=0.5),
+    "Unigram": lambda: samplers.Unigram(6, counts=COUNTS, power=0.5),
     "InBatch": lambda: samplers.InBatch(4, counts=COUNTS),
     "InBatch, all": lambda: samplers.InBatch(None, counts=COUNTS, seed=2),
     "LSH": lambda: samplers.LSH(6, num_tables=3),
-    "LSH, label": lambda: samplers.LSH(6, 3, 5, "dwta", query="label", uniform_fraction=0.3, seed=5),
-    "LSH, union": lambda: samplers.LSH(9, 3, candidates="union"),
-    "LSH, shared": lambda: samplers.LSH(6, 3, 2, shared=True),
+    "LSH, label": lambda: samplers.LSH(
+        6, num_tables=3, num_bits=5, family="dwta", query="label", uniform_fraction=0.3, seed=5
+    ),
+    "LSH, union": lambda: samplers.LSH(9, num_tables=3, candidates="union"),
+    "LSH, shared": lambda: samplers.LSH(6, num_tables=3, num_bits=2, shared=True),
     "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
-    "MIDX, frequency": lambda: samplers.MIDX(6, 3, "pq", cells="frequency", counts=COUNTS, seed=5),
-    "MIDX, shared": lambda: samplers.MIDX(6, 4, counts=COUNTS, shared=True),
+    "MIDX, frequency": lambda: samplers.MIDX(
+        6, num_codewords=3, quantizer="pq", cells="frequency", counts=COUNTS, seed=5
+    ),
+    "MIDX, shared": lambda: samplers.MIDX(6, num_codewords=4, counts=COUNTS, shared=True),
     "Sphere": lambda: samplers.Sphere(6, alpha=30.0, seed=4),
     "Sphere, shared": lambda: samplers.Sphere(6, shared=True),
     "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
-    "MIDX, exact": lambda: samplers.MIDX(6, exact=True),
-    "MIDX, learnable": lambda: samplers.MIDX(6, 3, cells="frequency", counts=COUNTS, learnable=True),
+    "Softmax": lambda: samplers.Softmax(6),
+    "MIDX, learnable": lambda: samplers.MIDX(
+        6, num_codewords=3, cells="frequency", counts=COUNTS, learnable=True
+    ),
     "Mixture, learnable": lambda: samplers.Mixture(
-        [samplers.MIDX(3, 4, "pq", learnable=True), samplers.Uniform(2, shared=True)]
+        [samplers.MIDX(3, num_codewords=4, quantizer="pq", learnable=True), samplers.Uniform(2, shared=True)]
     ),
     "Mixture": lambda: samplers.Mixture(
-        [samplers.MIDX(3, num_codewords=4), samplers.Unigram(2, COUNTS), samplers.Uniform(2, shared=True)]
+        [
+            samplers.MIDX(3, num_codewords=4),
+            samplers.Unigram(2, counts=COUNTS),
+            samplers.Uniform(2, shared=True),
+        ]
     ),
     "HardNegatives": lambda: samplers.HardNegatives(2, 4, num_retrieved=5, seed=4),
     "HardNegatives, mixed": lambda: samplers.Mixture(

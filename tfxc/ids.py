@@ -48,16 +48,24 @@ def drop_duplicates(ids):
     return tf.where(repeat, PADDING, ids)
 
 
-def count_hits(ids, labels):
-    """Int32 [N, P]: how many candidate ids ([N, S], or shared [S]) equal each positive of their example."""
-    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
-    hits = tf.cast(ids[:, tf.newaxis] == labels[:, :, tf.newaxis], tf.int32)
-    return tf.where(labels >= 0, tf.reduce_sum(hits, axis=-1), 0)
-
-
 def is_positive(ids, labels):
     """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
     ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
     if labels.shape[1] == 1:
         return ids == labels
     return tf.reduce_any(ids[:, :, tf.newaxis] == labels[:, tf.newaxis, :], axis=-1)
+
+
+def hits(ids, labels):
+    """Int32 [N, S]: the column of the positive that a candidate id ([N, S] or shared [S]) equals; -1: none.
+
+    Example:
+        >>> hits(tf.constant([2, 5, 7]), tf.constant([[7, 2], [5, -1]])).numpy().tolist()
+        [[1, -1, 0], [-1, 0, -1]]
+    """
+    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
+    if labels.shape[1] == 1:
+        return tf.where((ids == labels) & (labels >= 0), 0, -1)
+    same = (ids[:, :, tf.newaxis] == labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
+    columns = tf.range(tf.shape(labels)[1])
+    return tf.reduce_max(tf.where(same, columns, -1), axis=-1) if labels.shape[1] != 0 else -tf.ones_like(ids)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Added to a logit to take a class out. Finite, so that a row with nothing left has gradient 0, not NaN.
+# The logit of a class that is taken out. Finite, so that a row with nothing left has gradient 0, not NaN.
 MASKED_LOGIT = -1e30
 
 
@@ -13,15 +13,24 @@ class Scored(NamedTuple):
 
     Args:
         logits: float32 [N, P] of positives, or [N, S] of candidates.
-        log_count: float32 of the same shape, or [S].
+        log_count: float32 of a shape that broadcasts to that of the logits.
 
     Example:
-        >>> positives = Scored(logits=tf.zeros([1, 1]), log_count=tf.zeros([1, 1]))
-        >>> negatives = Scored(logits=tf.zeros([1, 3]), log_count=tf.zeros([3]))
-        >>> loss = tfxc.losses.SoftmaxCrossentropy().sampled(positives, negatives, tf.constant([[True]]))
-        >>> round(float(loss[0]), 4)
-        1.3863
+        >>> candidates = Scored(logits=tf.constant([[2.0, 1.0]]), log_count=tf.constant([0.5, 0.0]))
+        >>> candidates.corrected.numpy().tolist()
+        [[1.5, 1.0]]
+        >>> candidates.without(tf.constant([[True, False]])).logits.numpy().round(1).tolist()
+        [[-1.0000000150474662e+30, 1.0]]
     """
 
     logits: tf.Tensor
     log_count: tf.Tensor
+
+    @property
+    def corrected(self):
+        """Logits less log expected counts: what an estimate of the softmax adds up."""
+        return self.logits - self.log_count
+
+    def without(self, out):
+        """The same with some classes taken out, bool of the shape of the logits."""
+        return self._replace(logits=tf.where(out, MASKED_LOGIT, self.logits))

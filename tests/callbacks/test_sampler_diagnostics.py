@@ -53,7 +53,11 @@ def test_no_age_without_a_refresh():
 
 
 @pytest.mark.parametrize(
-    "sampler", [lambda: MIDX(8, 4, seed=3), lambda: Mixture([MIDX(4, 4, seed=1), Uniform(4, seed=2)])]
+    "sampler",
+    [
+        lambda: MIDX(8, num_codewords=4, seed=3),
+        lambda: Mixture([MIDX(4, num_codewords=4, seed=1), Uniform(4, seed=2)]),
+    ],
 )
 def test_training_goes_on_as_without_it(sampler):
     results = []
@@ -108,4 +112,4 @@ def test_a_model_without_a_sampler_is_refused():
 
 def test_a_sampler_of_no_known_distribution_is_refused():
     with pytest.raises(ValueError, match="no measure for DNS"):
-        fit(make_model(sampler=DNS(4, 8)), SamplerDiagnostics(*PROBE))
+        fit(make_model(sampler=DNS(4, num_candidates=8)), SamplerDiagnostics(*PROBE))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from sampler_checks import log_count, sample
 
 from tfxc.ids import count_hits, is_positive
 from tfxc.scored import MASKED_LOGIT, Scored
@@ -73,16 +74,16 @@ def value_and_gradient(function, logits):
 
 def sampled_losses(loss, sampler, query, logits, labels):
     """Losses [N] of logits [N, L] by sampled classes, the way a model does it."""
-    ids, log_count = sampler.sample(query, labels)
+    ids, counted = sample(sampler, query, labels)
     if ids.shape.rank == 1:
         drawn = tf.gather(logits, tf.maximum(ids, 0), axis=1)
     else:
         drawn = tf.gather(logits, tf.maximum(ids, 0), batch_dims=1)
     drawn = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, drawn)
     own = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
-    own_count = sampler.log_expected_count(query, labels, labels)
+    own_count = log_count(sampler, query, labels, labels)
     num_hits = None if sampler.draws_labels else count_hits(ids, labels)
-    return loss.sampled(Scored(own, own_count), Scored(drawn, log_count), labels >= 0, num_hits)
+    return loss.sampled(Scored(own, own_count), Scored(drawn, counted), labels >= 0, num_hits)
 
 
 def sampled_statistics(loss, sampler, query, logits, labels, copies=2000):

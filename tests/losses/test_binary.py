@@ -66,10 +66,10 @@ def midx(query, logits):
 
 SAMPLERS = {
     "uniform": lambda *_: Uniform(5, seed=1),
-    "unigram": lambda *_: Unigram(5, np.arange(1, NUM_CLASSES + 1), seed=1),
+    "unigram": lambda *_: Unigram(5, counts=np.arange(1, NUM_CLASSES + 1), seed=1),
     "midx": midx,
     "mixture": lambda *given: Mixture(
-        [midx(*given), Uniform(3, seed=2), Unigram(2, np.ones(NUM_CLASSES), seed=3)]
+        [midx(*given), Uniform(3, seed=2), Unigram(2, counts=np.ones(NUM_CLASSES), seed=3)]
     ),
 }
 

@@ -12,6 +12,7 @@ from loss_checks import (
     softmax_reference,
     value_and_gradient,
 )
+from sampler_checks import log_count
 
 from tfxc._keras import tf_variable
 from tfxc.ids import count_hits, is_positive
@@ -107,8 +108,8 @@ def test_nce_is_tensorflows():
     labels, ids = tf.constant([[3], [0], [7], [7], [11]]), tf.constant([7, 2, 2, 5, 0])
     sampler = LogUniform(5, shared=True, seed=0)
     sampler.build((12, 4))
-    log_count = sampler.log_expected_count(query, labels, ids)
-    own_count = sampler.log_expected_count(query, labels, labels)
+    counted = log_count(sampler, query, labels, ids)
+    own_count = log_count(sampler, query, labels, labels)
     want = tf.nn.nce_loss(
         table,
         tf.zeros([12]),
@@ -116,13 +117,13 @@ def test_nce_is_tensorflows():
         query,
         5,
         12,
-        sampled_values=(ids, tf.exp(own_count), tf.exp(log_count)),
+        sampled_values=(ids, tf.exp(own_count), tf.exp(counted)),
     )
     logits = tf.matmul(query, table, transpose_b=True)
     drawn = tf.where(is_positive(ids, labels), MASKED_LOGIT, tf.gather(logits, ids, axis=1))
     own = tf.gather(logits, labels, batch_dims=1)
     got = SoftmaxCrossentropy("nce").sampled(
-        Scored(own, own_count), Scored(drawn, log_count), labels >= 0, count_hits(ids, labels)
+        Scored(own, own_count), Scored(drawn, counted), labels >= 0, count_hits(ids, labels)
     )
     np.testing.assert_allclose(got, want, rtol=1e-5)
 

@@ -41,7 +41,9 @@ def test_sampled_by_hand():
     np.testing.assert_allclose(losses, [0.25 + 2.25 / 0.1, 4 + 2.25 / 0.1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("sampler", [Uniform(5, seed=1), Unigram(5, np.arange(1, NUM_CLASSES + 1), seed=1)])
+@pytest.mark.parametrize(
+    "sampler", [Uniform(5, seed=1), Unigram(5, counts=np.arange(1, NUM_CLASSES + 1), seed=1)]
+)
 @pytest.mark.parametrize("labels", [[3], [0, 8, -1], [-1, -1, -1]])
 def test_the_sampled_loss_and_gradient_are_unbiased(sampler, labels):
     query, logits = np.array([0.6, 0.8], np.float32), logits_for(1, NUM_CLASSES, 1.5)[0]

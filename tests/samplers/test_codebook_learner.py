@@ -10,8 +10,10 @@ from sampler_checks import (
     clustered,
     divergence,
     head_of,
+    log_count,
     quantised_softmax,
     queries,
+    sample,
     softmax,
 )
 
@@ -117,9 +119,9 @@ def test_codebooks_of_zeros_stay():
 def scored(sampler, head, query, labels):
     """What ``learn`` takes."""
     effective = head.effective_query(query)
-    ids, log_count = sampler.sample(effective, labels)
-    positives = head.score(query, labels), sampler.log_expected_count(effective, labels, labels)
-    negatives = tf.where(ids == labels, -1e30, head.score(query, ids)), log_count
+    ids, counted = sample(sampler, effective, labels)
+    positives = head.score(query, labels), log_count(sampler, effective, labels, labels)
+    negatives = tf.where(ids == labels, -1e30, head.score(query, ids)), counted
     return effective, labels, positives, ids, negatives
 
 
@@ -144,7 +146,7 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
     """Where k-means does not know that some classes, by their biases, matter more than others."""
     head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
     tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
-    sampler = MIDX(10, 4, learnable=True, seed=5, **options)
+    sampler = MIDX(10, num_codewords=4, learnable=True, seed=5, **options)
     sampler.build((200, 9))
     sampler.refresh(head)
     effective = head.effective_query(queries(200, 8, seed=50)).numpy()
@@ -167,7 +169,7 @@ def test_learning_does_not_depend_on_the_scale_of_the_vectors():
     """The same logits from vectors 100 times smaller and queries as much larger: the same Q."""
     results = []
     for scale in (1.0, 0.01):
-        head, sampler = head_of(scale * clustered(50, 4)), MIDX(5, 3, learnable=True, seed=5)
+        head, sampler = head_of(scale * clustered(50, 4)), MIDX(5, num_codewords=3, learnable=True, seed=5)
         sampler.build((50, 4))
         sampler.refresh(head)
         before = all_probs(sampler, queries(3, 4) / scale)
@@ -178,7 +180,7 @@ def test_learning_does_not_depend_on_the_scale_of_the_vectors():
 
 
 def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
-    vectors, sampler = clustered(200, 6, num_clusters=20), MIDX(5, 8, learnable=True, seed=5)
+    vectors, sampler = clustered(200, 6, num_clusters=20), MIDX(5, num_codewords=8, learnable=True, seed=5)
     sampler.build((200, 6))
     sampler.refresh(head_of(vectors))
     for codebook in sampler.codebooks:
@@ -194,7 +196,7 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
 
 
 def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
-    head, sampler = head_of(clustered(20, 4)), MIDX(3, 4, learnable=True, seed=5)
+    head, sampler = head_of(clustered(20, 4)), MIDX(3, num_codewords=4, learnable=True, seed=5)
     sampler.build((20, 4))
     learn_from(sampler, head, num_steps=2)
     np.testing.assert_allclose(all_probs(sampler, queries(2, 4)), 1 / 20, rtol=1e-5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import log_softmax
-from sampler_checks import all_probs, clustered, head_of, labels_for, queries
+from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, queries
 
 from tfxc.samplers import (
     DNS,
@@ -49,19 +49,19 @@ def test_uniform_by_hand():
 
 
 def test_the_softmax_itself_has_no_divergence_and_loses_no_draw():
-    kl, size, hits = quality_of(Unigram(5, 1000 * PROBS), [[0]])
+    kl, size, hits = quality_of(Unigram(5, counts=1000 * PROBS), [[0]])
     assert kl == pytest.approx(0, abs=1e-6)
     assert size == pytest.approx(5, rel=1e-5)
     assert hits == pytest.approx(0.5, rel=1e-5)
 
 
 def test_hits_count_every_positive_once_and_padding_never():
-    hits = [quality_of(Unigram(5, PROBS), labels)[2] for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])]
+    hits = [quality_of(Unigram(5, counts=PROBS), labels)[2] for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])]
     np.testing.assert_allclose(hits, [0.625, 0.125, 0], rtol=1e-5)
 
 
 def test_a_mixture_is_measured_by_its_summed_counts():
-    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, PROBS)]), [[0]])
+    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, counts=PROBS)]), [[0]])
     mixed = 0.75 * 0.25 + 0.25 * PROBS
     assert kl == pytest.approx((PROBS * np.log(PROBS / mixed)).sum(), rel=1e-4)
     assert size == pytest.approx(8 / (PROBS**2 / mixed).sum(), rel=1e-4)
@@ -85,19 +85,19 @@ def test_a_sampler_without_a_distribution_is_named():
     with pytest.raises(NotImplementedError, match="Sampler does not define log_prob"):
         quality_of(Sampler(3), [[0]])
     with pytest.raises(NotImplementedError, match="DNS chooses by score"):
-        quality_of(DNS(2, 3), [[0]])
+        quality_of(DNS(2, num_candidates=3), [[0]])
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda counts: MIDX(20, 4, seed=0),
-        lambda counts: MIDX(20, 4, shared=True, seed=0),
+        lambda counts: MIDX(20, num_codewords=4, seed=0),
+        lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
         lambda counts: LogUniform(20, shared=True),
         lambda counts: InBatch(20, counts=counts),
         lambda counts: LSH(20, num_tables=4, query="label", seed=0),
         lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
-        lambda counts: Mixture([MIDX(20, 4, seed=0), Uniform(5, shared=True)]),
+        lambda counts: Mixture([MIDX(20, num_codewords=4, seed=0), Uniform(5, shared=True)]),
     ],
 )
 def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
@@ -110,7 +110,7 @@ def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
     quality = proposal_quality(sampler, head, tf.constant(query), labels)
     log_p = log_softmax(head(query).numpy().astype(np.float64))
     ids = tf.tile(tf.range(301)[tf.newaxis], [3, 1])
-    counts = np.exp(sampler.log_expected_count(tf.constant(query), labels, ids).numpy())
+    counts = np.exp(log_count(sampler, tf.constant(query), labels, ids).numpy())
     counts = np.broadcast_to(counts, log_p.shape).astype(np.float64)
     q = counts / counts.sum(1, keepdims=True)
     np.testing.assert_allclose(quality.kl, (np.exp(log_p) * (log_p - np.log(q))).sum(1), rtol=1e-4)
@@ -133,7 +133,7 @@ def test_divergence_falls_as_codebooks_grow():
     head, query = head_of(clustered(400, 6, num_clusters=30)), tf.constant(queries(20, 6))
     kl = []
     for size in (1, 4, 16):
-        sampler = built(MIDX(20, size, seed=0), (400, 6))
+        sampler = built(MIDX(20, num_codewords=size, seed=0), (400, 6))
         sampler.refresh(head)
         kl.append(float(tf.reduce_mean(proposal_quality(sampler, head, query, labels_for(query)).kl)))
     assert kl[0] > 2 * kl[1] > 4 * kl[2] > 0
@@ -149,13 +149,13 @@ def test_cumulative_probability_by_hand():
     head = head_of_probs(PROBS[[2, 0, 3, 1]])  # ranks: class 1, 3, 0, 2 (the lower id first)
     labels = tf.constant([[0]])
     np.testing.assert_allclose(cumulative_probability(None, head, ONE, labels), np.cumsum(PROBS), rtol=1e-6)
-    unigram = built(Unigram(3, [1.0, 2.0, 3.0, 4.0]))
+    unigram = built(Unigram(3, counts=[1.0, 2.0, 3.0, 4.0]))
     curve = cumulative_probability(unigram, head, ONE, labels)
     np.testing.assert_allclose(curve, [0.2, 0.6, 0.7, 1.0], rtol=1e-6)
 
 
 def test_cumulative_probability_is_the_mean_over_queries():
-    head, sampler = head_of(clustered(50, 6)), built(MIDX(20, 4, shared=False, seed=0), (50, 6))
+    head, sampler = head_of(clustered(50, 6)), built(MIDX(20, num_codewords=4, shared=False, seed=0), (50, 6))
     sampler.refresh(head)
     query = queries(4, 6)
     best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")

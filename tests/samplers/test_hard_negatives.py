@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
-from sampler_checks import p_value
+from sampler_checks import log_count, p_value, sample
 
 from tfxc._keras import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
@@ -28,16 +28,14 @@ def with_table(sampler, folder, rows=RETRIEVED):
 
 def drawn(sampler, labels, example_ids):
     labels = tf.constant(labels, tf.int32)
-    ids, log_count = sampler.sample(tf.zeros([len(labels), DIM]), labels, tf.constant(example_ids))
-    return ids.numpy(), np.exp(log_count.numpy())
+    ids, counted = sample(sampler, tf.zeros([len(labels), DIM]), labels, tf.constant(example_ids))
+    return ids.numpy(), np.exp(counted.numpy())
 
 
 def counts_of_all(sampler, labels, example_ids):
     every = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [len(labels), 1])
     query = tf.zeros([len(labels), DIM])
-    return np.exp(
-        sampler.log_expected_count(query, tf.constant(labels, tf.int32), every, tf.constant(example_ids))
-    )
+    return np.exp(log_count(sampler, query, tf.constant(labels, tf.int32), every, tf.constant(example_ids)))
 
 
 def test_hard_ones_first_without_the_positives(tmp_path):
@@ -71,8 +69,8 @@ def test_expected_counts_of_any_class(tmp_path):
     np.testing.assert_allclose(counts[0, [7, 3]], 1)
     np.testing.assert_allclose(counts[1, [7, 3, 9]], 1)  # without its label 7, the example's row has 7, 3
     np.testing.assert_allclose(counts.sum(1), [2 + 3, 3 + 3], rtol=1e-6)
-    shared = sampler.log_expected_count(
-        tf.zeros([2, DIM]), tf.constant([[20], [7]]), tf.constant([9, 0]), tf.constant([0, 0])
+    shared = log_count(
+        sampler, tf.zeros([2, DIM]), tf.constant([[20], [7]]), tf.constant([9, 0]), tf.constant([0, 0])
     )
     np.testing.assert_allclose(np.exp(shared), counts[:, [9, 0]], rtol=1e-6)
 
@@ -207,10 +205,8 @@ def test_queries_are_handed_in_once_a_step(tmp_path):
     sampler = with_table(HardNegatives(2, 2, num_retrieved=4, seed=1), tmp_path)
     sampler.table.start_collecting(epoch=3)
     query = tf.constant(features(2))
-    sampler.sample(query, tf.zeros([2, 1], tf.int32), tf.constant([2, 0]))
-    sampler.log_expected_count(
-        query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1])
-    )
+    sample(sampler, query, tf.zeros([2, 1], tf.int32), tf.constant([2, 0]))
+    log_count(sampler, query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1]))
     values, seen, epoch = sampler.table.finish_collecting()
     assert seen.tolist() == [True, False, True] and epoch == 3
     np.testing.assert_array_equal(values[[2, 0]], query)

@@ -3,31 +3,37 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import p_value
+from sampler_checks import log_count, p_value, sample
 
-from tfxc.samplers import InBatch
+from tfxc._keras import tf_variable
+from tfxc.samplers import InBatch, Step
 
 COUNTS = np.array([1.0, 2.0, 3.0, 4.0])
 
 
-def built(num_negatives, **options):
-    sampler = InBatch(num_negatives, counts=COUNTS, **options)
+def built(num_negatives, counts=COUNTS, smoothing=0, **options):
+    sampler = InBatch(num_negatives, counts=counts, smoothing=smoothing, **options)
     sampler.build((4, 2))
     return sampler
 
 
-def test_all_labels_once_each_with_their_expected_counts():
+def test_all_labels_once_each_but_a_rows_own_slots_are_empty():
     labels = tf.constant([[3, -1], [1, 3], [-1, -1]])
-    ids, log_count = built(None).sample(tf.zeros([3, 2]), labels)
+    ids, counted = sample(built(None), tf.zeros([3, 2]), labels)
     assert ids.numpy().tolist() == [3, 1, 3]
-    np.testing.assert_allclose(np.exp(log_count), 3 * COUNTS[[3, 1, 3]] / 10, rtol=1e-6)
+    others = np.array([[np.inf, 2, 2], [1, np.inf, np.inf], [3, 3, 3]])
+    np.testing.assert_allclose(np.exp(counted), others * COUNTS[[3, 1, 3]] / 10, rtol=1e-6)
 
 
-def test_draws_are_uniform_over_the_batch():
+def test_draws_are_uniform_over_the_batch_and_empty_for_their_own_row():
     labels = tf.constant([[0], [1], [1], [3]])
-    ids, log_count = built(100_000, seed=1).sample(tf.zeros([4, 2]), labels)
+    ids, counted = sample(built(100_000, seed=1), tf.zeros([4, 2]), labels)
     assert p_value(ids.numpy(), np.array([0.25, 0.5, 0, 0.25])) > 1e-3
-    np.testing.assert_allclose(log_count, np.log(100_000 * COUNTS / 10)[ids], rtol=1e-6)
+    empty = np.isinf(counted.numpy())
+    assert (empty.sum(0) == 1).all()  # every slot is some row's own
+    assert p_value(empty.argmax(0), np.ones(4)) > 1e-3
+    want = np.broadcast_to(np.log(75_000 * COUNTS / 10)[ids], empty.shape)
+    np.testing.assert_allclose(np.asarray(counted)[~empty], want[~empty], rtol=1e-6)
 
 
 def test_expected_count_is_right_over_batches_drawn_by_frequency():
@@ -35,32 +41,55 @@ def test_expected_count_is_right_over_batches_drawn_by_frequency():
     seen = np.zeros(4)
     for _ in range(50):
         labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
-        ids, _ = sampler.sample(tf.zeros([size, 2]), tf.constant(labels, tf.int32))
+        ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
         seen += np.bincount(ids, minlength=4)
-    expected = np.exp(sampler.log_expected_count(tf.zeros([size, 2]), tf.constant(labels), tf.range(4)))
-    np.testing.assert_allclose(expected, size * COUNTS / 10, rtol=1e-6)
-    np.testing.assert_allclose(seen / 50, expected, rtol=0.06)
+    expected = np.exp(log_count(sampler, tf.zeros([size, 2]), tf.constant(labels), tf.range(4)))
+    np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
+    np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
 
 
 @pytest.mark.parametrize("num_negatives", [None, 5])
 def test_a_batch_without_labels_has_no_candidates(num_negatives):
-    ids, log_count = built(num_negatives).sample(tf.zeros([2, 2]), tf.constant([[-1], [-1]]))
-    assert ids.shape == (0,) and log_count.shape == (0,)
+    ids, counted = sample(built(num_negatives), tf.zeros([2, 2]), tf.constant([[-1], [-1]]))
+    assert ids.shape == (0,) and counted.shape == (2, 0)
 
 
 def test_reproducible():
     labels = tf.reshape(tf.range(40) % 4, [40, 1])
-    first, again = (built(8, seed=2).sample(tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2))
+    first, again = (sample(built(8, seed=2), tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2))
     np.testing.assert_array_equal(first, again)
     sampler = built(8, seed=2)
-    steps = [sampler.sample(tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2)]
+    steps = [sample(sampler, tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2)]
     assert (steps[0] != steps[1]).any()
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_counting_while_training(traced):
+    """Occurrences count, not steps, and the counts of a step's own labels are in."""
+    sampler = built(None, counts=None, smoothing=1.0)
+    ask = tf.function(sampler.sample) if traced else sampler.sample
+    for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]]):
+        draw = ask(Step(tf.zeros([3, 2]), tf.constant(labels)))
+    share = np.array([5, 3, 1, 2]) / 11  # of 7 labels, each count smoothed by 1
+    np.testing.assert_allclose(np.exp(draw.label_log_count)[:2, 0], share[[1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(sampler.running_counts.log_probs(tf.range(4))), share, rtol=1e-6)
+    before = tf_variable(sampler.running_counts.total).numpy()
+    log_count(sampler, tf.zeros([1, 2]), [[3]], [[3]])
+    assert tf_variable(sampler.running_counts.total).numpy() == before == 7
+
+
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="positive count for every class"):
-        InBatch(None, counts=[1.0, 0.0])
-    with pytest.raises(ValueError, match="num_negatives must be a positive integer"):
+    with pytest.raises(ValueError, match="a positive one with the smoothing of 0"):
+        InBatch(counts=[1.0, 0.0], smoothing=0)
+    with pytest.raises(ValueError, match="smoothing must be positive"):
+        InBatch(smoothing=0)
+    with pytest.raises(ValueError, match="smoothing must be finite"):
+        InBatch(counts=COUNTS, smoothing=-1)
+    with pytest.raises(ValueError, match="num_negatives must be an integer of at least 1"):
         InBatch(0, counts=COUNTS)
     with pytest.raises(ValueError, match="counts of 4 classes, but the head has 5"):
-        InBatch(None, counts=COUNTS).build((5, 2))
+        InBatch(counts=COUNTS).build((5, 2))
+    with pytest.raises(ValueError, match="InBatch takes no shared="):
+        InBatch(counts=COUNTS, shared=True)
+    with pytest.raises(ValueError, match="InBatch has no log_prob"):
+        built(None).log_prob(tf.zeros([1, 2]), tf.constant([[1]]))

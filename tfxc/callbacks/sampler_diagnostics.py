@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc.samplers import proposal_quality
+from tfxc.samplers.sampler import knows_counts
 
 
 class SamplerDiagnostics(keras.callbacks.Callback):
@@ -55,7 +56,7 @@ class SamplerDiagnostics(keras.callbacks.Callback):
             raise ValueError(
                 "SamplerDiagnostics needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
             )
-        if sampler.selects:
+        if not knows_counts(sampler):
             raise ValueError(f"SamplerDiagnostics has no measure for {type(sampler).__name__}: leave it out.")
         self._measure = tf.function(self._quality)
 

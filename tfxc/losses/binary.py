@@ -19,6 +19,7 @@ class BinaryCrossentropy(ClassificationLoss):
     Args:
         reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
         name: name of the loss.
+        dtype: of the result; by default float32.
 
     Call arguments:
         y_true: integer ids [N], or [N, P] padded with -1.
@@ -40,11 +41,8 @@ class BinaryCrossentropy(ClassificationLoss):
 
     reduction_over_classes = "softplus"
 
-    def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy"):
-        super().__init__(reduction=reduction, name=name)
-
-    def get_config(self):
-        return {"reduction": self.reduction, "name": self.name}
+    def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy", dtype=None):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
 
     def initial(self, num_queries):
         return (tf.zeros([num_queries]),)
@@ -61,8 +59,9 @@ class BinaryCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, num_hits=None):
+    def sampled(self, positives, negatives, is_label, hits):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
+        negatives = negatives.without(hits >= 0)
         own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)
         drawn = tf.exp(-negatives.log_count) * tf.nn.softplus(negatives.logits)
         return tf.reduce_sum(own, 1) + tf.reduce_sum(drawn, 1)

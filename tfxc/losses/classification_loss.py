@@ -15,11 +15,12 @@ class ClassificationLoss(keras.losses.Loss):
     """Base of the losses on class ids and logits, over all classes or over sampled candidates.
 
     A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
-    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, num_hits)``.
+    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, hits)``.
 
     Args:
         reduction: "sum_over_batch_size" (over the examples), "sum" or "none".
         name: name of the loss.
+        dtype: of the result; by default float32, in which everything is computed.
 
     Raises:
         ValueError: if labels are not integers, or of a shape that does not fit the logits.
@@ -38,6 +39,13 @@ class ClassificationLoss(keras.losses.Loss):
     reduction_over_classes: str | None = None
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
+
+    def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
+        super().__init__(reduction=reduction, name=name)
+        self.result_dtype = None if dtype is None else tf.as_dtype(dtype).name
+
+    def get_config(self):
+        return {**super().get_config(), "dtype": self.result_dtype}
 
     def call(self, y_true, y_pred):
         """Per-example loss [N] from labels and all logits, as ``__call__`` takes them."""
@@ -73,6 +81,8 @@ class ClassificationLoss(keras.losses.Loss):
 
         As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
         """
+        if self.result_dtype is not None:
+            losses = tf.cast(losses, self.result_dtype)
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
         if self.reduction in ("none", None):

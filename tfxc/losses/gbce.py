@@ -19,24 +19,25 @@ class GBCE(BinaryCrossentropy):
     well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
 
     Args:
-        t: calibration in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
+        calibration: t in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
         reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
         name: name of the loss.
+        dtype: of the result; by default float32.
 
     Call arguments:
         y_true: integer ids [N], or [N, P] padded with -1.
         y_pred: logits [N, L].
 
     Raises:
-        ValueError: for t outside [0, 1], or labels that are not integers.
+        ValueError: for a calibration outside [0, 1], or labels that are not integers.
         tf.errors.InvalidArgumentError: for an id outside [0, L).
 
     Example:
-        >>> loss = GBCE(t=0.75)
+        >>> loss = GBCE(calibration=0.75)
         >>> uniform = tf.math.log(2 / 4)  # two draws among four classes: α = 0.5, β = 0.625
         >>> positives = tfxc.losses.Scored(tf.zeros([1, 1]), tf.fill([1, 1], uniform))
         >>> negatives = tfxc.losses.Scored(tf.zeros([1, 2]), tf.fill([1, 2], uniform))
-        >>> value = loss.sampled(positives, negatives, tf.constant([[True]]))
+        >>> value = loss.sampled(positives, negatives, tf.constant([[True]]), hits=tf.constant([[-1, -1]]))
         >>> round(float(value[0] / tf.math.log(2.0)), 4)  # (0.625 + 1 + 1) / 3
         0.875
 
@@ -45,18 +46,19 @@ class GBCE(BinaryCrossentropy):
         Negative Sampling", 2023.
     """
 
-    def __init__(self, t=0.75, reduction="sum_over_batch_size", name="gbce"):
-        super().__init__(reduction=reduction, name=name)
-        if not 0 <= t <= 1:
-            raise ValueError(f"t must be in [0, 1] (0 plain, 1 calibrated), but got {t}.")
-        self.t = t
+    def __init__(self, calibration=0.75, reduction="sum_over_batch_size", name="gbce", dtype=None):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        if not 0 <= calibration <= 1:
+            raise ValueError(f"calibration must be in [0, 1] (0 plain, 1 calibrated), but got {calibration}.")
+        self.calibration = float(calibration)
 
     def get_config(self):
-        return {"t": self.t, **super().get_config()}
+        return {**super().get_config(), "calibration": self.calibration}
 
-    def sampled(self, positives, negatives, is_label, num_hits=None):
+    def sampled(self, positives, negatives, is_label, hits):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
-        beta = self.t * tf.exp(positives.log_count) + 1 - self.t
+        negatives = negatives.without(hits >= 0)
+        beta = self.calibration * tf.exp(positives.log_count) + 1 - self.calibration
         own = tf.where(is_label, beta * tf.nn.softplus(-positives.logits), 0.0)
         total = tf.reduce_sum(own, 1) + tf.reduce_sum(tf.nn.softplus(negatives.logits), 1)
         num_labels = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)

@@ -7,6 +7,7 @@ from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
 from tfxc.scored import MASKED_LOGIT
 
 _ESTIMATORS = ("ranking", "partition", "nce")
+_SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
 
 
 @register
@@ -21,28 +22,33 @@ class SoftmaxCrossentropy(ClassificationLoss):
     * ``"ranking"`` (conditional noise-contrastive estimation; ``tf.nn.sampled_softmax_loss``): every
       logit is corrected, the positive's too, ``o'_i = o_i − log e_i``, and
       ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
-      hit y_p itself count: without them the estimate would push likely positives too far, the more the
-      better the sampler; those that hit another positive are left out. A positive that the sampler never
-      draws (count 0) is taken as certain, uncorrected.
+      hit a positive, y_p itself or another, count like all: without them the estimate would fit other
+      probabilities, however many samples. A positive that the sampler never draws (count 0) is taken as
+      certain, uncorrected.
     * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
       full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
     * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class on its own, data or
       noise? ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)`` to
-      the probabilities themselves, so it needs a model that can normalise itself. Draws that hit y_p count
-      as noise; those that hit another positive are left out.
+      the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a positive
+      count as noise.
+
+    With ``decoupled=True`` a positive does not compete with the example's other ones, which its term leaves
+    out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike.
 
     Args:
         estimator: "ranking", "partition" or "nce".
+        decoupled: whether a positive's term leaves out the example's other positives; not with "nce".
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
+        dtype: of the result; by default float32.
 
     Call arguments:
         y_true: integer ids [N], or [N, P] padded with -1.
         y_pred: logits [N, L].
 
     Raises:
-        ValueError: for an unknown estimator, or labels that are not integers.
+        ValueError: for an unknown estimator, decoupled "nce", or labels that are not integers.
         tf.errors.InvalidArgumentError: for an id outside [0, L).
 
     Example:
@@ -62,14 +68,24 @@ class SoftmaxCrossentropy(ClassificationLoss):
     reduction_over_classes = "logsumexp"
     labels_share_probability = True
 
-    def __init__(self, estimator="ranking", reduction="sum_over_batch_size", name="softmax_crossentropy"):
-        super().__init__(reduction=reduction, name=name)
+    def __init__(
+        self,
+        estimator="ranking",
+        decoupled=False,
+        reduction="sum_over_batch_size",
+        name="softmax_crossentropy",
+        dtype=None,
+    ):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator must be one of {_ESTIMATORS}, but got {estimator!r}.")
+        if decoupled and estimator == "nce":
+            raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
         self.estimator = estimator
+        self.decoupled = bool(decoupled)
 
     def get_config(self):
-        return {"estimator": self.estimator, "reduction": self.reduction, "name": self.name}
+        return {**super().get_config(), "estimator": self.estimator, "decoupled": self.decoupled}
 
     def initial(self, num_queries):
         return tf.fill([num_queries], MASKED_LOGIT), tf.zeros([num_queries])
@@ -87,34 +103,49 @@ class SoftmaxCrossentropy(ClassificationLoss):
         return tf.exp(logits - reduced[:, tf.newaxis])
 
     def combine(self, reduced, positive_logits, is_label):
-        return mean_over_labels(reduced[:, tf.newaxis] - positive_logits, is_label)
+        terms = reduced[:, tf.newaxis] - positive_logits
+        if self.decoupled:
+            share = tf.where(is_label, tf.exp(-terms), 0.0)
+            rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)
+            # The positive's own share is in the rest, which float32 knows to 1e-7.
+            terms += tf.math.log(tf.maximum(rest, tf.maximum(share, _SMALLEST_SHARE)))
+        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
-    def sampled(self, positives, negatives, is_label, num_hits=None):
+    def sampled(self, positives, negatives, is_label, hits):
         """Per-example loss [N] from scored positives and candidates.
 
         Args:
-            positives: ``Scored`` logits and log expected counts [N, P].
-            negatives: ``Scored`` logits [N, S] and log expected counts [N, S] or [S]; candidates that
-                hit a positive, and empty slots, have logit ``MASKED_LOGIT``.
+            positives: ``Scored`` [N, P].
+            negatives: ``Scored`` [N, S]; empty slots have logit ``MASKED_LOGIT``.
             is_label: bool [N, P], False on padding.
-            num_hits: None, or [N, P] how many candidates hit each positive, of a sampler whose draws do not
-                come from the labels.
+            hits: int32 [N, S], the column of the positive that a candidate equals, -1 for none.
         """
-        drawn = negatives.logits - negatives.log_count
         # Corrected by log 0, a positive would count as settled and never train.
         own_count = tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
         corrected = positives.logits - own_count
-        num_hits = tf.zeros_like(corrected) if num_hits is None else tf.cast(num_hits, corrected.dtype)
         if self.estimator == "nce":
-            own = tf.nn.softplus(-corrected) + num_hits * tf.nn.softplus(corrected)
-            terms = own + tf.reduce_sum(tf.nn.softplus(drawn), axis=1, keepdims=True)
+            noise = tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
+            terms = tf.nn.softplus(-corrected) + noise
+        elif self.estimator == "ranking" and not self.decoupled:
+            terms = tf.nn.softplus(_log_sum(negatives.corrected) - corrected)
         elif self.estimator == "ranking":
             # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
+            num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
             log_own = tf.math.log1p(num_hits)
-            log_sum = tf.reduce_logsumexp(drawn, axis=1, keepdims=True)
+            log_sum = _log_sum(negatives.without(hits >= 0).corrected)
             terms = log_own + tf.nn.softplus(log_sum - corrected - log_own)
         else:
-            own = tf.where(is_label, positives.logits, MASKED_LOGIT)
-            log_partition = tf.reduce_logsumexp(tf.concat([own, drawn], 1), axis=1, keepdims=True)
-            terms = log_partition - positives.logits
+            log_sum = _log_sum(negatives.without(hits >= 0).corrected)
+            own = positives.logits
+            if self.decoupled:
+                terms = tf.nn.softplus(log_sum - own)
+            else:
+                log_own = _log_sum(tf.where(is_label, own, MASKED_LOGIT))
+                terms = _log_sum(tf.concat([log_own, log_sum], 1)) - own
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+
+
+def _log_sum(logits):
+    """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none."""
+    nothing = tf.fill([tf.shape(logits)[0], 1], MASKED_LOGIT)
+    return tf.reduce_logsumexp(tf.concat([logits, nothing], 1), axis=1, keepdims=True)

@@ -19,6 +19,7 @@ class SquaredHinge(ClassificationLoss):
     Args:
         reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
         name: name of the loss.
+        dtype: of the result; by default float32.
 
     Call arguments:
         y_true: integer ids [N], or [N, P] padded with -1.
@@ -41,11 +42,8 @@ class SquaredHinge(ClassificationLoss):
 
     reduction_over_classes = "squared_hinge"
 
-    def __init__(self, reduction="sum_over_batch_size", name="squared_hinge"):
-        super().__init__(reduction=reduction, name=name)
-
-    def get_config(self):
-        return {"reduction": self.reduction, "name": self.name}
+    def __init__(self, reduction="sum_over_batch_size", name="squared_hinge", dtype=None):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
 
     def initial(self, num_queries):
         return (tf.zeros([num_queries]),)
@@ -68,8 +66,9 @@ class SquaredHinge(ClassificationLoss):
         )
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, num_hits=None):
+    def sampled(self, positives, negatives, is_label, hits):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
+        negatives = negatives.without(hits >= 0)
         own = tf.where(is_label, _beyond_margin(-positives.logits), 0.0)
         drawn = tf.exp(-negatives.log_count) * _beyond_margin(negatives.logits)
         return tf.reduce_sum(own, 1) + tf.reduce_sum(drawn, 1)

@@ -2,10 +2,11 @@
 
 import tensorflow as tf
 
-from tfxc.ids import count_hits, is_positive
+from tfxc.ids import hits
 from tfxc.labels import labelled_queries
 from tfxc.model.inputs import flatten_reserved
-from tfxc.scored import MASKED_LOGIT, Scored
+from tfxc.samplers import Step
+from tfxc.scored import Scored
 
 
 def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, example_ids=None):
@@ -70,22 +71,26 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None):
     """Losses [N] of queries [N, D] and labels [N, P], distinct in their rows and padded with -1."""
     if sampler is None:
         return head.losses(query, labels, loss)
-    effective = head.effective_query(query)
-    known = {"example_ids": example_ids} if sampler.reads_example_ids else {}
-    ids, log_count = sampler.sample(effective, labels, **known)
-    if sampler.selects:
-        ids, log_count = sampler.select(ids, labels, tf.stop_gradient(head.score(query, ids)))
-    if ids.shape.rank == 2:
+
+    def score(ids):
+        return tf.stop_gradient(head.score(query, ids))
+
+    step = Step(head.effective_query(query), labels, example_ids, score)
+    draw = sampler.sample(step)
+    positives, negatives = _scored(head, query, labels, draw)
+    which = hits(draw.ids, labels)
+    sampler.learn(step, draw, positives, negatives.without(which >= 0))
+    return loss.sampled(positives, negatives, labels >= 0, which)
+
+
+def _scored(head, query, labels, draw):
+    """Positives and candidates as ``Scored`` [N, P], [N, S], empty slots taken out."""
+    if draw.ids.shape.rank == 2:
         # One call, so that the table gets one gradient.
-        scores = head.score(query, tf.concat([labels, ids], 1))
+        scores = head.score(query, tf.concat([labels, draw.ids], 1))
         positives, negatives = scores[:, : tf.shape(labels)[1]], scores[:, tf.shape(labels)[1] :]
     else:
-        positives, negatives = head.score(query, labels), head.score(query, ids)
-    negatives = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, negatives)
-    own_count = sampler.log_expected_count(effective, labels, labels, **known)
-    positives, negatives = Scored(positives, own_count), Scored(negatives, log_count)
-    if sampler.learns:
-        sampler.learn(effective, labels, positives, ids, negatives)
-    # A label that comes back as a candidate because it is a label says nothing about the proposal.
-    num_hits = None if sampler.draws_labels else count_hits(ids, labels)
-    return loss.sampled(positives, negatives, labels >= 0, num_hits)
+        positives, negatives = head.score(query, labels), head.score(query, draw.ids)
+    empty = (draw.ids < 0) | (draw.log_count == float("inf"))
+    log_count = tf.where(empty, 0.0, draw.log_count)
+    return Scored(positives, draw.label_log_count), Scored(negatives, log_count).without(empty)

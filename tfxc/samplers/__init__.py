@@ -8,13 +8,15 @@ from tfxc.samplers.kernel import RFF, Sphere
 from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
-from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.sampler import Draw, Question, Sampler, Step
 from tfxc.samplers.searched_hard_negatives import SearchedHardNegatives
+from tfxc.samplers.softmax import Softmax
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
 __all__ = [
     "DNS",
+    "Draw",
     "HardNegatives",
     "InBatch",
     "LSH",
@@ -22,10 +24,13 @@ __all__ = [
     "MIDX",
     "Mixture",
     "ProposalQuality",
+    "Question",
     "RFF",
     "Sampler",
     "SearchedHardNegatives",
+    "Softmax",
     "Sphere",
+    "Step",
     "Uniform",
     "Unigram",
     "cumulative_probability",

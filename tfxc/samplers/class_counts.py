@@ -1,4 +1,4 @@
-"""Class counts given to a sampler: checked, and kept out of its config.
+"""Class counts of a sampler: given and checked, or counted while training; kept out of its config.
 
 A config with ten million counts would be a 100 MB JSON text. The counts live in weights; a sampler
 rebuilt from its config says ``counts="saved"`` and has them once its weights are loaded. Until then they
@@ -8,33 +8,39 @@ are NaN, and any use of them fails.
 import numpy as np
 import tensorflow as tf
 
+from tfxc._keras import add_weight, keras, tf_variable
+
 SAVED = "saved"
 
 
-def check_counts(counts, what):
-    """The counts as float64 [L], or ``SAVED``.
+def check_counts(counts, smoothing, what):
+    """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
     Raises:
-        ValueError: unless they are one finite, positive number a class.
+        ValueError: unless there is one finite count a class, and with the smoothing each is positive.
     """
-    if isinstance(counts, str) and counts == SAVED:
-        return SAVED
+    if not 0 <= smoothing < np.inf:
+        raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
+    if counts is None and smoothing == 0:
+        raise ValueError(f"{what} counts while it trains, from 0 on: smoothing must be positive, not 0.")
+    if counts is None or (isinstance(counts, str) and counts == SAVED):
+        return counts
     counts = np.asarray(counts, np.float64)
     if counts.ndim != 1 or not len(counts):
         raise ValueError(f"{what} needs counts of shape [L], one a class, but got shape {counts.shape}.")
-    bad = np.flatnonzero(~(np.isfinite(counts) & (counts > 0)))
+    bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0) & (counts + smoothing > 0)))
     if len(bad):
         raise ValueError(
-            f"{what} needs a positive count for every class, or that class could never be drawn; "
-            f"{len(bad)} of {len(counts)} are not, the first being class {bad[0]} with {counts[bad[0]]}. "
-            "Pass counts + 1."
+            f"{what} needs a count of at least 0 for every class, and a positive one with the smoothing of "
+            f"{smoothing}, or that class could never be drawn; {len(bad)} of {len(counts)} are not, the "
+            f"first being class {bad[0]} with {counts[bad[0]]}."
         )
-    return counts
+    return counts + smoothing
 
 
 def match_classes(counts, num_classes, what):
     """Raises ValueError unless there are counts for exactly L classes."""
-    if not isinstance(counts, str) and len(counts) != num_classes:
+    if counts is not None and not isinstance(counts, str) and len(counts) != num_classes:
         raise ValueError(f"{what} got counts of {len(counts)} classes, but the head has {num_classes}.")
 
 
@@ -50,3 +56,49 @@ def gather_counts(variable, ids, what):
     )
     with tf.control_dependencies([loaded] if loaded is not None else []):
         return tf.gather(variable, tf.maximum(ids, 0))
+
+
+class RunningCounts(keras.layers.Layer):
+    """How often each class was a label in the steps so far: counts without a pass over the data.
+
+    Occurrences are counted, not the steps between them, so a class that comes twice in a batch counts twice.
+
+    Args:
+        smoothing: added to every count.
+
+    Example:
+        >>> counts = RunningCounts(smoothing=1.0)
+        >>> counts.build((4,))
+        >>> counts.count(tf.constant([[2, 3], [2, -1]]))
+        >>> print(tf.exp(counts.log_probs(tf.range(4))).numpy().round(2))
+        [0.14 0.14 0.43 0.29]
+
+    Reference:
+        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019
+        (estimates from the batches themselves).
+    """
+
+    def __init__(self, smoothing, **kwargs):
+        super().__init__(**kwargs)
+        self.smoothing = smoothing
+
+    def build(self, input_shape):
+        """For ``input_shape = (L,)``."""
+        self.num_classes = input_shape[0]
+        options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
+        self.occurrences = add_weight(self, "occurrences", (self.num_classes,), **options)
+        self.total = add_weight(self, "total", (), **options)
+        self.built = True
+
+    def count(self, labels):
+        """Counts the labels of a step, integers of any shape, padded with -1."""
+        labels = tf.boolean_mask(labels, labels >= 0)
+        ones = tf.ones_like(labels, tf.int64)
+        tf_variable(self.occurrences).scatter_add(tf.IndexedSlices(ones, labels))
+        tf_variable(self.total).assign_add(tf.size(labels, tf.int64))
+
+    def log_probs(self, ids):
+        """Log of the shares of classes among all labels so far, float32 of the shape of the ids."""
+        counts = tf.cast(tf.gather(tf_variable(self.occurrences), ids), tf.float64)
+        total = tf.cast(tf_variable(self.total), tf.float64) + self.smoothing * self.num_classes
+        return tf.cast(tf.math.log(counts + self.smoothing) - tf.math.log(total), tf.float32)

@@ -6,10 +6,10 @@ from scipy import sparse
 
 from tfxc._keras import add_weight, keras, tf_variable
 from tfxc.class_vectors import blocks
+from tfxc.scored import MASKED_LOGIT
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-10  # Adam's
 _RELATIVE_STEP = 0.005  # of the codewords' root mean square: codebooks of any scale learn alike
-_NOTHING = -1e29  # above the logit of a candidate that was taken out
 
 
 def softmax_estimate(labels, positives, ids, negatives):
@@ -19,24 +19,26 @@ def softmax_estimate(labels, positives, ids, negatives):
 
     Args:
         labels: int32 [N, P], padded with -1.
-        positives: their logits and log expected counts float32 [N, P].
+        positives: ``Scored`` [N, P].
         ids: candidates int32 [N, S], or [S] shared by all queries.
-        negatives: their logits [N, S] (taken out: -1e30) and log expected counts [N, S] or [S].
+        negatives: ``Scored`` [N, S].
 
     Returns:
         Class ids int32 [N, P + S] and their probabilities float32 [N, P + S], 0 for what does not count. No
         gradient.
 
     Example:
-        >>> positives = tf.math.log([[2.0]]), tf.math.log([[0.5]])
-        >>> negatives = tf.math.log([[1.0, 5.0]]), tf.math.log([[0.25, 2.5]])
+        >>> from tfxc.scored import Scored
+        >>> positives = Scored(tf.math.log([[2.0]]), tf.math.log([[0.5]]))
+        >>> negatives = Scored(tf.math.log([[1.0, 5.0]]), tf.math.log([[0.25, 2.5]]))
         >>> ids, p = softmax_estimate(tf.constant([[7]]), positives, tf.constant([[3, 4]]), negatives)
         >>> print(ids.numpy(), p.numpy().round(2))  # 4 : 4 : 2
         [[7 3 4]] [[0.4 0.4 0.2]]
     """
-    own = tf.where(labels >= 0, positives[0] - positives[1], 10 * _NOTHING)
-    logits = tf.concat([own, negatives[0] - negatives[1]], 1)
-    probs = tf.where(logits > _NOTHING, tf.nn.softmax(logits), 0.0)
+    parts = positives.without(labels < 0), negatives
+    counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
+    logits = tf.concat([part.corrected for part in parts], 1)
+    probs = tf.where(counts, tf.nn.softmax(logits), 0.0)
     if ids.shape.rank == 1:
         ids = tf.tile(ids[tf.newaxis], [tf.shape(labels)[0], 1])
     return tf.concat([labels, ids], 1), tf.stop_gradient(probs)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.samplers.sampler import Step
+
 
 class ProposalQuality(NamedTuple):
     """Of a sampler's proposal Q, query by query.
@@ -44,7 +46,7 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
         A ``ProposalQuality``.
 
     Raises:
-        NotImplementedError: if the sampler has no distribution in closed form.
+        ValueError: if the sampler does not know its expected counts (``DNS``).
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -59,18 +61,12 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     Reference:
         Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size).
     """
-    if sampler.selects:
-        raise NotImplementedError(
-            f"{type(sampler).__name__} chooses by score among its draws, which follow no distribution known: "
-            "there is nothing to compare with the softmax."
-        )
-    effective = head.effective_query(query)
-    known = {"example_ids": example_ids} if sampler.reads_example_ids else {}
+    question = sampler.ask(Step(head.effective_query(query), labels, example_ids))
 
     def fold(carry, logits, start):
         log_total, mean_ratio, log_square, log_count = carry
         ids = start + tf.range(tf.shape(logits)[1])
-        log_counts = sampler.log_expected_count(effective, labels, ids, **known)
+        log_counts = question.log_count(ids)
         log_counts = tf.broadcast_to(log_counts, tf.shape(logits))
         new_total = _log_add(log_total, logits)
         share = tf.exp(logits - new_total[:, tf.newaxis])
@@ -83,7 +79,7 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     nothing = tf.fill([tf.shape(query)[0]], -np.inf)
     initial = nothing, tf.zeros_like(nothing), nothing, nothing
     log_total, mean_ratio, log_square, log_count = head.scan(query, fold, initial)
-    hits = sampler.log_expected_count(effective, labels, labels, **known) - log_count[:, tf.newaxis]
+    hits = question.log_count(labels) - log_count[:, tf.newaxis]
     return ProposalQuality(
         kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
         effective_sample_size=tf.exp(2 * log_total - log_square),
@@ -91,7 +87,7 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     )
 
 
-def cumulative_probability(sampler, head, query, labels):
+def cumulative_probability(sampler, head, query, labels, example_ids=None):
     """Probability that a proposal gives to the r classes that score highest, for every rank r.
 
     Plotted against rank for the softmax and each sampler, it shows where a proposal puts its draws: near
@@ -102,9 +98,13 @@ def cumulative_probability(sampler, head, query, labels):
         head: the built head whose logits give the ranks.
         query: queries float [N, D]; one after the other, so that memory is that of one row of L.
         labels: positives int32 [N, P], padded with -1.
+        example_ids: integers [N], for a sampler that reads them.
 
     Returns:
         float64 [L], the mean over the queries; the last entry is 1.
+
+    Raises:
+        ValueError: if the sampler does not know its expected counts (``DNS``).
 
     Example:
         >>> head = tfxc.layers.DenseHead(4)
@@ -124,7 +124,8 @@ def cumulative_probability(sampler, head, query, labels):
         logits = log_weights = head(one)[0].numpy().astype(np.float64)
         if sampler is not None:
             ids = tf.range(head.num_classes)
-            counts = sampler.log_expected_count(head.effective_query(one), positives, ids)
+            example = None if example_ids is None else example_ids[row : row + 1]
+            counts = sampler.ask(Step(head.effective_query(one), positives, example)).log_count(ids)
             log_weights = counts.numpy().astype(np.float64).reshape(-1)
         weights = np.exp(log_weights - log_weights.max())
         best_first = np.argsort(-logits, kind="stable")

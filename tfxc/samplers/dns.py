@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.ids import PADDING, is_positive
-from tfxc.samplers.uniform import Uniform
+from tfxc.arguments import positive_int
+from tfxc.ids import PADDING, hits
+from tfxc.samplers.sampler import Draw, Sampler, refuse_log_prob
 
 
 @register
-class DNS(Uniform):
+class DNS(Sampler):
     """Of M uniform draws, the S that the model scores highest now, as they are: no correction.
 
     A baseline. It finds hard negatives without an index, at the price of scoring M classes a query; but which
@@ -16,8 +17,8 @@ class DNS(Uniform):
     estimate that over all classes: the larger M/S, the further from it. Positives among the draws are passed
     over; where fewer than S other classes were drawn, slots stay empty (id -1).
 
-    ``sample`` gives the M draws, ``select`` chooses among them once they are scored, which
-    ``ExtremeClassifier`` does. There is no ``log_prob``, so no place in a ``Mixture``.
+    It needs the scores of its draws, which ``ExtremeClassifier`` and ``head_loss`` give. Nobody knows how
+    often a class is expected, so there is no ``log_prob``, no place in a ``Mixture`` and no diagnostics.
 
     Args:
         num_negatives: S, candidates a query that the loss sees.
@@ -31,46 +32,42 @@ class DNS(Uniform):
     Example:
         >>> sampler = DNS(2, num_candidates=4, seed=1)
         >>> sampler.build((1000, 8))
-        >>> labels = tf.constant([[7]])
-        >>> pool, _ = sampler.sample(tf.zeros([1, 8]), labels)
-        >>> ids, log_count = sampler.select(pool, labels, scores=tf.constant([[0.1, 0.9, 0.3, 0.2]]))
-        >>> ids.numpy().tolist() == [[pool[0, 1], pool[0, 2]]], log_count.numpy().tolist()
-        (True, [[0.0, 0.0]])
+        >>> score = lambda ids: -tf.cast(ids, tf.float32)
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([1, 8]), tf.constant([[7]]), score=score))
+        >>> draw.ids.shape, draw.log_count.numpy().tolist()  # the lowest two of four ids
+        (TensorShape([1, 2]), [[0.0, 0.0]])
 
     Reference:
         Zhang, Chen, Wang, Yu, "Optimizing Top-N Collaborative Filtering via Dynamic Negative Item Sampling",
         2013.
     """
 
-    selects = True
-
-    def __init__(self, num_negatives, num_candidates, shared=False, seed=None, **kwargs):
+    def __init__(self, num_negatives, *, num_candidates, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        if not isinstance(num_candidates, int) or num_candidates < num_negatives:
-            raise ValueError(
-                f"num_candidates must be an integer of at least num_negatives = {num_negatives}, "
-                f"but got {num_candidates!r}."
-            )
-        self.num_candidates = num_candidates
+        self.num_candidates = positive_int(num_candidates, "num_candidates", least=self.num_negatives)
 
     def get_config(self):
         return {**super().get_config(), "num_candidates": self.num_candidates}
 
-    def shape_of_draws(self, query):
-        return [self.num_candidates] if self.shared else [tf.shape(query)[0], self.num_candidates]
+    def sample(self, step):
+        if step.score is None:
+            raise ValueError(
+                "DNS chooses by score: give Step(..., score=), a function of class ids to logits."
+            )
+        num_queries = tf.shape(step.query)[0]
+        shape = [self.num_candidates] if self.shared else [num_queries, self.num_candidates]
+        pool = tf.random.stateless_uniform(shape, self.next_seed(), 0, self.num_classes, tf.int64)
+        pool = tf.cast(pool, tf.int32)
+        ids = self.choose(pool, step.labels, step.score(pool))
+        return Draw(ids, tf.zeros(tf.shape(ids)), tf.zeros(tf.shape(step.labels)))
 
-    def log_num_draws(self, labels):
-        return tf.math.log(float(self.num_candidates))
-
-    def log_expected_count(self, query, labels, ids):
-        return tf.zeros(tf.shape(ids))
+    def choose(self, pool, labels, scores):
+        """The S best-scored int32 [N, S] of the draws [N, M], or [M] if shared, that are no labels."""
+        nothing = -float("inf")
+        scores = tf.where(hits(pool, labels) >= 0, nothing, scores)
+        best, slots = tf.math.top_k(scores, self.num_negatives)
+        chosen = tf.gather(pool, slots, batch_dims=pool.shape.rank - 1)
+        return tf.where(best != nothing, chosen, PADDING)
 
     def log_prob(self, query, ids):
-        raise NotImplementedError("DNS has no log_prob: the best of M draws follow no distribution known.")
-
-    def select(self, ids, labels, scores):
-        nothing = -float("inf")
-        scores = tf.where(is_positive(ids, labels), nothing, scores)
-        best, slots = tf.math.top_k(scores, self.num_negatives)
-        chosen = tf.gather(ids, slots, batch_dims=ids.shape.rank - 1)
-        return tf.where(best != nothing, chosen, PADDING), tf.zeros(tf.shape(chosen))
+        refuse_log_prob(self, "the best of M draws follow no distribution known")

@@ -4,8 +4,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.ids import is_positive
-from tfxc.samplers.sampler import Sampler
+from tfxc.arguments import positive_int
+from tfxc.ids import hits
+from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_shared
+
+_ROOM_FOR_POSITIVES = 32
 
 
 @register
@@ -27,7 +30,7 @@ class HardNegatives(Sampler):
             classes gets no others, and the loss is no estimate of the full one: classes outside the table
             are not pushed down. For comparisons, or within a ``Mixture``.
         num_retrieved: columns of the table, at least num_hard; what is beyond num_hard takes the place of
-            the example's positives. Default: twice num_hard.
+            the example's positives, so leave room for as many as most examples have. Default: num_hard + 32.
         seed: int, see ``Sampler``.
 
     Raises:
@@ -36,25 +39,21 @@ class HardNegatives(Sampler):
     Example:
         >>> sampler = HardNegatives(2, 3, seed=1)
         >>> sampler.build((100, 8))
-        >>> query, labels, example_ids = tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), tf.range(4)
-        >>> ids, log_count = sampler.sample(query, labels, example_ids)  # no table yet: 5 uniform draws
-        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        >>> step = tfxc.samplers.Step(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), example_ids=tf.range(4))
+        >>> draw = sampler.sample(step)  # no table yet: 5 uniform draws
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
         (TensorShape([4, 5]), 0.05)
 
     Reference:
         Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
     """
 
-    reads_example_ids = True
-
-    def __init__(self, num_hard, num_uniform, num_retrieved=None, seed=None, **kwargs):
-        if not isinstance(num_hard, int) or num_hard < 1:
-            raise ValueError(f"num_hard must be a positive integer, but got {num_hard!r}.")
-        if not isinstance(num_uniform, int) or num_uniform < 0:
-            raise ValueError(f"num_uniform must be an integer of at least 0, but got {num_uniform!r}.")
-        num_retrieved = 2 * num_hard if num_retrieved is None else num_retrieved
-        if num_retrieved < num_hard:
-            raise ValueError(f"num_retrieved must be at least num_hard={num_hard}, but got {num_retrieved}.")
+    def __init__(self, num_hard, num_uniform, *, num_retrieved=None, seed=None, **kwargs):
+        num_hard = positive_int(num_hard, "num_hard")
+        num_uniform = positive_int(num_uniform, "num_uniform", least=0)
+        num_retrieved = num_hard + _ROOM_FOR_POSITIVES if num_retrieved is None else num_retrieved
+        num_retrieved = positive_int(num_retrieved, "num_retrieved", least=num_hard)
+        refuse_shared(kwargs, type(self).__name__, "hard negatives are those of one example")
         super().__init__(num_hard + num_uniform, seed=seed, **kwargs)
         self.num_hard = num_hard
         self.num_uniform = num_uniform
@@ -84,42 +83,42 @@ class HardNegatives(Sampler):
             raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
 
-    def retrieve(self, query, example_ids, collect):
-        """The classes that score highest for each example, best first.
-
-        Args:
-            query: effective queries float32 [N, D].
-            example_ids: integers [N].
-            collect: whether this is the call of a training step that hands its queries in.
+    def retrieve(self, step):
+        """The classes that score highest for each query of a ``Step``, best first.
 
         Returns:
             Distinct class ids int32 [N, num_retrieved]; -1 where there is none.
         """
-        if example_ids is None:
+        if step.example_ids is None:
             raise ValueError(
                 f"{type(self).__name__} reads a row for each example, but the batch has no example ids: add "
                 'them as the input "example_id" with tfxc.data.with_example_ids.'
             )
-        step = self._exchange if collect else self._look_up
-        ids = tf.numpy_function(step, [tf.cast(example_ids, tf.int64), query], tf.int32)
+        ids = tf.numpy_function(self._look_up, [tf.cast(step.example_ids, tf.int64)], tf.int32)
         return tf.ensure_shape(ids, [None, self.num_retrieved])
 
-    def _exchange(self, example_ids, query):
-        if self.table is not None:
-            self.table.collect(example_ids, query)
-        return self._look_up(example_ids, query)
-
-    def _look_up(self, example_ids, query):
+    def _look_up(self, example_ids):
         if self.table is not None:
             return self.table.rows(example_ids)
         return np.full((len(example_ids), self.num_retrieved), -1, np.int32)
 
-    def sample(self, query, labels, example_ids=None):
-        query = tf.stop_gradient(query)
-        retrieved = self.retrieve(query, example_ids, collect=True)
-        hard, passed = self._split(retrieved, labels)
+    def collect(self, step):
+        """Keeps the queries of a training step for the next table, where one is wanted."""
+        tf.numpy_function(self._collect, [tf.cast(step.example_ids, tf.int64), step.query], [])
+
+    def _collect(self, example_ids, query):
+        if self.table is not None:
+            self.table.collect(example_ids, query)
+
+    def prepare(self, step):
+        """The step, its hard classes and the classes that are not drawn from, as of ``_split``."""
+        return step, *self._split(self.retrieve(step), step.labels)
+
+    def draw(self, given, seed):
+        step, hard, passed = given
+        self.collect(step)
         is_hard = hard >= 0
-        uniform = self._draw_outside(passed)
+        uniform = self._draw_outside(passed, seed)
         if self.num_uniform == 0:  # the few slots left would each stand for very many classes
             uniform = tf.where(tf.reduce_any(is_hard, 1, keepdims=True), -1, uniform)
         ids = tf.concat(
@@ -129,14 +128,15 @@ class HardNegatives(Sampler):
         is_certain = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]]) | (ids < 0)
         return ids, tf.where(is_certain, 0.0, self._log_count_outside(hard, passed))
 
-    def log_expected_count(self, query, labels, ids, example_ids=None):
-        retrieved = self.retrieve(tf.stop_gradient(query), example_ids, collect=False)
-        hard, passed = self._split(retrieved, labels)
-        ids = tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[-1]])
+    def log_count(self, given, ids):
+        _, hard, passed = given
         ordered = tf.sort(passed, axis=1)
         slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
         inside = tf.gather(ordered, slot, batch_dims=1) == ids
         return tf.where(inside, 0.0, self._log_count_outside(hard, passed))
+
+    def log_prob(self, query, ids):
+        refuse_log_prob(self, "its hard negatives are no draws")
 
     def _split(self, retrieved, labels):
         """Hard classes int32 [N, num_hard] and those not drawn from [N, R]; -1 marks empty slots.
@@ -144,7 +144,7 @@ class HardNegatives(Sampler):
         The second are the hard ones and the positives that rank among them: they too would have been hard.
         """
         valid, active = retrieved >= 0, tf_variable(self.num_active)
-        is_negative = valid & ~is_positive(retrieved, labels)
+        is_negative = valid & (hits(retrieved, labels) < 0)
         rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
         passed = valid & (rank <= active) & (active > 0)
         # The columns of the hard classes, in their order.
@@ -157,10 +157,10 @@ class HardNegatives(Sampler):
         """How many classes [N, 1] are not among those."""
         return self.num_classes - tf.reduce_sum(tf.cast(passed >= 0, tf.int64), 1, keepdims=True)
 
-    def _draw_outside(self, passed):
+    def _draw_outside(self, passed, seed):
         """Class ids int32 [N, S], uniformly from those not in the sets [N, R]; -1 if there is none."""
         shape = [tf.shape(passed)[0], self.num_negatives]
-        number = tf.random.stateless_uniform(shape, self._next_seed(), None, None, tf.int64)
+        number = tf.random.stateless_uniform(shape, seed, None, None, tf.int64)
         num_outside = self._num_outside(passed)
         # From 64 bits: the bias of the modulo is below 1e-12.
         place = tf.cast(tf.math.floormod(number, tf.maximum(num_outside, 1)), tf.int32)

@@ -4,67 +4,94 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
-from tfxc.samplers.sampler import Sampler
+from tfxc.arguments import positive_int
+from tfxc.samplers.class_counts import SAVED, RunningCounts, check_counts, gather_counts, match_classes
+from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_shared
 
 
 @register
 class InBatch(Sampler):
-    """The positives of the batch, shared by all its queries: ``Q(i) = counts_i / Σ_j counts_j``.
+    """The positives of the batch, shared by all its queries: ``Q(i) = n_i / Σ_j n_j``.
 
-    Labels arrive by frequency, so the correction needs the class counts of the training data. For two
-    towers, where a class vector is computed and not looked up, these candidates cost nothing extra.
+    Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
+    default, what was counted in the steps so far. For two towers, where a class vector is computed and not
+    looked up, these candidates cost nothing extra.
+
+    A row's own labels stand in the pool because they are its labels, so these slots are empty for that row;
+    the others are draws, also where they hold the same class. With M labels in the batch, P_n of them of row
+    n, class i is expected ``(M − P_n) Q(i)`` times.
 
     Args:
         num_negatives: S, draws with replacement from the labels of the batch; None takes them all, each once.
-        counts: positive class counts [L] of the training labels.
+        counts: class counts [L] of the training labels; None counts them while training.
+        smoothing: added to every count.
         seed: int, see ``Sampler``.
 
     Raises:
-        ValueError: for counts that are not positive, or not one a class.
+        ValueError: for counts that are not one a class, or not positive with the smoothing.
 
     Example:
-        >>> sampler = InBatch(None, counts=[1.0, 2.0, 1.0])
+        >>> sampler = InBatch(counts=[1, 2, 1], smoothing=0)
         >>> sampler.build((3, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([2, 8]), tf.constant([[1], [2]]))
-        >>> ids.numpy().tolist(), tf.exp(log_count).numpy().round(3).tolist()
-        ([1, 2], [1.0, 0.5])
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([2, 8]), tf.constant([[1], [2]])))
+        >>> draw.ids.numpy().tolist(), tf.exp(draw.log_count).numpy().round(3).tolist()  # inf: empty there
+        ([1, 2], [[inf, 0.25], [0.5, inf]])
 
     Reference:
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
     """
 
-    draws_labels = True
-
-    def __init__(self, num_negatives=None, *, counts, seed=None, **kwargs):
-        super().__init__(1 if num_negatives is None else num_negatives, shared=True, seed=seed, **kwargs)
-        self.num_negatives = num_negatives
-        self.counts = check_counts(counts, "InBatch")
+    def __init__(self, num_negatives=None, *, counts=None, smoothing=1.0, seed=None, **kwargs):
+        refuse_shared(kwargs, "InBatch", "its candidates are the same for all queries as they are")
+        super().__init__(1, seed=seed, **kwargs)
+        self.num_negatives = None if num_negatives is None else positive_int(num_negatives, "num_negatives")
+        self.counts = check_counts(counts, smoothing, "InBatch")
+        self.smoothing = float(smoothing)
 
     def get_config(self):
         config = super().get_config()
         del config["shared"]
-        return {**config, "counts": SAVED}
+        return {**config, "counts": None if self.counts is None else SAVED, "smoothing": self.smoothing}
 
     def build_index(self):
         match_classes(self.counts, self.num_classes, "InBatch")
+        if self.counts is None:
+            self.running_counts = RunningCounts(self.smoothing)
+            self.running_counts.build((self.num_classes,))
+            return
         saved = isinstance(self.counts, str)
         log_probs = constant(np.nan if saved else np.log(self.counts / self.counts.sum()))
         self.log_probs = add_weight(self, "log_probs", (self.num_classes,), log_probs, trainable=False)
 
-    def draw(self, query, labels, seed):
-        pool = tf.reshape(labels, [-1])
-        pool = tf.boolean_mask(pool, pool >= 0)
+    def prepare(self, step):
+        """The labels."""
+        return step.labels
+
+    def draw(self, given, seed):
+        if self.counts is None:
+            self.running_counts.count(given)
+        rows = tf.range(tf.shape(given)[0])[:, tf.newaxis]
+        owner = tf.boolean_mask(tf.broadcast_to(rows, tf.shape(given)), given >= 0)
+        pool = tf.boolean_mask(given, given >= 0)
         if self.num_negatives is not None:
             shape = [self.num_negatives * tf.cast(tf.size(pool) > 0, tf.int32)]  # no label, no candidate
             last = tf.maximum(tf.size(pool, tf.int64), 1)
-            pool = tf.gather(pool, tf.random.stateless_uniform(shape, seed, 0, last, tf.int64))
-        return pool, self.log_prob(query, pool)
+            place = tf.random.stateless_uniform(shape, seed, 0, last, tf.int64)
+            pool, owner = tf.gather(pool, place), tf.gather(owner, place)
+        return pool, tf.where(owner == rows, float("inf"), self.log_count(given, pool[tf.newaxis]))
 
-    def log_num_draws(self, labels):
+    def log_count(self, given, ids):
+        num_own = tf.reduce_sum(tf.cast(given >= 0, tf.float32), 1, keepdims=True)
+        num_labels = tf.reduce_sum(num_own)
+        num_draws = num_labels - num_own
         if self.num_negatives is not None:
-            return super().log_num_draws(labels)
-        return tf.math.log(tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.float32)), 1.0))
+            num_draws *= tf.math.divide_no_nan(float(self.num_negatives), num_labels)
+        return tf.math.log(num_draws) + self._log_probs(ids)
+
+    def _log_probs(self, ids):
+        if self.counts is None:
+            return self.running_counts.log_probs(ids)
+        return gather_counts(tf_variable(self.log_probs), ids, "InBatch")
 
     def log_prob(self, query, ids):
-        return gather_counts(tf_variable(self.log_probs), ids, "InBatch")
+        refuse_log_prob(self, "its candidates depend on the labels of the batch")

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
-from tfxc.class_vectors import blocks, require_finite
+from tfxc.arguments import positive_int
+from tfxc.class_vectors import blocks
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.sampler import Sampler
@@ -37,37 +38,14 @@ class KernelSampler(Sampler):
         rows = tf_variable(self.rows)
         for start, vectors in blocks(head):
             rows[start : start + len(vectors)].assign(self._features(vectors))
-        self._add_up(np.arange(self.sums.shape[0]))
+        self._add_up()
 
-    def update_rows(self, head, ids):
-        """Takes over the vectors of some classes only, for example those a step has trained.
-
-        The index is then what a full ``refresh`` would make of the classes given, and keeps what it
-        holds of the others. It costs one block of classes for each block touched.
-
-        Args:
-            head: the head.
-            ids: class ids of any shape; duplicates and the padding -1 do no harm.
-
-        Raises:
-            ValueError: for an id outside [-1, L), or a class vector that is not finite.
-        """
-        ids = np.unique(ids)
-        if len(ids) and not -1 <= ids[0] <= ids[-1] < self.num_classes:
-            bad = ids[0] if ids[0] < -1 else ids[-1]
-            raise ValueError(f"Class id {bad} is outside [0, {self.num_classes}) (-1 is skipped).")
-        ids = ids[ids >= 0].astype(np.int32)
-        vectors = head.class_vectors_of(tf.constant(ids)).numpy()
-        require_finite(vectors, ids)
-        tf_variable(self.rows).scatter_update(tf.IndexedSlices(self._features(vectors), ids))
-        self._add_up(np.unique(ids // self.block_size))
-
-    def _add_up(self, touched):
-        """Sums the rows of some blocks anew: sums that were only adjusted would drift by rounding."""
+    def _add_up(self):
+        """Sums the rows of each block."""
         rows, sums = tf_variable(self.rows), tf_variable(self.sums).numpy()
         at_once = max(1, _ELEMENTS_AT_ONCE // (self.block_size * rows.shape[1] + sums.shape[1]))
-        for start in range(0, len(touched), at_once):
-            part = touched[start : start + at_once]
+        for start in range(0, len(sums), at_once):
+            part = np.arange(start, min(start + at_once, len(sums)))
             ids = part[:, np.newaxis] * self.block_size + np.arange(self.block_size)
             inside = tf.constant(ids < self.num_classes)[:, :, tf.newaxis]
             features = tf.gather(rows, np.minimum(ids, self.num_classes - 1).astype(np.int32))
@@ -75,27 +53,18 @@ class KernelSampler(Sampler):
         # Assigned whole: draws read the sums whole, and would copy them once rows had been scattered in.
         tf_variable(self.sums).assign(sums)
 
-    def draw(self, query, labels, seed):
-        query = self._queries(query)
-        mass = self._block_mass(query)
-        ids, log_prob = block_draw(self._features(query), mass, self._index(), self.num_negatives, seed)
-        return (ids[0], log_prob[0]) if self.shared else (ids, log_prob)
+    def prepare(self, step):
+        """The queries, and the kernel's sums [N, blocks] over each block of classes."""
+        return step.query, self._block_mass(step.query)
 
-    def log_prob(self, query, ids):
-        ids = tf.maximum(ids, 0)
-        if self.shared:
-            asked = tf.reshape(ids, [1, -1])
-            return tf.reshape(self._log_prob(self._queries(query), asked), tf.shape(ids))
-        if ids.shape.rank == 1:
-            ids = tf.broadcast_to(ids, [tf.shape(query)[0], tf.size(ids)])
-        return self._log_prob(query, ids)
+    def draw(self, given, seed):
+        query, mass = given
+        features = self._features(query)
+        ids, log_prob = block_draw(features, mass, self._index(), self.num_negatives, seed)
+        return ids, self.log_num_draws + log_prob
 
-    def _queries(self, query):
-        """The queries that are drawn for: one, their mean, if the draws are shared."""
-        if not self.shared:
-            return query
-        num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)  # none has mean 0, not NaN
-        return tf.reduce_sum(query, 0, keepdims=True) / num_queries
+    def log_count(self, given, ids):
+        return self.log_num_draws + self._log_prob(*given, ids)
 
     def _index(self):
         return BlockIndex(tf_variable(self.rows), self.block_size, self.kernel)
@@ -116,7 +85,7 @@ class Sphere(KernelSampler):
     block (L = 1,000,000, D = 64: 256 MB, and 15 MB for 1,761 blocks of 568 classes).
 
     Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``); ``update_rows`` takes over only the classes that it is given.
+    (``tfxc.callbacks.SamplerRefresh``).
 
     Args:
         num_negatives: S, draws a query (or a batch).
@@ -130,15 +99,15 @@ class Sphere(KernelSampler):
     Example:
         >>> sampler = Sphere(4, seed=1)
         >>> sampler.build((10, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32))
-        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
         Blanc, Rendle, "Adaptive Sampled Softmax with Kernel Based Sampling", 2018.
     """
 
-    def __init__(self, num_negatives, alpha=100.0, shared=False, seed=None, **kwargs):
+    def __init__(self, num_negatives, *, alpha=100.0, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         if not 0 < alpha < math.inf:
             raise ValueError(f"alpha must be positive and finite, but got {alpha}.")
@@ -176,8 +145,8 @@ class Sphere(KernelSampler):
         sums = tf.gather(products, first * self.query_dim + second, axis=1)
         return sums * np.where(first == second, 1, 2).astype(np.float32)
 
-    def _add_up(self, touched):
-        super()._add_up(touched)
+    def _add_up(self):
+        super()._add_up()
         total = np.zeros(self.total.shape)
         total[self._pairs] = tf_variable(self.sums).numpy().sum(0, dtype=np.float64) / 2
         tf_variable(self.total).assign(total + total.T)
@@ -191,7 +160,7 @@ class Sphere(KernelSampler):
     def _block_mass(self, query):
         return tf.matmul(self._squares(query), tf_variable(self.sums), transpose_a=True, transpose_b=True)
 
-    def _log_prob(self, query, ids):
+    def _log_prob(self, query, mass, ids):
         exact = tf.cast(query, tf.float64)
         total = tf.reduce_sum(tf.matmul(exact, tf_variable(self.total)) * exact, 1)
         total = tf.maximum(self.alpha * total, 0.0) + self.num_classes
@@ -222,7 +191,7 @@ class RFF(KernelSampler):
     and 2.7 MB for 10,417 blocks of 96 classes).
 
     Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``); ``update_rows`` takes over only the classes that it is given.
+    (``tfxc.callbacks.SamplerRefresh``).
 
     Args:
         num_negatives: S, draws a query (or a batch).
@@ -237,21 +206,19 @@ class RFF(KernelSampler):
     Example:
         >>> sampler = RFF(4, seed=1)
         >>> sampler.build((10, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32))
-        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
         Rawat et al., "Sampled Softmax with Random Fourier Features", 2019.
     """
 
-    def __init__(self, num_negatives, num_features=32, nu=4.0, shared=False, seed=None, **kwargs):
+    def __init__(self, num_negatives, *, num_features=32, nu=4.0, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        if not isinstance(num_features, int) or num_features < 1:
-            raise ValueError(f"num_features must be a positive integer, but got {num_features!r}.")
         if not 0 < nu <= 50:
             raise ValueError(f"nu must be in (0, 50]: the kernel is as small as exp(-2 nu); got {nu}.")
-        self.num_features = num_features
+        self.num_features = positive_int(num_features, "num_features")
         self.nu = float(nu)
 
     def get_config(self):
@@ -285,5 +252,5 @@ class RFF(KernelSampler):
     def _block_mass(self, query):
         return tf.matmul(self._features(query), tf_variable(self.sums), transpose_b=True)
 
-    def _log_prob(self, query, ids):
-        return block_log_prob(self._features(query), self._block_mass(query), self._index(), ids)
+    def _log_prob(self, query, mass, ids):
+        return block_log_prob(self._features(query), mass, self._index(), ids)

@@ -4,11 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
-from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.sampler import Sampler, refuse_log_prob
 
 # Draws the parameters, and hashes with them.
 _FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
@@ -55,8 +56,8 @@ class LSH(Sampler):
     Example:
         >>> sampler = LSH(4, num_tables=2, num_bits=3, seed=1)
         >>> sampler.build((10, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32))
-        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
@@ -68,6 +69,7 @@ class LSH(Sampler):
     def __init__(
         self,
         num_negatives,
+        *,
         num_tables=16,
         num_bits=4,
         family="simhash",
@@ -79,10 +81,9 @@ class LSH(Sampler):
         **kwargs,
     ):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        if not isinstance(num_tables, int) or num_tables < 1:
-            raise ValueError(f"num_tables must be a positive integer, but got {num_tables!r}.")
-        if not isinstance(num_bits, int) or not 1 <= num_bits <= 16:
-            raise ValueError(f"num_bits must be an integer in [1, 16], but got {num_bits!r}.")
+        num_tables, num_bits = positive_int(num_tables, "num_tables"), positive_int(num_bits, "num_bits")
+        if num_bits > 16:
+            raise ValueError(f"num_bits must be an integer in [1, 16], but got {num_bits}.")
         choices = {"family": (family, *_FAMILIES), "query": (query, "embedding", "label")}
         choices["candidates"] = (candidates, "draws", "union")
         for name, (chosen, *allowed) in choices.items():
@@ -154,46 +155,33 @@ class LSH(Sampler):
                 tf_variable(variable).assign(part)
             tf_variable(self.fingerprint).assign(fingerprint)
 
-    def sample(self, query, labels):
-        query_codes = self._query_codes(query, labels)
-        ids, log_count = lsh_draw(query_codes, self._tables(), self._scheme, self._next_seed())
-        return (ids[0], log_count[0]) if self.shared else (ids, log_count)
+    def prepare(self, step):
+        """Codes int32 [N, M, T] of what is looked up (the query: M = 1, or its M labels), and the tables."""
+        # Read whole: a variable once gathered from is copied at every later read.
+        parts = (self.codes, self.offsets, self.members)
+        tables = HashTables(*(tf.convert_to_tensor(tf_variable(part)) for part in parts))
+        if self.query == "label":
+            codes = tf.cast(tf.gather(tables.codes, tf.maximum(step.labels, 0)), tf.int32)
+            return tf.where(step.labels[:, :, tf.newaxis] < 0, -1, codes), tables
+        bad = tf.where(~tf.reduce_all(tf.math.is_finite(step.query), axis=1))[:1, 0]
+        message = "query must be finite, but there is NaN or infinity in the row of query"
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message, bad])]):
+            return self._codes_of(step.query)[:, tf.newaxis], tables
 
-    def log_expected_count(self, query, labels, ids):
-        query_codes, ids = self._query_codes(query, labels), tf.maximum(ids, 0)
-        if self.shared:
-            asked = tf.reshape(ids, [1, -1])
-        else:
-            asked = ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [tf.shape(query_codes)[0], 1])
-        log_count = lsh_log_count(query_codes, asked, self._tables(), self._scheme)
-        return tf.reshape(log_count, tf.shape(ids)) if self.shared else log_count
+    def draw(self, given, seed):
+        return lsh_draw(*given, self._scheme, seed)
+
+    def log_count(self, given, ids):
+        query_codes, tables = given
+        return lsh_log_count(query_codes, ids, tables, self._scheme)
 
     def log_prob(self, query, ids):
         if self.query == "label" or self.candidates == "union":
-            raise ValueError(
-                f"LSH(query={self.query!r}, candidates={self.candidates!r}) has no distribution given "
-                "the query alone: ask log_expected_count(query, labels, ids)."
+            refuse_log_prob(
+                self, f"query={self.query!r} and candidates={self.candidates!r} are no plain draws"
             )
-        return self.log_expected_count(query, None, ids) - self.log_num_draws(None)
-
-    def _tables(self):
-        # Read whole: a variable once gathered from is copied at every later read.
-        parts = (self.codes, self.offsets, self.members)
-        return HashTables(*(tf.convert_to_tensor(tf_variable(part)) for part in parts))
+        return super().log_prob(query, ids)
 
     def _codes_of(self, vectors):
         parameters = {name: tf_variable(getattr(self, name)) for name in self._parameters}
         return self._hash(vectors, self.num_bits, **parameters)
-
-    def _query_codes(self, query, labels):
-        """Codes int32 [N, M, T] of what is looked up: the query (M = 1), or its M labels."""
-        if self.query == "label":
-            codes = tf.gather(self._tables().codes, tf.maximum(labels, 0))
-            return tf.where(labels[:, :, tf.newaxis] < 0, -1, tf.cast(codes, tf.int32))
-        if self.shared:  # a batch without any query has mean 0, not NaN
-            num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)
-            query = tf.reduce_sum(query, 0, keepdims=True) / num_queries
-        bad = tf.where(~tf.reduce_all(tf.math.is_finite(query), axis=1))[:1, 0]
-        message = "query must be finite, but there is NaN or infinity in the row of query"
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message, bad])]):
-            return self._codes_of(tf.stop_gradient(query))[:, tf.newaxis]

@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.sampler import Question, Sampler, knows_counts, refuse_log_prob, refuse_shared
 
 
 @register
@@ -18,15 +18,15 @@ class Mixture(Sampler):
         samplers: list of two or more samplers.
 
     Raises:
-        ValueError: for fewer than two samplers, or one without expected counts (``DNS``).
+        ValueError: for fewer than two samplers, or one that knows no expected counts (``DNS``).
 
     Example:
-        >>> from tfxc.samplers import Uniform, LogUniform
+        >>> from tfxc.samplers import LogUniform, Step, Uniform
         >>> sampler = Mixture([Uniform(4, seed=1), LogUniform(4, seed=2)])
         >>> sampler.build((100, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32))
-        >>> ids.shape
-        TensorShape([2, 8])
+        >>> draw = sampler.sample(Step(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32)))
+        >>> draw.ids.shape, sampler.num_negatives
+        (TensorShape([2, 8]), 8)
 
     Reference:
         Veach, Guibas, "Optimally Combining Sampling Techniques for Monte Carlo Rendering", 1995 (the
@@ -36,14 +36,13 @@ class Mixture(Sampler):
     def __init__(self, samplers, **kwargs):
         if len(samplers) < 2:
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
-        unfit = [type(sampler).__name__ for sampler in samplers if sampler.selects]
+        unfit = [type(sampler).__name__ for sampler in samplers if not knows_counts(sampler)]
         if unfit:
             raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")
-        shared = all(sampler.shared for sampler in samplers)
-        super().__init__(1, shared=shared, seed=0, **kwargs)
-        self.draws_labels = any(sampler.draws_labels for sampler in samplers)
-        self.reads_example_ids = any(sampler.reads_example_ids for sampler in samplers)
-        self.learns = any(sampler.learns for sampler in samplers)
+        refuse_shared(kwargs, "Mixture", "each part has its own")
+        super().__init__(1, seed=0, **kwargs)
+        sizes = [sampler.num_negatives for sampler in samplers]
+        self.num_negatives = None if None in sizes else sum(sizes)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)
@@ -74,32 +73,44 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.refresh(head)
 
-    def learn(self, query, labels, positives, ids, negatives):
+    def learn(self, step, draw, positives, negatives):
         for sampler in self.samplers:
-            if sampler.learns:
-                sampler.learn(query, labels, positives, ids, negatives)
+            sampler.learn(step, draw, positives, negatives)
 
-    def sample(self, query, labels, example_ids=None):
-        drawn = [sampler.sample(query, labels, **_own(sampler, example_ids))[0] for sampler in self.samplers]
-        if not self.shared:
-            num_queries = tf.shape(query)[0]
+    def prepare(self, step):
+        """The step as a ``Question`` to each part."""
+        return tf.shape(step.query)[0], [Question(sampler, step) for sampler in self.samplers]
+
+    def draw(self, given, seed):
+        num_queries, questions = given
+        drawn, own_counts = zip(*[question.draw() for question in questions], strict=True)
+        shared = all(ids.shape.rank == 1 for ids in drawn)
+        if not shared:
             drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
         ids = tf.concat(drawn, axis=-1)
-        return ids, self.log_expected_count(query, labels, ids, example_ids)
-
-    def log_expected_count(self, query, labels, ids, example_ids=None):
-        parts = [
-            sampler.log_expected_count(query, labels, ids, **_own(sampler, example_ids))
-            for sampler in self.samplers
+        log_count = self._log_count(questions, ids)
+        if shared and all(count.shape.rank == 1 for count in own_counts):
+            return ids, log_count
+        # What a part left empty for single queries stays so.
+        empty = [
+            tf.broadcast_to(count == float("inf"), [num_queries, tf.shape(own)[-1]])
+            for own, count in zip(drawn, own_counts, strict=True)
         ]
+        return ids, tf.where(tf.concat(empty, 1), float("inf"), log_count)
+
+    def log_count(self, given, ids):
+        return self._log_count(given[1], ids)
+
+    @staticmethod
+    def _log_count(questions, ids):
+        parts = [question.log_count(ids) for question in questions]
         shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
         # For ids that all queries share, a part may answer once for all, another for each query.
         return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
+    def log_prob(self, query, ids):
+        refuse_log_prob(self, "its candidates are draws of several distributions")
 
-def _own(sampler, example_ids):
-    return {"example_ids": example_ids} if sampler.reads_example_ids else {}
 
-
-def _repeat(ids, num_queries):
-    return tf.tile(ids[tf.newaxis], [num_queries, 1])
+def _repeat(row, num_queries):
+    return tf.tile(row[tf.newaxis], [num_queries, 1])

@@ -1,18 +1,77 @@
-"""The contract of a sampler: which classes a training step scores, and how often each was expected."""
+"""The contract of a sampler: one question a step, one answer."""
 
 import random
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, tf_variable
+from tfxc.arguments import positive_int
+
+
+class Step(NamedTuple):
+    """What a training step asks a sampler.
+
+    Args:
+        query: effective queries float32 [N, D], of the head's ``effective_query``.
+        labels: positives int32 [N, P], padded with -1.
+        example_ids: None, or integers [N].
+        score: None, or a function of class ids [N, S] or [S] to the logits [N, S] that the head gives them
+            now, without a gradient.
+
+    Example:
+        >>> step = Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]]))
+        >>> step.example_ids is None
+        True
+    """
+
+    query: tf.Tensor
+    labels: tf.Tensor
+    example_ids: tf.Tensor | None = None
+    score: Callable | None = None
+
+
+class Draw(NamedTuple):
+    """What a sampler answers: the candidates, and how often candidates and labels were expected.
+
+    The count of a class is how often it is expected among the step's draws: ``log S + log Q(i|z)`` for S
+    draws with replacement from Q, 0 for a class that is always there. Draws run over all classes, and
+    one that hits a label is a genuine draw like any other. A slot is empty where its id is -1, or, where
+    the ids are shared, for the queries at which its log count is +inf.
+
+    Args:
+        ids: int32 [N, S], or [S] shared by all queries.
+        log_count: float32 of the shape of the ids, or [N, S].
+        label_log_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
+
+    Example:
+        >>> sampler = tfxc.samplers.Uniform(3, seed=1)
+        >>> sampler.build((100, 8))
+        >>> draw = sampler.sample(Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]])))
+        >>> draw.ids.shape, round(float(tf.exp(draw.label_log_count[1, 0])), 4)
+        (TensorShape([2, 3]), 0.03)
+    """
+
+    ids: tf.Tensor
+    log_count: tf.Tensor
+    label_log_count: tf.Tensor
 
 
 class Sampler(keras.layers.Layer):
-    """Draws S candidate classes a query from a distribution Q over all L classes, with replacement.
+    """Draws S candidate classes a query, and knows how often every class was expected among them.
 
-    A subclass defines ``draw`` and ``log_prob``; it may define ``build_index`` (its variables) and
-    ``refresh``. The log of the expected count of a class, ``log S + log Q``, is all that a loss needs to
-    know of a sampler. Draws that hit a positive stay in: the loss's caller takes them out.
+    ``sample(Step) -> Draw`` is all that a training step asks. A subclass gives what it is made of:
+
+    * ``prepare(step)``: whatever draws and counts share, computed once; by default the queries.
+    * ``draw(given, seed)``: candidate ids int32 [N, S] and their log expected counts float32 [N, S].
+    * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Leave it out where
+      nobody knows them: then there is no place in a ``Mixture``, and no diagnostics.
+
+    It may define ``build_index`` (its variables), ``refresh(head)`` and ``learn``. With ``shared=True`` one
+    set of draws serves the whole batch: a subclass then sees one query [1, D], their mean, and all labels
+    in its row, and the answers are turned back. A sampler that draws S times with replacement from a
+    distribution Q has ``log_num_draws`` to add to ``log Q``.
 
     Random numbers come from (seed, replica, counter); the counter is saved with the model, so the same
     seed gives the same draws, also after a restart.
@@ -27,33 +86,25 @@ class Sampler(keras.layers.Layer):
 
     Example:
         >>> class FirstHalf(Sampler):
-        ...     def draw(self, query, labels, seed):
-        ...         half = self.num_classes // 2
-        ...         ids = tf.random.stateless_uniform(self.shape_of_draws(query), seed, 0, half, tf.int32)
-        ...         return ids, self.log_prob(query, ids)
+        ...     def draw(self, given, seed):
+        ...         shape = [tf.shape(given)[0], self.num_negatives]
+        ...         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes // 2, tf.int32)
+        ...         return ids, self.log_count(given, ids)
         ...
-        ...     def log_prob(self, query, ids):
+        ...     def log_count(self, given, ids):
         ...         half = self.num_classes // 2
-        ...         return tf.where(ids < half, -tf.math.log(float(half)), float("-inf"))
+        ...         return self.log_num_draws + tf.where(ids < half, -tf.math.log(float(half)), float("-inf"))
         >>> sampler = FirstHalf(4, seed=1)
         >>> sampler.build((100, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32))
-        >>> ids.shape, bool(tf.reduce_all(ids < 50))
+        >>> draw = sampler.sample(Step(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32)))
+        >>> draw.ids.shape, bool(tf.reduce_all(draw.ids < 50))
         (TensorShape([2, 4]), True)
     """
 
-    draws_labels = False  # whether candidates are taken from the labels of the batch
-    # Whether sample and log_expected_count also take the examples' ids, ``example_ids=`` integers [N].
-    reads_example_ids = False
-    selects = False  # whether it chooses among its draws once they are scored: ``select``
-    learns = False  # whether it learns from the scores of a training step: ``learn``
-
-    def __init__(self, num_negatives, shared=False, seed=None, **kwargs):
+    def __init__(self, num_negatives, *, shared=False, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(num_negatives, int) or num_negatives < 1:
-            raise ValueError(f"num_negatives must be a positive integer, but got {num_negatives!r}.")
-        self.num_negatives = num_negatives
-        self.shared = shared
+        self.num_negatives = positive_int(num_negatives, "num_negatives")
+        self.shared = bool(shared)
         self.seed = random.randrange(2**31) if seed is None else int(seed)
         self.refreshed_at = None  # the training step, where a callback refreshes the index
         self.supports_jit = False
@@ -81,66 +132,131 @@ class Sampler(keras.layers.Layer):
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
 
-    def sample(self, query, labels):
-        """The candidates of a step.
+    def sample(self, step):
+        """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
+        question = self.ask(step)
+        ids, log_count = question.draw()
+        label_log_count = question.log_count(step.labels)
+        return Draw(ids, tf.stop_gradient(log_count), tf.stop_gradient(label_log_count))
+
+    def ask(self, step):
+        """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
+        return Question(self, step)
+
+    def learn(self, step, draw, positives, negatives):
+        """Called once the candidates are scored, for a proposal that improves by what a step scored.
 
         Args:
-            query: effective queries float32 [N, D].
-            labels: positives int32 [N, P], padded with -1.
-
-        Returns:
-            ids int32 [N, S], or [S] if shared (-1 an empty slot), and the log of each one's expected
-            count among them, float32 of the same shape; it carries no gradient.
+            step: the ``Step``.
+            draw: the ``Draw`` that ``sample`` gave.
+            positives: ``Scored`` [N, P]: the labels' logits and log expected counts.
+            negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
         """
-        ids, log_prob = self.draw(tf.stop_gradient(query), labels, self._next_seed())
-        return ids, tf.stop_gradient(log_prob) + self.log_num_draws(labels)
 
-    def select(self, ids, labels, scores):
-        """The candidates among the draws: ids and log expected counts as from ``sample``, which see.
+    def prepare(self, step):
+        """What ``draw`` and ``log_count`` get as ``given``: of a ``Step`` whose query has no gradient."""
+        return step.query
 
-        Args:
-            ids: what ``sample`` drew, int32 [N, M], or [M] if shared.
-            labels: positives int32 [N, P], padded with -1.
-            scores: logits [N, M] of the draws.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define select(ids, labels, scores).")
+    def draw(self, given, seed):
+        """Candidates int32 [N, S] and the log expected count of each float32 [N, S]."""
+        raise NotImplementedError(f"{type(self).__name__} does not define draw(given, seed).")
 
-    def learn(self, query, labels, positives, ids, negatives):
-        """Improves the proposal by what a training step scored; called after ``sample``, with its results.
+    def log_count(self, given, ids):
+        """Log expected counts float32 [N, P] of class ids int32 [N, P] in [0, L)."""
+        raise ValueError(
+            f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
+            "cannot be mixed, nor measured against the softmax."
+        )
 
-        Args:
-            query: effective queries float32 [N, D].
-            labels: positives int32 [N, P], padded with -1.
-            positives: their logits and log expected counts, each float32 [N, P].
-            ids: candidates int32 [N, S], or [S] if shared.
-            negatives: their logits [N, S], -1e30 where taken out, and log expected counts [N, S] or [S].
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define how it learns.")
-
-    def log_expected_count(self, query, labels, ids):
-        """Log of the expected count, among a step's candidates, of any class ids [N, P]: float32 [N, P]."""
-        log_prob = self.log_prob(tf.stop_gradient(query), ids)
-        return tf.stop_gradient(log_prob) + self.log_num_draws(labels)
-
-    def log_num_draws(self, labels):
-        """Log S."""
+    @property
+    def log_num_draws(self):
+        """log S."""
         return tf.math.log(float(self.num_negatives))
 
-    def draw(self, query, labels, seed):
-        """Candidates and log Q of each: ids int32 and float32 [N, S], or [S] if shared."""
-        raise NotImplementedError(f"{type(self).__name__} does not define draw(query, labels, seed).")
-
     def log_prob(self, query, ids):
-        """log Q(i | z) float32 [N, S] of class ids [N, S], or [S] shared by all queries."""
-        raise NotImplementedError(f"{type(self).__name__} does not define log_prob(query, ids).")
+        """log Q(i | z) of S draws with replacement from Q.
 
-    def shape_of_draws(self, query):
-        """[N, S], or [S] if shared."""
-        return [self.num_negatives] if self.shared else [tf.shape(query)[0], self.num_negatives]
+        Args:
+            query: effective queries float32 [N, D].
+            ids: int32 [N, P], or [P] for all queries.
 
-    def _next_seed(self):
+        Returns:
+            float32 [N, P]; [P] for ids [P] of shared draws.
+
+        Raises:
+            ValueError: if the candidates are no such draws.
+        """
+        return self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32))).log_count(ids) - (
+            self.log_num_draws
+        )
+
+    def next_seed(self):
+        """[2] integers that no other draw of this sampler has seen."""
         replica = tf.distribute.get_replica_context()
         replica = 0 if replica is None else replica.replica_id_in_sync_group
         count = tf_variable(self.counter)
         count.assign_add(1)
         return tf.stack([self.seed + tf.cast(replica, tf.int64) * 2**32, count.read_value()])
+
+
+def refuse_log_prob(sampler, why):
+    """Raises the error of a sampler that follows no one distribution."""
+    raise ValueError(
+        f"{type(sampler).__name__} has no log_prob: {why}. Ask for expected counts: "
+        "sampler.ask(tfxc.samplers.Step(query, labels)).log_count(ids)."
+    )
+
+
+def refuse_shared(options, name, why):
+    """Raises ValueError if the keyword arguments of a constructor hold ``shared``, which does not apply."""
+    if "shared" in options:
+        raise ValueError(f"{name} takes no shared=: {why}.")
+
+
+class Question:
+    """A step put to a sampler: prepared once, answered in the shapes of the step.
+
+    Args:
+        sampler: a built ``Sampler``.
+        step: the ``Step``.
+
+    Example:
+        >>> sampler = tfxc.samplers.Uniform(2, shared=True, seed=1)
+        >>> sampler.build((10, 4))
+        >>> question = Question(sampler, Step(tf.zeros([3, 4]), tf.zeros([3, 1], tf.int32)))
+        >>> question.draw()[0].shape, question.log_count(tf.zeros([3, 1], tf.int32)).shape
+        (TensorShape([2]), TensorShape([3, 1]))
+    """
+
+    def __init__(self, sampler, step):
+        step = step._replace(query=tf.stop_gradient(step.query))
+        self._num_queries = tf.shape(step.query)[0]
+        self._sampler = sampler
+        self._given = sampler.prepare(_for_the_batch(step) if sampler.shared else step)
+
+    def draw(self):
+        """Candidates int32 [N, S] or [S], and their log expected counts."""
+        answer = self._sampler.draw(self._given, self._sampler.next_seed())
+        return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
+
+    def log_count(self, ids):
+        """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
+        ids = tf.maximum(ids, 0)
+        if self._sampler.shared:
+            asked = tf.reshape(ids, [1, -1])
+            return tf.reshape(self._sampler.log_count(self._given, asked), tf.shape(ids))
+        if ids.shape.rank == 1:
+            ids = tf.broadcast_to(ids, [self._num_queries, tf.size(ids)])
+        return self._sampler.log_count(self._given, ids)
+
+
+def _for_the_batch(step):
+    """The step as one query, the mean of all (0 if there is none), with all labels in its row."""
+    num_queries = tf.cast(tf.maximum(tf.shape(step.query)[0], 1), step.query.dtype)
+    query = tf.reduce_sum(step.query, 0, keepdims=True) / num_queries
+    return Step(query, tf.reshape(step.labels, [1, -1]))
+
+
+def knows_counts(sampler):
+    """Whether a sampler says how often a class is expected among its candidates."""
+    return type(sampler).log_count is not Sampler.log_count

@@ -38,8 +38,7 @@ class SearchedHardNegatives(HardNegatives):
     Example:
         >>> sampler = SearchedHardNegatives(2, 3, num_cells=4, num_probes=2, seed=1)
         >>> sampler.build((100, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32))
-        >>> ids.shape
+        >>> sampler.sample(tfxc.samplers.Step(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32))).ids.shape
         TensorShape([4, 5])
 
     Reference:
@@ -48,12 +47,10 @@ class SearchedHardNegatives(HardNegatives):
         Classifiers", 2024.
     """
 
-    reads_example_ids = False
-
     def __init__(
-        self, num_hard, num_uniform, num_cells=None, num_probes=4, num_retrieved=None, seed=None, **kwargs
+        self, num_hard, num_uniform, *, num_cells=None, num_probes=4, num_retrieved=None, seed=None, **kwargs
     ):
-        super().__init__(num_hard, num_uniform, num_retrieved, seed, **kwargs)
+        super().__init__(num_hard, num_uniform, num_retrieved=num_retrieved, seed=seed, **kwargs)
         if num_cells is not None and not 1 <= num_cells <= _MAX_CELLS:
             raise ValueError(f"num_cells must be in [1, {_MAX_CELLS}], but got {num_cells}.")
         if num_probes < 1 or (num_cells is not None and num_probes > num_cells):
@@ -90,7 +87,11 @@ class SearchedHardNegatives(HardNegatives):
         tf_variable(self.cell_classes).assign(np.argsort(cells, kind="stable").astype(np.int32))
         tf_variable(self.cell_offsets).assign(offsets.astype(np.int32))
 
-    def retrieve(self, query, example_ids=None, collect=False):
+    def collect(self, step):
+        """Nothing: the queries of the step itself are searched."""
+
+    def retrieve(self, step):
+        query = step.query
         centres, offsets = tf_variable(self.centres), tf_variable(self.cell_offsets)
         probes = min(self.num_probes, centres.shape[0])
         cells = tf.math.top_k(tf.matmul(query, centres, transpose_b=True), probes, sorted=False).indices

@@ -23,22 +23,22 @@ class Uniform(Sampler):
     Example:
         >>> sampler = Uniform(3, seed=1)
         >>> sampler.build((1000, 8))
-        >>> ids, log_count = sampler.sample(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32))
-        >>> ids.shape, round(float(log_count[0, 0]), 4)
+        >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32)))
+        >>> draw.ids.shape, round(float(draw.log_count[0, 0]), 4)
         (TensorShape([2, 3]), -5.8091)
 
     Reference:
         Bengio, Senécal, "Quick Training of Probabilistic Neural Nets by Importance Sampling", 2003.
     """
 
-    def draw(self, query, labels, seed):
-        shape = self.shape_of_draws(query)
+    def draw(self, given, seed):
+        shape = [tf.shape(given)[0], self.num_negatives]
         # As integers: float32 has 2^24 values. From 64 bits: the bias of the modulo is below 1e-12.
         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes, tf.int64)
-        return tf.cast(ids, tf.int32), tf.fill(shape, -math.log(self.num_classes))
+        return tf.cast(ids, tf.int32), self.log_count(given, ids)
 
-    def log_prob(self, query, ids):
-        return tf.fill(tf.shape(ids), -math.log(self.num_classes))
+    def log_count(self, given, ids):
+        return tf.fill(tf.shape(ids), math.log(self.num_negatives / self.num_classes))
 
 
 @register
@@ -58,7 +58,7 @@ class LogUniform(Sampler):
     Example:
         >>> sampler = LogUniform(3, seed=1)
         >>> sampler.build((1000, 8))
-        >>> float(tf.reduce_sum(tf.exp(sampler.log_prob(None, tf.range(1000)))).numpy().round(4))
+        >>> float(tf.reduce_sum(tf.exp(sampler.log_prob(tf.zeros([1, 8]), tf.range(1000)))).numpy().round(4))
         1.0
 
     Reference:
@@ -66,15 +66,15 @@ class LogUniform(Sampler):
         Translation", 2015.
     """
 
-    def draw(self, query, labels, seed):
-        shape = self.shape_of_draws(query)
+    def draw(self, given, seed):
+        shape = [tf.shape(given)[0], self.num_negatives]
         uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
         # The inverse of the distribution function log(i + 1) / log(L + 1).
         ids = tf.cast(tf.exp(uniform * math.log(self.num_classes + 1)), tf.int32) - 1
         ids = tf.clip_by_value(ids, 0, self.num_classes - 1)
-        return ids, self.log_prob(query, ids)
+        return ids, self.log_count(given, ids)
 
-    def log_prob(self, query, ids):
+    def log_count(self, given, ids):
         rank = tf.cast(ids, tf.float64)
-        prob = tf.math.log1p(1.0 / (rank + 1.0)) / math.log(self.num_classes + 1)
-        return tf.cast(tf.math.log(prob), tf.float32)
+        count = tf.math.log1p(1.0 / (rank + 1.0)) * self.num_negatives / math.log(self.num_classes + 1)
+        return tf.cast(tf.math.log(count), tf.float32)

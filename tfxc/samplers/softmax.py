@@ -1,0 +1,72 @@
+"""Draws from the softmax itself, by scoring all classes: what fast proposals are measured against."""
+
+import tensorflow as tf
+
+from tfxc._keras import add_weight, register, tf_variable
+from tfxc.class_vectors import blocks
+from tfxc.samplers.sampler import Sampler
+
+
+@register
+class Softmax(Sampler):
+    """Draws from the softmax over the class vectors of the last refresh: ``Q(i|z) = softmax(z · w)_i``.
+
+    The measure of the other proposals, for tests and small L: a query costs O(L·D), as the full softmax does.
+    It keeps a copy of the class vectors. Before its first ``refresh`` Q is exactly uniform.
+
+    Args:
+        num_negatives: S, draws a query (or a batch).
+        shared: one set of draws for the whole batch, from the Q of its mean query.
+        seed: int, see ``Sampler``.
+
+    Raises:
+        ValueError: if num_negatives is not a positive integer.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(5)
+        >>> head.build((None, 8))
+        >>> sampler = Softmax(4, seed=1)
+        >>> sampler.build((5, 8))
+        >>> sampler.refresh(head)
+        >>> query = tf.ones([3, 8])
+        >>> wanted = tf.math.log_softmax(head.score(query, tf.constant([0, 1, 2, 3, 4])))
+        >>> found = sampler.log_prob(query, tf.range(5))
+        >>> bool(tf.reduce_all(tf.abs(found - wanted) < 1e-5))
+        True
+
+    Reference:
+        Bengio, Senécal, "Adaptive Importance Sampling to Accelerate Training of a Neural Probabilistic
+        Language Model", 2008 (the softmax as the best proposal).
+    """
+
+    def build_index(self):
+        shape = (self.num_classes, self.query_dim)
+        self.vectors = add_weight(self, "vectors", shape, trainable=False)
+
+    def refresh(self, head):
+        """Takes over the head's class vectors."""
+        vectors = tf_variable(self.vectors)
+        for start, block in blocks(head):
+            vectors[start : start + len(block)].assign(block)
+
+    def prepare(self, step):
+        """The log of the softmax over all classes, float32 [N, L]."""
+        logits = tf.matmul(step.query, tf_variable(self.vectors), transpose_b=True)
+        finite = tf.reduce_all(tf.math.is_finite(logits), axis=1)
+        message = "Logits must be finite, but there is NaN or infinity among those of query"
+        check = tf.debugging.Assert(tf.reduce_all(finite), [message, tf.where(~finite)[:1, 0]])
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.nn.log_softmax(logits)
+
+    def draw(self, given, seed):
+        # Not stateless_categorical, whose threads share random numbers: a third of the draws repeat.
+        cumulative = tf.cumsum(tf.exp(tf.cast(given, tf.float64)), axis=1)
+        uniform = tf.random.stateless_uniform(
+            [tf.shape(given)[0], self.num_negatives], seed, dtype=tf.float64
+        )
+        ids = tf.searchsorted(cumulative, uniform * cumulative[:, -1:], side="right")
+        ids = tf.minimum(ids, self.num_classes - 1)  # rounding may lift the product to the total
+        return ids, self.log_count(given, ids)
+
+    def log_count(self, given, ids):
+        return self.log_num_draws + tf.gather(given, ids, batch_dims=1)
