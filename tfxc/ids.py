@@ -67,5 +67,5 @@ def hits(ids, labels):
     if labels.shape[1] == 1:
         return tf.where((ids == labels) & (labels >= 0), 0, -1)
     same = (ids[:, :, tf.newaxis] == labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
-    columns = tf.range(tf.shape(labels)[1])
-    return tf.reduce_max(tf.where(same, columns, -1), axis=-1) if labels.shape[1] != 0 else -tf.ones_like(ids)
+    columns = tf.where(same, tf.range(tf.shape(labels)[1]), -1)
+    return tf.maximum(tf.reduce_max(columns, axis=-1), -1)  # of no column, the maximum is the least integer

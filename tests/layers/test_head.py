@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
 
+from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead, Head
 from tfxc.layers.head import block_size, class_biases
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 
 
 def tied_head(num_classes):
@@ -113,7 +115,7 @@ def test_blocks_shrink_as_queries_grow():
 
 @pytest.mark.parametrize("bad", [0, -3, 2.0, None])
 def test_number_of_classes_is_checked(bad):
-    with pytest.raises(ValueError, match="num_classes must be a positive integer"):
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 1"):
         DenseHead(bad)
     assert issubclass(DenseHead, Head)
 
@@ -125,3 +127,75 @@ def test_empty_slots_touch_no_bias_that_is_not_scored():
     assert biases.numpy().tolist() == [[3.0, 0.0], [0.0, 2.0]]
     gradient = tape.gradient(biases, bias)
     assert 0 not in gradient.indices and tf.convert_to_tensor(gradient).numpy().tolist() == [0.0, 1.0, 1.0]
+
+
+class PlainHead(Head):
+    """A dense head with biases that gives no more than a head has to."""
+
+    def build(self, input_shape):
+        self.dim = input_shape[-1]
+        self.effective_dim = self.dim + 1
+        self.table = self.add_weight(shape=(self.num_classes, self.dim), name="table")
+        self.bias = self.add_weight(shape=(self.num_classes,), name="bias")
+        self.built = True
+
+    def effective_query(self, query):
+        return tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
+
+    def class_vectors_of(self, class_ids):
+        bias = tf.gather(tf_variable(self.bias), class_ids)[:, tf.newaxis]
+        return tf.concat([tf.gather(tf_variable(self.table), class_ids), bias], 1)
+
+
+@pytest.fixture
+def twins(tiny_blocks):  # noqa: F811
+    """A plain head and a dense one with the same weights, and queries."""
+    dense, plain = make_head("bias", 29, 5), PlainHead(29)
+    plain.max_block_size = 8
+    plain.build((None, 5))
+    tf_variable(plain.table).assign(tf_variable(dense.table))
+    tf_variable(plain.bias).assign(tf_variable(dense.bias))
+    return plain, dense, tf.constant(queries(4, 5), tf.float32)
+
+
+LABELS = tf.constant([[3, -1], [28, 0], [-1, -1], [7, 8]])
+LOSSES = [SoftmaxCrossentropy(), SoftmaxCrossentropy(decoupled=True), BinaryCrossentropy(), SquaredHinge()]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("traced", [False, True])
+def test_two_functions_make_a_head(twins, loss, traced):
+    plain, dense, query = twins
+
+    def gradients(head):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            losses = head.losses(query, LABELS, loss)
+            total = tf.reduce_sum(losses * tf.constant([1.0, 2.0, 3.0, 4.0]))
+        variables = tf_variable(head.table), tf_variable(head.bias)
+        found = tape.gradient(total, [query, *variables])
+        return [losses, *(tf.convert_to_tensor(part) for part in found)]
+
+    run = tf.function(gradients) if traced else gradients
+    for one, other in zip(run(plain), run(dense), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_defaults_score_and_rank_as_a_dense_head(twins):
+    plain, dense, query = twins
+    np.testing.assert_allclose(plain(query), dense(query), rtol=1e-5, atol=1e-6)
+    for ids in (tf.constant([[3, -1, 28]] * 4), tf.constant([5, -1, 0])):
+        np.testing.assert_allclose(plain.score(query, ids), dense.score(query, ids), rtol=1e-5, atol=1e-6)
+    best, want = plain.top_k(query, 6), dense.top_k(query, 6)
+    np.testing.assert_array_equal(best.ids, want.ids)
+    np.testing.assert_allclose(best.scores, want.scores, rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class id is outside"):
+        plain.score(query, tf.constant([[29]] * 4))
+
+
+def test_an_empty_slot_touches_no_class_that_is_not_scored(twins):
+    plain, _, query = twins
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(plain.score(query, tf.constant([[7, -1]] * 4)))
+    gradient = tape.gradient(total, tf_variable(plain.table))
+    assert set(gradient.indices.numpy()) == {7}

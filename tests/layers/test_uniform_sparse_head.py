@@ -185,7 +185,7 @@ def test_no_input_is_left_to_grow():
 
 @pytest.mark.parametrize("bad", [0, 2.0, None])
 def test_fan_in_is_checked(bad):
-    with pytest.raises(ValueError, match="fan_in must be a positive integer"):
+    with pytest.raises(ValueError, match="fan_in must be an integer of at least 1"):
         UniformSparseHead(5, bad)
 
 

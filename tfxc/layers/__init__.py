@@ -2,13 +2,14 @@
 
 from tfxc.layers.dense_head import DenseHead
 from tfxc.layers.embedding_bag import EmbeddingBag
-from tfxc.layers.head import Head
+from tfxc.layers.head import BestClasses, Head
 from tfxc.layers.mach_head import MACHHead
 from tfxc.layers.mach_merge import merge_mach_heads
 from tfxc.layers.mach_plan import MACHPlan, suggest_mach
 from tfxc.layers.uniform_sparse_head import UniformSparseHead
 
 __all__ = [
+    "BestClasses",
     "DenseHead",
     "EmbeddingBag",
     "Head",

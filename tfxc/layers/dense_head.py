@@ -105,9 +105,16 @@ class DenseHead(Head):
 
     def tie(self, encoder):
         """Finds the layer named ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
-        if self.tied_to is None or self._shared is not None:
+        if self.tied_to is None:
             return
         layers = [layer for layer in encoder._flatten_layers() if layer.name == self.tied_to]
+        if self._shared is not None:
+            if not any(layer is self._shared() for layer in encoder._flatten_layers()):
+                raise ValueError(
+                    f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
+                    "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
+                )
+            return
         if not layers:
             names = sorted(layer.name for layer in encoder._flatten_layers() if hasattr(layer, "embeddings"))
             raise ValueError(
@@ -152,14 +159,6 @@ class DenseHead(Head):
     def table_variable(self):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
         return tf_variable(self.table if self.tied_to is None else self._shared().embeddings)
-
-    def call(self, query):
-        query = self._scaled(query)
-        shape = tf.shape(query)
-        logits = self.block_logits(
-            self.with_bias_column(tf.reshape(query, [-1, query.shape[-1]])), 0, self.num_classes
-        )
-        return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
 
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)

@@ -1,8 +1,11 @@
 """The contract of a head, and all that follows from scoring one block of classes at a time."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
 from tfxc.search.exact import BlockTopK
 
@@ -11,14 +14,36 @@ _BLOCK_ELEMENTS = 1 << 22
 _BLOCK_MIN = 256
 
 
-class Head(keras.layers.Layer):
-    """How the L classes are scored. Subclasses give the vectors; the streaming over blocks is here.
+class BestClasses(NamedTuple):
+    """The best classes of each query, best first.
 
-    A subclass defines ``score``, ``effective_query``, ``class_vectors_of``, ``reduce_classes`` and
-    ``effective_dim``, such that ``effective_query(query) · class_vectors_of([i])`` is the logit of
-    class i, with bias, normalisation and temperature already in. Where that product only estimates the
-    logit (enough for samplers), ``prepare`` and ``block_logits`` give the exact one. A head without class
-    vectors defines these two, ``losses`` and ``losses_and_best``, and refuses samplers.
+    Attributes:
+        scores: float32 [N, k]; -inf where there is no class left.
+        ids: int32 [N, k]; -1 there.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 16))
+        >>> head.top_k(tf.ones([2, 16]), k=3).ids.shape
+        TensorShape([2, 3])
+    """
+
+    scores: tf.Tensor
+    ids: tf.Tensor
+
+
+class Head(keras.layers.Layer):
+    """How the L classes are scored. Subclasses give the vectors; all that follows from them is here.
+
+    The contract is two functions and a number: ``effective_query(query)`` [N, E], ``class_vectors_of(ids)``
+    [n, E] and ``effective_dim`` = E, set in ``build``, such that their inner product is the logit of a class,
+    with bias, normalisation and temperature already in. Samplers and indices read these as well.
+
+    Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
+    ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
+    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss`` accept what
+    they are given. A head without class vectors gives ``prepare`` and ``block_logits`` instead, and its
+    ``losses``, and refuses samplers.
 
     Args:
         num_classes: L, a positive integer.
@@ -27,7 +52,18 @@ class Head(keras.layers.Layer):
         ValueError: for another num_classes.
 
     Example:
-        >>> head = tfxc.layers.DenseHead(1000)
+        >>> class Cosine(Head):
+        ...     def build(self, input_shape):
+        ...         self.effective_dim = input_shape[-1]
+        ...         self.table = self.add_weight(shape=(self.num_classes, self.effective_dim), name="table")
+        ...         self.built = True
+        ...
+        ...     def effective_query(self, query):
+        ...         return 10.0 * tf.math.l2_normalize(query, axis=-1)
+        ...
+        ...     def class_vectors_of(self, class_ids):
+        ...         return tf.math.l2_normalize(tf.gather(self.table, class_ids), axis=-1)
+        >>> head = Cosine(1000)
         >>> head.build((None, 16))
         >>> head.score(tf.ones([2, 16]), tf.constant([[3, 7, 9], [0, 1, 2]])).shape
         TensorShape([2, 3])
@@ -38,9 +74,7 @@ class Head(keras.layers.Layer):
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(num_classes, int) or num_classes < 1:
-            raise ValueError(f"num_classes must be a positive integer, but got {num_classes!r}.")
-        self.num_classes = num_classes
+        self.num_classes = positive_int(num_classes, "num_classes")
         self.supports_jit = False
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
@@ -49,6 +83,17 @@ class Head(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
+
+    def call(self, query):
+        """All logits float32 [..., L] of queries [..., D]."""
+        shape = tf.shape(query)
+        prepared = self.prepare(tf.reshape(query, [-1, query.shape[-1]]))
+        logits = self.block_logits(prepared, 0, self.num_classes)
+        return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def effective_query(self, query):
+        """What the class vectors are multiplied with: float32 [N, effective_dim] of queries [N, D]."""
+        raise NotImplementedError(f"{type(self).__name__} does not define effective_query(query).")
 
     def class_vectors_of(self, class_ids):
         """Class vectors [n, effective_dim] of class ids int32 [n]."""
@@ -65,6 +110,50 @@ class Head(keras.layers.Layer):
     def block_logits(self, prepared, start, stop):
         """Logits [N, stop - start] of one block of classes."""
         return tf.matmul(prepared, self.class_vectors(start, stop), transpose_b=True)
+
+    def score(self, query, class_ids):
+        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
+
+        Args:
+            query: float [N, D].
+            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        """
+        class_ids = check_ids(class_ids, self.num_classes, "class")
+        query, scored = self.effective_query(query), class_ids >= 0
+        # An empty slot reads a class that is scored: with momentum, even a gradient of 0 moves a class.
+        some_id = tf.maximum(tf.reduce_max(class_ids), 0)
+        flat = tf.reshape(tf.where(scored, class_ids, some_id), [-1])
+        vectors = tf.reshape(
+            self.class_vectors_of(flat), tf.concat([tf.shape(class_ids), [self.effective_dim]], 0)
+        )
+        logits = tf.einsum("nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns", query, vectors)
+        return tf.where(scored, logits, 0.0)
+
+    def reduce_classes(self, query, labels, loss):
+        """A loss's reduction over all classes [N] and its positives' logits [N, P].
+
+        Blocks of classes one after the other, each computed again for the backward pass: neither direction
+        holds a [N, L] tensor.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P] in [0, L), padded with -1.
+            loss: a ``ClassificationLoss``.
+        """
+        state = loss.initial(tf.shape(query)[0])
+        for start in range(0, self.num_classes, self.max_block_size):
+            stop = min(start + self.max_block_size, self.num_classes)
+
+            @tf.recompute_grad
+            def update(query, *parts, start=start, stop=stop):
+                logits = self.block_logits(self.prepare(query), start, stop)
+                return tuple(tf.nest.flatten(loss.update(tf.nest.pack_sequence_as(state, parts), logits)))  # noqa: B023
+
+            state = tf.nest.pack_sequence_as(state, update(query, *tf.nest.flatten(state)))
+        return loss.finish(state), self.score(query, labels)
 
     def scan(self, query, fold, carry):
         """Fold all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
@@ -102,8 +191,8 @@ class Head(keras.layers.Layer):
             exclude: None or class ids [N, X], padded with -1, that are never returned.
 
         Returns:
-            scores float32 [N, k] and ids int32 [N, k], best first, the lower id first among equals.
-            Where fewer than k classes are left, id -1 and score -inf.
+            ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
+            equals. Where fewer than k classes are left, id -1 and score -inf.
 
         Raises:
             ValueError: if k is an int outside [1, L].
@@ -112,7 +201,7 @@ class Head(keras.layers.Layer):
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
-        return self.find_best(query, tf.minimum(k, self.num_classes), exclude)
+        return BestClasses(*self.find_best(query, tf.minimum(k, self.num_classes), exclude))
 
     def find_best(self, query, k, exclude):
         """``top_k`` with its arguments checked; a head that knows better than to scan overrides it."""
@@ -143,6 +232,9 @@ class Head(keras.layers.Layer):
         first = loss.initial(num_queries), ranking.initial(num_queries)
         state, (_, ids) = self.scan(query, fold, first)
         return loss.combine(loss.finish(state), self.score(query, labels), labels >= 0), ids
+
+    def tie(self, encoder):
+        """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""

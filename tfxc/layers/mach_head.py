@@ -5,6 +5,7 @@ import random
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
@@ -110,9 +111,7 @@ class MACHHead(Head):
             "seed": 0,
         }
         for name, minimum in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < minimum:
-                raise ValueError(f"{name} must be an integer of at least {minimum}, but got {value!r}.")
+            setattr(self, name, positive_int(getattr(self, name), name, minimum))
         if self.decoder not in (*DECODERS, _UNBIASED):
             raise ValueError(f"decoder must be one of {(*DECODERS, _UNBIASED)}, but got {self.decoder!r}.")
         if self.activation not in _ACTIVATIONS:
@@ -181,12 +180,6 @@ class MACHHead(Head):
         logits = [tf.matmul(part, kernel) for part, kernel in zip(parts, kernels, strict=True)]
         logits = tf.concat(logits, 1) if self.num_groups > 1 else logits[0]
         return tf.reshape(logits + tf_variable(self.bias), [-1, self.num_repetitions, self.num_buckets])
-
-    def call(self, query):
-        shape = tf.shape(query)
-        prepared = self.prepare(tf.reshape(query, [-1, query.shape[-1]]))
-        scores = self.block_logits(prepared, 0, self.num_classes)
-        return tf.reshape(scores, tf.concat([shape[:-1], [self.num_classes]], 0))
 
     def prepare(self, query):
         """Scores [N, R, M] of the buckets: their probabilities."""

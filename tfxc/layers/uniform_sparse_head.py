@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
@@ -65,9 +66,7 @@ class UniformSparseHead(Head):
 
     def __init__(self, num_classes, fan_in, use_bias=True, bias_initializer="zeros", seed=None, **kwargs):
         super().__init__(num_classes, **kwargs)
-        if not isinstance(fan_in, int) or fan_in < 1:
-            raise ValueError(f"fan_in must be a positive integer, but got {fan_in!r}.")
-        self.fan_in = fan_in
+        self.fan_in = positive_int(fan_in, "fan_in")
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = random.randrange(2**31) if seed is None else int(seed)
@@ -119,12 +118,6 @@ class UniformSparseHead(Head):
     @property
     def _sketch(self):
         return Sketch(tf_variable(self.bucket), tf_variable(self.sign), _SKETCH_DIM)
-
-    def call(self, query):
-        shape = tf.shape(query)
-        flat = tf.reshape(query, [-1, query.shape[-1]])
-        logits = sparse_head_logits(flat, *self._weights(), 0, self.num_classes)
-        return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
 
     def prepare(self, query):
         return query

@@ -6,8 +6,10 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
+from tfxc.arguments import positive_int
 from tfxc.labels import labelled_queries
 from tfxc.losses import ClassificationLoss
+from tfxc.metrics import RankingMetric
 from tfxc.model.export import export_classifier
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.step import build_parts, example_losses
@@ -61,10 +63,16 @@ class ExtremeClassifier(keras.Model):
 
     def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
         super().__init__(**kwargs)
-        if not 1 <= k <= head.num_classes:
+        k = positive_int(k, "k")
+        if k > head.num_classes:
             raise ValueError(f"k must be in [1, {head.num_classes}], the number of classes, but got {k}.")
         if class_names is not None and len(class_names) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
+        if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
+            raise ValueError(
+                f"The sampler is built for {sampler.num_classes} classes, but the head has "
+                f"{head.num_classes}: give each model a sampler of its own."
+            )
         head.check_sampler(sampler)
         self.encoder = encoder
         self.head = head
@@ -116,8 +124,7 @@ class ExtremeClassifier(keras.Model):
             self._names = lambda: names
 
     def _build_parts(self, query_dim):
-        if hasattr(self.head, "tie"):
-            self.head.tie(self.encoder)
+        self.head.tie(self.encoder)
         build_parts(self.head, self.sampler, query_dim)
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
@@ -129,7 +136,7 @@ class ExtremeClassifier(keras.Model):
             )
         self.head.check_loss(loss)
         ranking = list(metrics or []) + list(weighted_metrics or [])
-        unfit = [metric for metric in ranking if not hasattr(metric, "k")]
+        unfit = [metric for metric in ranking if not isinstance(metric, RankingMetric)]
         if unfit:
             raise ValueError(f"metrics must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
         super().compile(

@@ -220,6 +220,9 @@ class Question:
         sampler: a built ``Sampler``.
         step: the ``Step``.
 
+    Raises:
+        ValueError: if the sampler needs what the step does not have, or does not know its counts.
+
     Example:
         >>> sampler = tfxc.samplers.Uniform(2, shared=True, seed=1)
         >>> sampler.build((10, 4))
