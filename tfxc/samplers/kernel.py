@@ -54,13 +54,12 @@ class KernelSampler(Sampler):
         tf_variable(self.sums).assign(sums)
 
     def prepare(self, step):
-        """The queries, and the kernel's sums [N, blocks] over each block of classes."""
-        return step.query, self._block_mass(step.query)
+        """The queries' features, and the kernel's sums [N, blocks] over each block of classes."""
+        features = self._features(step.query)
+        return features, self._block_mass(features)
 
     def draw(self, given, seed):
-        query, mass = given
-        features = self._features(query)
-        ids, log_prob = block_draw(features, mass, self._index(), self.num_negatives, seed)
+        ids, log_prob = block_draw(*given, self._index(), self.num_negatives, seed)
         return ids, self.log_num_draws + log_prob
 
     def log_count(self, given, ids):
@@ -249,8 +248,8 @@ class RFF(KernelSampler):
     def _block_sums(self, features):
         return tf.reduce_sum(features, 1)
 
-    def _block_mass(self, query):
-        return tf.matmul(self._features(query), tf_variable(self.sums), transpose_b=True)
+    def _block_mass(self, features):
+        return tf.matmul(features, tf_variable(self.sums), transpose_b=True)
 
-    def _log_prob(self, query, mass, ids):
-        return block_log_prob(self._features(query), mass, self._index(), ids)
+    def _log_prob(self, features, mass, ids):
+        return block_log_prob(features, mass, self._index(), ids)

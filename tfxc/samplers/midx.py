@@ -197,19 +197,21 @@ class MIDX(Sampler):
         return {**index, "cell_mass": counts.reshape(size, size).astype(np.float32)}
 
     def prepare(self, step):
-        """The query, and its products u and v [N, C] with the codewords of either codebook."""
+        """The queries and their products with the codewords of either codebook."""
         first, second = (tf_variable(codebook) for codebook in self.codebooks)
         left = right = step.query
         if self.quantizer == "pq":
             left, right = tf.split(step.query, [first.shape[1], -1], 1)
         row_logits = tf.matmul(left, first, transpose_b=True)
-        return step.query, row_logits, tf.matmul(right, second, transpose_b=True)
+        return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
 
     def draw(self, given, seed):
-        query, *cell_logits = given
-        ids, log_prob = midx_draw(*cell_logits, self._cell_index(), self.num_negatives, seed)
+        logits = given.row_logits, given.column_logits
+        ids, log_prob = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
         with tf.control_dependencies([ids]):  # raises where a query is not finite
-            self._follow(query)
+            self._follow(given.query)
+        # A draw tells the log of the partition function, at a fraction of what computing it takes.
+        given.log_total = self._log_weights(given, ids[:, :1])[:, 0] - log_prob[:, 0]
         return ids, self.log_num_draws + log_prob
 
     def _follow(self, query):
@@ -230,14 +232,19 @@ class MIDX(Sampler):
         )
 
     def log_count(self, given, ids):
-        _, row_logits, column_logits = given
-        log_total = midx_log_partition(row_logits, column_logits, tf_variable(self.cell_mass))
+        if given.log_total is None:
+            logits = given.row_logits, given.column_logits
+            given.log_total = midx_log_partition(*logits, tf_variable(self.cell_mass))
+        return self.log_num_draws + self._log_weights(given, ids) - given.log_total[:, tf.newaxis]
+
+    def _log_weights(self, given, ids):
+        """``u + v`` of the cells of classes [N, P], and the log of a class's own weight: log Q up to log Z."""
         cell = tf.gather(tf_variable(self.cell), ids)
-        log_prob = tf.gather(row_logits - log_total[:, tf.newaxis], cell // self.num_codewords, batch_dims=1)
-        log_prob += tf.gather(column_logits, cell % self.num_codewords, batch_dims=1)
+        log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
+        log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
         if self.cells == "frequency":
-            log_prob += tf.math.log(gather_counts(tf_variable(self.class_weight), ids, "MIDX"))
-        return self.log_num_draws + log_prob
+            log_weight += tf.math.log(gather_counts(tf_variable(self.class_weight), ids, "MIDX"))
+        return log_weight
 
     def learn(self, step, draw, positives, negatives):
         if not self.learnable:
@@ -250,3 +257,11 @@ class MIDX(Sampler):
             return tf.math.divide_no_nan(total, tf.cast(tf.shape(query)[0], total.dtype))
 
         self.learner.learn([tf_variable(codebook) for codebook in self.codebooks], query, cross_entropy)
+
+
+class _CellLogits:
+    """Queries [N, D], their u and v [N, C], and log Z [N] once it is known."""
+
+    def __init__(self, query, row_logits, column_logits):
+        self.query, self.row_logits, self.column_logits = query, row_logits, column_logits
+        self.log_total = None
