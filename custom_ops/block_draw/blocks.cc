@@ -116,9 +116,9 @@ void TileVisitor::GatherQueries(const Tile& tile, const Slots& slots) {
 void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, Slots* slots) {
   const double total = sums_[count].of[lane];
   if (slots->bits != nullptr) {
-    const double* sums = reinterpret_cast<const double*>(sums_.data() + 1) + lane;
+    const Sum* sums = sums_.data() + 1;
     slots->class_ids[slot] = start + FirstAbove(count, ToUnit(slots->bits[slot]) * total,
-                                                [sums](int64_t i) { return sums[i * kTileQueries]; });
+                                                [sums, lane](int64_t i) { return sums[i].of[lane]; });
   }
   const int64_t chosen = slots->class_ids[slot] - start;
   const double share = (sums_[chosen + 1].of[lane] - sums_[chosen].of[lane]) / total;

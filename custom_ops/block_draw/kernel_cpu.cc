@@ -33,7 +33,7 @@ class BlockOpBase : public tensorflow::OpKernel {
     tensorflow::tf_shared_lock lock(*rows->mu());
     OP_REQUIRES_OK(context, CheckShapes(context, *rows));
     const Tensor& table = *rows->tensor();
-    const Blocks blocks{table.flat<float>().data(), table.dim_size(0), table.dim_size(1), block_size_, kernel_};
+    const Blocks blocks{Data<float>(table), table.dim_size(0), table.dim_size(1), block_size_, kernel_};
     Run(context, blocks);
   }
 
@@ -45,7 +45,7 @@ class BlockOpBase : public tensorflow::OpKernel {
   template <typename Choose>
   static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
     const int64_t num_queries = context->input(1).dim_size(0), samples = slots->num_samples;
-    const float* mass = context->input(2).flat<float>().data();
+    const float* mass = Data<float>(context->input(2));
     slots->sorted.resize(num_queries * samples);
     std::vector<char> is_finite(num_queries);
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
@@ -118,17 +118,17 @@ class BlockDrawOp : public BlockOpBase {
   void Run(OpKernelContext* context, const Blocks& blocks) override {
     OP_REQUIRES(context, context->input(3).shape() == TensorShape({2}),
                 InvalidArgument("seed must have shape [2], but has ", context->input(3).shape().DebugString(), "."));
-    const auto seed = context->input(3).flat<int64_t>();
+    const int64_t* seed = Data<int64_t>(context->input(3));
     const TensorShape shape({context->input(1).dim_size(0), num_samples_});
     Tensor *class_ids, *log_prob;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_prob));
     std::vector<uint64_t> block_bits(shape.num_elements()), class_bits(shape.num_elements());
-    Slots slots{context->input(1).flat<float>().data(), num_samples_, {}, class_bits.data(),
-                class_ids->flat<int32_t>().data(), log_prob->flat<float>().data()};
+    Slots slots{Data<float>(context->input(1)), num_samples_, {}, class_bits.data(),
+                Data<int32_t>(class_ids), Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution& distribution, int64_t n, int64_t* chosen) {
       uint64_t* bits = block_bits.data() + n * num_samples_;
-      DrawBits(seed(0), seed(1), n, num_samples_, bits, class_bits.data() + n * num_samples_);
+      DrawBits(seed[0], seed[1], n, num_samples_, bits, class_bits.data() + n * num_samples_);
       for (int64_t s = 0; s < num_samples_; ++s) chosen[s] = distribution.Draw(bits[s]);
     });
   }
@@ -149,15 +149,15 @@ class BlockLogProbOp : public BlockOpBase {
                                 " queries, but are ", ids.shape().DebugString(), "."));
     Tensor* log_prob;
     OP_REQUIRES_OK(context, context->allocate_output(0, ids.shape(), &log_prob));
-    std::vector<int32_t> class_ids(ids.flat<int32_t>().data(), ids.flat<int32_t>().data() + ids.NumElements());
+    std::vector<int32_t> class_ids(Data<int32_t>(ids), Data<int32_t>(ids) + ids.NumElements());
     const int64_t num_samples = ids.dim_size(1);
     for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
       OP_REQUIRES(context, class_ids[slot] >= 0 && class_ids[slot] < blocks.num_classes,
                   InvalidArgument("class_ids[", slot / num_samples, ", ", slot % num_samples, "] is ",
                                   class_ids[slot], ", but ids are 0 to ", blocks.num_classes - 1, "."));
     }
-    Slots slots{context->input(1).flat<float>().data(), num_samples, {}, nullptr, class_ids.data(),
-                log_prob->flat<float>().data()};
+    Slots slots{Data<float>(context->input(1)), num_samples, {}, nullptr, class_ids.data(),
+                Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution&, int64_t n, int64_t* chosen) {
       for (int64_t s = 0; s < num_samples; ++s) chosen[s] = class_ids[n * num_samples + s] / blocks.block_size;
     });

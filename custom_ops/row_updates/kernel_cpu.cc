@@ -94,7 +94,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < kNumVariables; ++i) {
       OP_REQUIRES_OK(context, LookupResource(context, tensorflow::HandleFromInput(context, i), &variables[i]));
     }
-    std::array<double, Rule::kNumScalars> scalars;
+    std::array<double, Rule::kNumScalars> scalars{};
     OP_REQUIRES_OK(context, ReadScalars(context, &scalars));
     OP_REQUIRES_OK(context, CheckVariables(variables));
     const TensorShape& table_shape = variables[0]->tensor()->shape();
@@ -103,7 +103,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
     std::vector<RowPosition> sorted;
-    OP_REQUIRES_OK(context, CheckAndSortByRow(row_ids.flat<Index>().data(), row_ids.NumElements(),
+    OP_REQUIRES_OK(context, CheckAndSortByRow(Data<Index>(row_ids), row_ids.NumElements(),
                                               table_shape.dim_size(0), &sorted));
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
@@ -114,7 +114,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
         MoveToHugePages(data[i], variables[i]->tensor()->TotalBytes());
       }
     }
-    ForEachTouchedRow(context, sorted, values.flat<float>().data(), width, Rule(data, scalars, width));
+    ForEachTouchedRow(context, sorted, Data<float>(values), width, Rule(data, scalars, width));
   }
 
  private:
@@ -127,7 +127,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
         return absl::InvalidArgumentError(absl::StrCat("input ", kNumVariables + 2 + i, " has shape ",
                                                        scalar.shape().DebugString(), ", expected a scalar"));
       }
-      (*scalars)[i] = scalar.scalar<double>()();
+      (*scalars)[i] = *Data<double>(scalar);
     }
     return absl::OkStatus();
   }
@@ -173,7 +173,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
       *variable->tensor() = tensorflow::tensor::DeepCopy(*variable->tensor());
     }
     variable->copy_on_read_mode.store(true);
-    return variable->tensor()->flat<float>().data();
+    return Data<float>(variable->tensor());
   }
 
   // The buffers moved last: a variable that was assigned to has another.
