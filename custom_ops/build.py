@@ -192,8 +192,8 @@ def _compile(source, objects, compile_command):
     if source.suffix == ".cc":
         command += ["-MMD", "-MF", str(included)]
     if _outdated(target, [source, *_headers(source, included)], command, stamp):
-        # A warning is an error where we look after it, under `make`. A user's compiler may well warn of what ours
-        # does not, and must not stop an installation for that.
+        # A warning is an error where we look after it, under `make`. A user's compiler may well warn of what
+        # ours does not, and must not stop an installation for that.
         strict = ["-Werror"] if os.environ.get("TFXC_WERROR") == "1" and source.suffix == ".cc" else []
         warnings = _run_aside([*command, *strict], target)
         sys.stderr.write(warnings)
