@@ -121,8 +121,9 @@ void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, S
                                                 [sums, lane](int64_t i) { return sums[i].of[lane]; });
   }
   const int64_t chosen = slots->class_ids[slot] - start;
-  const double share = (sums_[chosen + 1].of[lane] - sums_[chosen].of[lane]) / total;
-  slots->log_prob[slot] = std::log(slots->log_prob[slot] * share);
+  // Beside much larger weights a difference of sums may be lost; no weight is below the floor. NaN stays.
+  const double weight = sums_[chosen + 1].of[lane] - sums_[chosen].of[lane];
+  slots->log_prob[slot] += std::log(std::max<double>(weight, blocks_.kernel.floor) / total);
 }
 
 }  // namespace
@@ -143,9 +144,10 @@ int64_t BlockDistribution::Draw(uint64_t bits) const {
   return FirstAbove(sums_.size(), ToUnit(bits) * sums_.back(), [this](int64_t i) { return sums_[i]; });
 }
 
-float BlockDistribution::Prob(int64_t block) const {
+float BlockDistribution::LogProb(int64_t block) const {
   const double mass = sums_[block] - (block == 0 ? 0.0 : sums_[block - 1]);
-  return static_cast<float>(mass / sums_.back());
+  const double floor = static_cast<double>(blocks_.kernel.floor) * blocks_.Size(block);
+  return static_cast<float>(std::log(std::max(mass, floor) / sums_.back()));
 }
 
 std::vector<Tile> MakeTiles(const std::vector<RowPosition>& sorted, int64_t num_samples) {

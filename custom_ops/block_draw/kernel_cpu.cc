@@ -5,6 +5,7 @@
 
 #include "block_draw/blocks.h"
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 
@@ -12,6 +13,9 @@ namespace tfxc {
 namespace {
 
 using tensorflow::Var;
+
+// Running sums of a block are kept for 16 queries: 128 bytes a class, for every thread.
+constexpr int64_t kMostInBlock = int64_t{1} << 20;
 
 // What drawing and looking up share: the attributes, the lookup of the rows, all checks and both passes.
 class BlockOpBase : public tensorflow::OpKernel {
@@ -33,7 +37,9 @@ class BlockOpBase : public tensorflow::OpKernel {
     tensorflow::tf_shared_lock lock(*rows->mu());
     OP_REQUIRES_OK(context, CheckShapes(context, *rows));
     const Tensor& table = *rows->tensor();
-    const Blocks blocks{Data<float>(table), table.dim_size(0), table.dim_size(1), block_size_, kernel_};
+    // A block of more classes than there are is one of all classes.
+    const int64_t block_size = std::min(block_size_, table.dim_size(0));
+    const Blocks blocks{Data<float>(table), table.dim_size(0), table.dim_size(1), block_size, kernel_};
     Run(context, blocks);
   }
 
@@ -45,6 +51,9 @@ class BlockOpBase : public tensorflow::OpKernel {
   template <typename Choose>
   static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
     const int64_t num_queries = context->input(1).dim_size(0), samples = slots->num_samples;
+    OP_REQUIRES(context, samples == 0 || num_queries <= kMostSlots / samples,
+                InvalidArgument("Drawing by blocks takes at most ", kMostSlots, " slots at once, but got ", num_queries,
+                                " queries of ", samples, "."));
     const float* mass = Data<float>(context->input(2));
     slots->sorted.resize(num_queries * samples);
     std::vector<char> is_finite(num_queries);
@@ -58,7 +67,7 @@ class BlockOpBase : public tensorflow::OpKernel {
         choose(distribution, n, chosen.data());
         for (int64_t s = 0; s < samples; ++s) {
           slots->sorted[n * samples + s] = Pack(chosen[s], n * samples + s);
-          slots->log_prob[n * samples + s] = distribution.Prob(chosen[s]);
+          slots->log_prob[n * samples + s] = distribution.LogProb(chosen[s]);
         }
       }
     };
@@ -84,7 +93,12 @@ class BlockOpBase : public tensorflow::OpKernel {
       return InvalidArgument("Drawing by blocks needs initialised float32 rows [L, F], but they are ",
                              rows.DebugString(), ".");
     }
-    const int64_t num_blocks = (table.dim_size(0) + block_size_ - 1) / block_size_;
+    const int64_t num_classes = table.dim_size(0);
+    if (num_classes > kMostClasses || std::min(block_size_, num_classes) > kMostInBlock) {
+      return InvalidArgument("Drawing by blocks takes at most ", kMostClasses, " classes in blocks of at most ", kMostInBlock,
+                             ", but there are ", num_classes, " in blocks of ", block_size_, ".");
+    }
+    const int64_t num_blocks = num_classes == 0 ? 0 : (num_classes - 1) / block_size_ + 1;
     if (num_blocks == 0 || query.dims() != 2 || query.dim_size(1) != table.dim_size(1) ||
         mass.shape() != TensorShape({query.dim_size(0), num_blocks})) {
       return InvalidArgument("Drawing by blocks of ", block_size_, " classes needs rows [L, F], query [N, F] and ",
@@ -112,6 +126,8 @@ class BlockDrawOp : public BlockOpBase {
  public:
   explicit BlockDrawOp(OpKernelConstruction* context) : BlockOpBase(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
+                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
   }
 
  protected:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "common/vectorize.h"
@@ -168,6 +169,10 @@ class CandidateScoresBase : public tensorflow::OpKernel {
           "candidate_scores needs table [L, D], query [N, D] and class_ids [N, S], but got ",
           table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
           ".");
+    }
+    if (ids.NumElements() > kMostSlots) {
+      return InvalidArgument("candidate_scores takes at most ", kMostSlots, " class_ids at once, but got ",
+                             ids.shape().DebugString(), ".");
     }
     p->num_classes = table.dim_size(0) - row_offset_;
     if (p->num_classes < 0) {

@@ -7,6 +7,7 @@
 
 #include "common/huge_pages.h"
 #include "common/kernel.h"
+#include "common/limits.h"
 
 namespace tfxc {
 namespace {
@@ -50,6 +51,9 @@ class HashTablesOp : public tensorflow::OpKernel {
  public:
   explicit HashTablesOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_buckets", &num_buckets_));
+    OP_REQUIRES(context, num_buckets_ <= kMostBuckets,
+                InvalidArgument("num_buckets must be 1 to ", kMostBuckets, ", what codes of 16 bits tell apart, but is ",
+                                num_buckets_, "."));
   }
 
   void Compute(OpKernelContext* context) override {

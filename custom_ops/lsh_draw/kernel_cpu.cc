@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "lsh_draw/draw.h"
 
 namespace tfxc {
@@ -90,6 +91,8 @@ class LshOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_candidates", &scheme_.num_candidates));
     OP_REQUIRES_OK(context, context->GetAttr("uniform_fraction", &uniform_fraction));
     OP_REQUIRES_OK(context, context->GetAttr("bucket_slots", &scheme_.bucket_slots));
+    OP_REQUIRES(context, scheme_.num_candidates <= kMostPerQuery,
+                InvalidArgument("num_candidates must be 1 to ", kMostPerQuery, ", but is ", scheme_.num_candidates, "."));
     OP_REQUIRES(context, uniform_fraction > 0 && uniform_fraction <= 1,
                 InvalidArgument("uniform_fraction must be in (0, 1], but is ", uniform_fraction,
                                 ": without it classes outside the buckets could never come."));
@@ -100,7 +103,8 @@ class LshOp : public tensorflow::OpKernel {
   absl::Status Check(OpKernelContext* context) const {
     TF_RETURN_IF_ERROR(CheckShapes(context));
     const HashTables tables = TablesOf(context);
-    if (scheme_.bucket_slots * tables.num_tables >= scheme_.num_candidates) {
+    // The product of both may be beyond 64 bits.
+    if (scheme_.bucket_slots > (scheme_.num_candidates - 1) / tables.num_tables) {
       return InvalidArgument("A union of ", scheme_.bucket_slots, " classes from each of ", tables.num_tables,
                              " tables leaves no uniform draw among ", scheme_.num_candidates, " candidates.");
     }

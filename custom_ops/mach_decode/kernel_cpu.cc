@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "mach_decode/best.h"
 #include "mach_decode/exhaustive.h"
 #include "mach_decode/probed.h"
@@ -28,9 +29,10 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_probes", &num_probes_));
     OP_REQUIRES_OK(context, context->GetAttr("decoder", &decoder));
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
-    OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31,
-                InvalidArgument("The prime must be in [num_classes, 2^31), but is ", prime_, " for ", num_classes_,
-                                " classes."));
+    // Between a number and its double there is a prime. The time a bucket takes goes with the prime.
+    OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31 && prime_ <= 2 * num_classes_,
+                InvalidArgument("The prime must be the next from num_classes on and below 2^31, but is ", prime_, " for ",
+                                num_classes_, " classes."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -41,8 +43,9 @@ class MachTopKOp : public tensorflow::OpKernel {
     const Queries queries{Data<float>(tables), tables.dim_size(0), Data<int32_t>(exclude),
                           exclude.dim_size(1), decoder_};
     const int64_t k = *Data<int32_t>(context->input(2));
-    OP_REQUIRES(context, k >= 0 && k <= num_classes_,
-                InvalidArgument("k must be in [0, ", num_classes_, "], the number of classes, but is ", k, "."));
+    const int64_t most = std::min(num_classes_, kMostPerQuery);
+    OP_REQUIRES(context, k >= 0 && k <= most,
+                InvalidArgument("k must be in [0, ", most, "] for ", num_classes_, " classes, but is ", k, "."));
     Tensor *scores, *ids;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({queries.count, k}), &scores));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({queries.count, k}), &ids));

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "midx_draw/draw.h"
 
 namespace tfxc {
@@ -65,6 +66,11 @@ absl::Status CheckMass(const Cells& cells) {
   const int64_t num_cells = cells.num_codewords * cells.num_codewords;
   const double* weight = cells.cumulative_weight;
   const double rounding = weight == nullptr ? 0.0 : 1e-12 * weight[cells.num_classes];
+  // An infinite sum would allow any mass by way of the rounding; from another start the draws would not be by weight.
+  if (weight != nullptr && !(weight[0] == 0.0 && std::isfinite(weight[cells.num_classes]))) {
+    return InvalidArgument("cumulative_weight must run from 0 to a finite number, but runs from ", weight[0], " to ",
+                           weight[cells.num_classes], ". Rebuild the index.");
+  }
   bool any_mass = false;
   for (int64_t cell = 0; cell < num_cells; ++cell) {
     const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
@@ -108,6 +114,8 @@ class MidxDrawOp : public tensorflow::OpKernel {
  public:
   explicit MidxDrawOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
+                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
   }
 
   void Compute(OpKernelContext* context) override {

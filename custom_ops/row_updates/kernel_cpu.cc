@@ -155,13 +155,14 @@ class RowUpdateOp : public tensorflow::OpKernel {
   static absl::Status CheckGradient(OpKernelContext* context, const TensorShape& table) {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
-    TensorShape expected = table;
-    expected.set_dim(0, row_ids.NumElements());
-    if (row_ids.dims() != 1 || values.shape() != expected) {
+    // Dimension by dimension: with rows as wide as a table of none may be, a shape of them all would be too large.
+    bool fits = row_ids.dims() == 1 && values.dims() == table.dims() && values.dim_size(0) == row_ids.NumElements();
+    for (int i = 1; fits && i < table.dims(); ++i) fits = values.dim_size(i) == table.dim_size(i);
+    if (!fits) {
       return absl::InvalidArgumentError(absl::StrCat("gradient values ", values.shape().DebugString(), " and row ids ",
                                                      row_ids.shape().DebugString(), " do not fit a table of shape ",
-                                                     table.DebugString(), "; expected values ", expected.DebugString(),
-                                                     " and a vector of row ids"));
+                                                     table.DebugString(), "; expected values [N, ...] with the table's ",
+                                                     "trailing dimensions and N row ids"));
     }
     return absl::OkStatus();
   }

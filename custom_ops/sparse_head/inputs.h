@@ -3,6 +3,7 @@
 #define TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tiles.h"
@@ -26,13 +27,13 @@ inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, const tenso
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
   inputs->indices_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->indices->mu());
   const tensorflow::Tensor& query = context->input(0);
-  inputs->num_biases = bias == nullptr ? 0 : bias->dim_size(0);
+  inputs->num_biases = bias == nullptr || bias->dims() != 1 ? 0 : bias->dim_size(0);
   const tensorflow::Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
-      weights.shape() != indices.shape() || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
+      weights.shape() != indices.shape() || weights.dim_size(0) > kMostClasses || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
       (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
-                           "[L] or [0], but got ", inputs->weights->DebugString(), ", ",
+                           "[L] or [0], L below 2^31, but got ", inputs->weights->DebugString(), ", ",
                            inputs->indices->DebugString(), ", ", query.shape().DebugString(), " and ",
                            bias == nullptr ? "none" : bias->shape().DebugString(), ".");
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/kernel.h"
@@ -119,7 +120,11 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
       for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * width];
       return total;
     }
-    for (int64_t shard = 0; shard < num_shards; ++shard) largest = std::max<double>(largest, maxima[shard * width]);
+    for (int64_t shard = 0; shard < num_shards; ++shard) {
+      if (std::isnan(sums[shard * width])) return sums[shard * width];
+      largest = std::max<double>(largest, maxima[shard * width]);
+    }
+    if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // no class, or -inf all
     for (int64_t shard = 0; shard < num_shards; ++shard) {
       if (sums[shard * width] != 0.0) total += sums[shard * width] * std::exp(maxima[shard * width] - largest);
     }

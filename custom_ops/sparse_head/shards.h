@@ -62,6 +62,7 @@ class FirstBad {
 // Calls work(first query, count, width, tile) for the queries, a tile at a time.
 template <typename Work>
 absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, Work work) {
+  if (inputs.num_queries == 0) return absl::OkStatus();
   Tensor tile;
   TF_RETURN_IF_ERROR(context->allocate_temp(
       DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.num_queries)}), &tile));
@@ -86,12 +87,9 @@ class BackwardOp : public tensorflow::OpKernel {
   absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
     Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
     const int64_t fan_in = inputs.rows.fan_in, width = TileWidth(inputs.num_queries);
-    const Shards shards = BackwardShards(inputs, classes, width);
     TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
-    TF_RETURN_IF_ERROR(
-        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
     float* d_weights = Data<float>(weight_gradient);
     float* d_bias = inputs.num_biases == 0 ? nullptr : Data<float>(bias_gradient);
     const auto clear = [&](int64_t first, int64_t last) {
@@ -100,7 +98,13 @@ class BackwardOp : public tensorflow::OpKernel {
     };
     clear(0, classes.first);
     clear(classes.last, inputs.num_classes);
-    if (inputs.num_queries == 0) clear(classes.first, classes.last);
+    if (inputs.num_queries == 0) {
+      clear(classes.first, classes.last);
+      return absl::OkStatus();
+    }
+    const Shards shards = BackwardShards(inputs, classes, width);
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
     FirstBad bad;
     TF_RETURN_IF_ERROR(ForEachTile(context, inputs, [&](int64_t n, int64_t count, int tile_width, const float* tile) {
       const int64_t size = inputs.num_inputs * tile_width;
