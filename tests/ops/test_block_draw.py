@@ -70,17 +70,17 @@ def test_frequencies_and_log_prob_follow_the_distribution(
             assert stats.chisquare(parts[0][keep], parts[1][keep]).pvalue > 1e-3
 
 
-@BOTH
+@compiled_only
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["num_classes", "width", "block_size", "num_queries"])
-def test_log_prob_at_every_size(draw, log_prob_of, place, size):
+def test_log_prob_at_every_size(place, size):
     sizes = {"num_classes": 70, "width": 5, "block_size": 24, "num_queries": 3, place: size}
     for kernel in (QUADRATIC, CLAMPED):
         query, mass, index, probs = problem(kernel=kernel, **sizes)
-        ids, log_prob = draw(query, mass, index, size, seed=[7, size])
+        ids, log_prob = block_draw(query, mass, index, size, seed=[7, size])
         np.testing.assert_allclose(np.exp(log_prob), np.take_along_axis(probs, ids.numpy(), 1), rtol=2e-4)
         every = np.tile(np.arange(sizes["num_classes"]), (sizes["num_queries"], 1))
-        np.testing.assert_allclose(np.exp(log_prob_of(query, mass, index, every)), probs, rtol=2e-4)
+        np.testing.assert_allclose(np.exp(block_log_prob(query, mass, index, every)), probs, rtol=2e-4)
 
 
 @BOTH

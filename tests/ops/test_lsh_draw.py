@@ -56,13 +56,14 @@ def test_counts(log_count_of, scheme, num_parts, num_tables):
     )
 
 
+@compiled_only
 @pytest.mark.parametrize("num_parts", [1, 3])
 @EVERY_SIZE
-def test_counts_of_draws_at_every_size(draw, num_parts, size):
+def test_counts_of_draws_at_every_size(num_parts, size):
     for num_tables, num_candidates in ((size, 3 * size + 2), (3, size + 7)):
         for scheme in (Scheme(num_candidates, 0.2), Scheme(num_candidates, 0.2, bucket_slots=2)):
             tables, query = random_tables(60, num_tables, 4), random_queries(4, num_parts, num_tables, 4)
-            ids, log_count = (tensor.numpy() for tensor in draw(query, tables, scheme, [3, size]))
+            ids, log_count = (tensor.numpy() for tensor in lsh_draw(query, tables, scheme, [3, size]))
             want = np.take_along_axis(slow_counts(query, tables, scheme), np.maximum(ids, 0), axis=1)
             np.testing.assert_allclose(np.exp(log_count)[ids >= 0], want[ids >= 0], rtol=1e-5)
 

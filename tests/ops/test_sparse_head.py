@@ -148,9 +148,10 @@ def zero_but_one(random, shape):
     return gradient
 
 
+@compiled_only
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
-def test_one_gradient_at_every_size(path, place, size):
+def test_one_gradient_at_every_size(place, size):
     """A class is passed over where its gradient is 0 in the whole tile, and only there."""
     sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
     sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
@@ -222,7 +223,7 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
             loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
         got = tape.gradient(loss, [query, problem.weights, problem.bias])
         want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
-        np.testing.assert_allclose(reduced, value, rtol=2e-5)
+        np.testing.assert_allclose(reduced, value, rtol=5e-5, atol=1e-6)
         for one, other in zip(got, want, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * max(1.0, np.abs(other).max()))
 
@@ -242,9 +243,10 @@ def test_candidates(path, shape):
     assert isinstance(got[1], tf.IndexedSlices)
 
 
+@compiled_only
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
-def test_candidates_with_one_gradient_at_every_size(path, place, size):
+def test_candidates_with_one_gradient_at_every_size(place, size):
     sizes = {"queries": 5, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
     sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
     sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
