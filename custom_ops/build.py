@@ -4,15 +4,20 @@
 The library is bound to the TensorFlow minor version it was compiled against, which
 is recorded beside it in ``_tfxc_ops.json``.
 
+``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` one that watches
+its memory, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
+
 With ``TFXC_CUDA=1`` the script also compiles the CUDA kernels, ``custom_ops/*/*.cu``, into
 programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 """
 
+import argparse
 import json
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +31,17 @@ OBJECTS = SOURCES.parent / "build" / "custom_ops"
 # aliasing: a read of a vector's bits that it lets the compiler move gives wrong gradients, not errors.
 COMPILE_FLAGS = (
     *("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
-    *("-DNDEBUG", "-w"),
+    "-DNDEBUG",
+    # Vectors go by value between functions that are always inlined, so that no calling convention matters.
+    *("-Wall", "-Wextra", "-Wstrict-aliasing=1", "-Wno-psabi"),
+)
+
+# The highest level of x86-64 that a library has code for (TFXC_LEVEL in common/vectorize.h).
+LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
+
+# The process must have loaded libasan before: LD_PRELOAD=$(g++ -print-file-name=libasan.so).
+SANITIZE_FLAGS = (
+    *("-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-D_GLIBCXX_ASSERTIONS"),
 )
 
 # Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.
@@ -44,12 +59,13 @@ class CompileError(RuntimeError):
     """A compiler ran and failed; the message holds its output."""
 
 
-def build(library=LIBRARY, objects=OBJECTS):
+def build(library=LIBRARY, objects=OBJECTS, flags=()):
     """Builds the op library against the installed TensorFlow; up-to-date parts are kept.
 
     Args:
         library: Path of the shared library to write; its ``.json`` goes beside it.
         objects: Folder for the object files.
+        flags: More flags for the compiler and the linker.
 
     Returns:
         The path of the library.
@@ -64,12 +80,12 @@ def build(library=LIBRARY, objects=OBJECTS):
 
     objects.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
-    compile_command = [*compiler, *tf.sysconfig.get_compile_flags(), *COMPILE_FLAGS, f"-I{SOURCES}"]
+    compile_command = [*compiler, *_tensorflow_flags(tf), *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
     sources = sorted(SOURCES.glob("*/*.cc"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
 
-    link_command = [*compiler, "-shared", *map(str, compiled), *tf.sysconfig.get_link_flags()]
+    link_command = [*compiler, *flags, "-shared", *map(str, compiled), *tf.sysconfig.get_link_flags()]
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
         _run_aside(link_command, library)
     (objects / "link.command").write_text(shlex.join(link_command))
@@ -80,6 +96,18 @@ def build(library=LIBRARY, objects=OBJECTS):
     aside.write_text(json.dumps(record) + "\n")
     aside.replace(library.with_suffix(".json"))
     return library
+
+
+def build_variant(level="x86-64-v4", sanitize=False):
+    """Builds a library for tests, ``build/custom_ops/<variant>/_tfxc_ops.so``, and returns its path.
+
+    Args:
+        level: The highest level of x86-64 that its kernels use, one of ``LEVELS``.
+        sanitize: Whether it checks every memory access and all arithmetic that C++ leaves undefined.
+    """
+    folder = OBJECTS / (level + "-sanitized" * sanitize)
+    flags = [f"-DTFXC_LEVEL={LEVELS[level]}", *(SANITIZE_FLAGS if sanitize else ())]
+    return build(folder / LIBRARY.name, folder, flags)
 
 
 def find_compiler():
@@ -150,25 +178,51 @@ def _belongs(source, check):
     return source == check or (source.parent == check.parent and not source.stem.endswith("_check"))
 
 
+def _tensorflow_flags(tf):
+    """TensorFlow's flags, its headers as a system's: their warnings are not ours."""
+    for flag in tf.sysconfig.get_compile_flags():
+        yield from ("-isystem", flag[2:]) if flag.startswith("-I") else (flag,)
+
+
 def _compile(source, objects, compile_command):
     target = objects / f"{source.parent.name}.{source.stem}.o"
     command = [*compile_command, "-c", str(source)]
     stamp = target.with_suffix(".command")
-    headers = [*SOURCES.glob("*/*.h"), *(SOURCES.glob("*/*.cuh") if source.suffix == ".cu" else ())]
-    if _outdated(target, [source, *headers], command, stamp):
-        _run_aside(command, target)
-        stamp.write_text(shlex.join(command))
+    included = target.with_suffix(".d")
+    if source.suffix == ".cc":
+        command += ["-MMD", "-MF", str(included)]
+    if _outdated(target, [source, *_headers(source, included)], command, stamp):
+        # A warning is an error where we look after it, under `make`. A user's compiler may well warn of what
+        # ours does not, and must not stop an installation for that.
+        strict = ["-Werror"] if os.environ.get("TFXC_WERROR") == "1" and source.suffix == ".cc" else []
+        warnings = _run_aside([*command, *strict], target)
+        sys.stderr.write(warnings)
+        stamp.unlink(missing_ok=True)
+        if not warnings:  # what was compiled with some is compiled again, so that -Werror comes to see them
+            stamp.write_text(shlex.join(command))
     return target
+
+
+def _headers(source, included):
+    """The headers that the compiler noted it read, or all there are."""
+    if included.exists():
+        noted = included.read_text().replace("\\\n", " ").split()
+        return [path for path in map(Path, noted) if path.suffix == ".h"]
+    return [*SOURCES.glob("*/*.h"), *(SOURCES.glob("*/*.cuh") if source.suffix == ".cu" else ())]
 
 
 def _outdated(target, inputs, command, stamp):
     if not target.exists() or not stamp.exists() or stamp.read_text() != shlex.join(command):
         return True
-    return any(path.stat().st_mtime_ns > target.stat().st_mtime_ns for path in inputs)
+    built = target.stat().st_mtime_ns
+    return any(not path.exists() or path.stat().st_mtime_ns > built for path in inputs)
 
 
 def _run_aside(command, target):
-    """Runs ``command -o target``, writing aside first: a running process keeps its library."""
+    """Runs ``command -o target``, writing aside first: a running process keeps its library.
+
+    Returns what the compiler said.
+    """
     aside = target.with_name(f"{target.name}.{os.getpid()}")
     done = subprocess.run([*command, "-o", str(aside)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -177,9 +231,21 @@ def _run_aside(command, target):
             f"The compiler failed with exit status {done.returncode}:\n{shlex.join(command)}\n{done.stderr}"
         )
     aside.replace(target)
+    return done.stderr
 
 
-if __name__ == "__main__":
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--level", choices=LEVELS, help="the widest instructions of a library for tests")
+    parser.add_argument("--sanitize", action="store_true", help="a library for tests that watches its memory")
+    chosen = parser.parse_args()
+    if chosen.level or chosen.sanitize:
+        print(build_variant(chosen.level or "x86-64-v4", chosen.sanitize))
+        return
     print(build())
     if os.environ.get("TFXC_CUDA") == "1":
         print(*build_cuda(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -116,13 +116,14 @@ void TileVisitor::GatherQueries(const Tile& tile, const Slots& slots) {
 void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, Slots* slots) {
   const double total = sums_[count].of[lane];
   if (slots->bits != nullptr) {
-    const double* sums = reinterpret_cast<const double*>(sums_.data() + 1) + lane;
+    const Sum* sums = sums_.data() + 1;
     slots->class_ids[slot] = start + FirstAbove(count, ToUnit(slots->bits[slot]) * total,
-                                                [sums](int64_t i) { return sums[i * kTileQueries]; });
+                                                [sums, lane](int64_t i) { return sums[i].of[lane]; });
   }
   const int64_t chosen = slots->class_ids[slot] - start;
-  const double share = (sums_[chosen + 1].of[lane] - sums_[chosen].of[lane]) / total;
-  slots->log_prob[slot] = std::log(slots->log_prob[slot] * share);
+  // Beside much larger weights a difference of sums may be lost; no weight is below the floor. NaN stays.
+  const double weight = sums_[chosen + 1].of[lane] - sums_[chosen].of[lane];
+  slots->log_prob[slot] += std::log(std::max<double>(weight, blocks_.kernel.floor) / total);
 }
 
 }  // namespace
@@ -143,9 +144,10 @@ int64_t BlockDistribution::Draw(uint64_t bits) const {
   return FirstAbove(sums_.size(), ToUnit(bits) * sums_.back(), [this](int64_t i) { return sums_[i]; });
 }
 
-float BlockDistribution::Prob(int64_t block) const {
+float BlockDistribution::LogProb(int64_t block) const {
   const double mass = sums_[block] - (block == 0 ? 0.0 : sums_[block - 1]);
-  return static_cast<float>(mass / sums_.back());
+  const double floor = static_cast<double>(blocks_.kernel.floor) * blocks_.Size(block);
+  return static_cast<float>(std::log(std::max(mass, floor) / sums_.back()));
 }
 
 std::vector<Tile> MakeTiles(const std::vector<RowPosition>& sorted, int64_t num_samples) {

@@ -36,7 +36,7 @@ class BlockDistribution {
   // Takes mass [num_blocks]; false if it is not finite.
   bool SetMass(const float* mass);
   int64_t Draw(uint64_t bits) const;
-  float Prob(int64_t block) const;
+  float LogProb(int64_t block) const;
 
  private:
   const Blocks& blocks_;
@@ -57,7 +57,7 @@ struct Slots {
   // To be drawn: random bits of each slot; null if class_ids are given.
   const uint64_t* bits;
   int32_t* class_ids;  // [N, S]
-  float* log_prob;     // [N, S]: comes with the probability of the block, leaves with the log of the class's
+  float* log_prob;     // [N, S]: comes with the log-probability of the block, leaves with that of the class
 };
 
 // Draws or looks up the slots of some tiles; the rows of a tile's block are read once for all its queries.

@@ -5,6 +5,7 @@
 
 #include "block_draw/blocks.h"
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 
@@ -12,6 +13,9 @@ namespace tfxc {
 namespace {
 
 using tensorflow::Var;
+
+// Running sums of a block are kept for 16 queries: 128 bytes a class, for every thread.
+constexpr int64_t kMostInBlock = int64_t{1} << 20;
 
 // What drawing and looking up share: the attributes, the lookup of the rows, all checks and both passes.
 class BlockOpBase : public tensorflow::OpKernel {
@@ -33,7 +37,9 @@ class BlockOpBase : public tensorflow::OpKernel {
     tensorflow::tf_shared_lock lock(*rows->mu());
     OP_REQUIRES_OK(context, CheckShapes(context, *rows));
     const Tensor& table = *rows->tensor();
-    const Blocks blocks{table.flat<float>().data(), table.dim_size(0), table.dim_size(1), block_size_, kernel_};
+    // A block of more classes than there are is one of all classes.
+    const int64_t block_size = std::min(block_size_, table.dim_size(0));
+    const Blocks blocks{Data<float>(table), table.dim_size(0), table.dim_size(1), block_size, kernel_};
     Run(context, blocks);
   }
 
@@ -45,7 +51,10 @@ class BlockOpBase : public tensorflow::OpKernel {
   template <typename Choose>
   static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
     const int64_t num_queries = context->input(1).dim_size(0), samples = slots->num_samples;
-    const float* mass = context->input(2).flat<float>().data();
+    OP_REQUIRES(context, samples == 0 || num_queries <= kMostSlots / samples,
+                InvalidArgument("Drawing by blocks takes at most ", kMostSlots, " slots at once, but got ", num_queries,
+                                " queries of ", samples, "."));
+    const float* mass = Data<float>(context->input(2));
     slots->sorted.resize(num_queries * samples);
     std::vector<char> is_finite(num_queries);
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
@@ -58,7 +67,7 @@ class BlockOpBase : public tensorflow::OpKernel {
         choose(distribution, n, chosen.data());
         for (int64_t s = 0; s < samples; ++s) {
           slots->sorted[n * samples + s] = Pack(chosen[s], n * samples + s);
-          slots->log_prob[n * samples + s] = distribution.Prob(chosen[s]);
+          slots->log_prob[n * samples + s] = distribution.LogProb(chosen[s]);
         }
       }
     };
@@ -84,7 +93,12 @@ class BlockOpBase : public tensorflow::OpKernel {
       return InvalidArgument("Drawing by blocks needs initialised float32 rows [L, F], but they are ",
                              rows.DebugString(), ".");
     }
-    const int64_t num_blocks = (table.dim_size(0) + block_size_ - 1) / block_size_;
+    const int64_t num_classes = table.dim_size(0);
+    if (num_classes > kMostClasses || std::min(block_size_, num_classes) > kMostInBlock) {
+      return InvalidArgument("Drawing by blocks takes at most ", kMostClasses, " classes in blocks of at most ", kMostInBlock,
+                             ", but there are ", num_classes, " in blocks of ", block_size_, ".");
+    }
+    const int64_t num_blocks = num_classes == 0 ? 0 : (num_classes - 1) / block_size_ + 1;
     if (num_blocks == 0 || query.dims() != 2 || query.dim_size(1) != table.dim_size(1) ||
         mass.shape() != TensorShape({query.dim_size(0), num_blocks})) {
       return InvalidArgument("Drawing by blocks of ", block_size_, " classes needs rows [L, F], query [N, F] and ",
@@ -112,23 +126,25 @@ class BlockDrawOp : public BlockOpBase {
  public:
   explicit BlockDrawOp(OpKernelConstruction* context) : BlockOpBase(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
+                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
   }
 
  protected:
   void Run(OpKernelContext* context, const Blocks& blocks) override {
     OP_REQUIRES(context, context->input(3).shape() == TensorShape({2}),
                 InvalidArgument("seed must have shape [2], but has ", context->input(3).shape().DebugString(), "."));
-    const auto seed = context->input(3).flat<int64_t>();
+    const int64_t* seed = Data<int64_t>(context->input(3));
     const TensorShape shape({context->input(1).dim_size(0), num_samples_});
     Tensor *class_ids, *log_prob;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_prob));
     std::vector<uint64_t> block_bits(shape.num_elements()), class_bits(shape.num_elements());
-    Slots slots{context->input(1).flat<float>().data(), num_samples_, {}, class_bits.data(),
-                class_ids->flat<int32_t>().data(), log_prob->flat<float>().data()};
+    Slots slots{Data<float>(context->input(1)), num_samples_, {}, class_bits.data(),
+                Data<int32_t>(class_ids), Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution& distribution, int64_t n, int64_t* chosen) {
       uint64_t* bits = block_bits.data() + n * num_samples_;
-      DrawBits(seed(0), seed(1), n, num_samples_, bits, class_bits.data() + n * num_samples_);
+      DrawBits(seed[0], seed[1], n, num_samples_, bits, class_bits.data() + n * num_samples_);
       for (int64_t s = 0; s < num_samples_; ++s) chosen[s] = distribution.Draw(bits[s]);
     });
   }
@@ -149,15 +165,15 @@ class BlockLogProbOp : public BlockOpBase {
                                 " queries, but are ", ids.shape().DebugString(), "."));
     Tensor* log_prob;
     OP_REQUIRES_OK(context, context->allocate_output(0, ids.shape(), &log_prob));
-    std::vector<int32_t> class_ids(ids.flat<int32_t>().data(), ids.flat<int32_t>().data() + ids.NumElements());
+    std::vector<int32_t> class_ids(Data<int32_t>(ids), Data<int32_t>(ids) + ids.NumElements());
     const int64_t num_samples = ids.dim_size(1);
     for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
       OP_REQUIRES(context, class_ids[slot] >= 0 && class_ids[slot] < blocks.num_classes,
                   InvalidArgument("class_ids[", slot / num_samples, ", ", slot % num_samples, "] is ",
                                   class_ids[slot], ", but ids are 0 to ", blocks.num_classes - 1, "."));
     }
-    Slots slots{context->input(1).flat<float>().data(), num_samples, {}, nullptr, class_ids.data(),
-                log_prob->flat<float>().data()};
+    Slots slots{Data<float>(context->input(1)), num_samples, {}, nullptr, class_ids.data(),
+                Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution&, int64_t n, int64_t* chosen) {
       for (int64_t s = 0; s < num_samples; ++s) chosen[s] = class_ids[n * num_samples + s] / blocks.block_size;
     });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "common/vectorize.h"
@@ -169,6 +170,10 @@ class CandidateScoresBase : public tensorflow::OpKernel {
           table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
           ".");
     }
+    if (ids.NumElements() > kMostSlots) {
+      return InvalidArgument("candidate_scores takes at most ", kMostSlots, " class_ids at once, but got ",
+                             ids.shape().DebugString(), ".");
+    }
     p->num_classes = table.dim_size(0) - row_offset_;
     if (p->num_classes < 0) {
       return InvalidArgument("row_offset is ", row_offset_, ", but the table has ", table.dim_size(0),
@@ -177,9 +182,9 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     p->width = query.dim_size(1);
     p->samples = ids.dim_size(1);
     p->num_slots = ids.NumElements();
-    p->ids = ids.flat<int32_t>().data();
-    p->query = query.flat<float>().data();
-    p->table = table.flat<float>().data() + row_offset_ * p->width;
+    p->ids = Data<int32_t>(ids);
+    p->query = Data<float>(query);
+    p->table = Data<float>(table) + row_offset_ * p->width;
     p->normalize = normalize_;
     return CheckIds(*p);
   }
@@ -207,7 +212,7 @@ class CandidateScoresOp : public CandidateScoresBase {
   void Run(OpKernelContext* context, const Problem& p) override {
     Tensor* scores;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(2).shape(), &scores));
-    float* out = scores->flat<float>().data();
+    float* out = Data<float>(scores);
     ShardOverQueries(context, p, 1, [&](int64_t first, int64_t last) { Score(p, first, last, out); });
   }
 };
@@ -229,14 +234,14 @@ class CandidateScoresGradOp : public CandidateScoresBase {
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, p.width}), &row_gradients));
     OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &rows));
-    const float* g = gradient.flat<float>().data();
-    float* dq = query_gradient->flat<float>().data();
-    float* dw = row_gradients->flat<float>().data();
-    int32_t* out_rows = rows->flat<int32_t>().data();
+    const float* g = Data<float>(gradient);
+    float* dq = Data<float>(query_gradient);
+    float* dw = Data<float>(row_gradients);
+    int32_t* out_rows = Data<int32_t>(rows);
     for (int64_t u = 0; u < touched; ++u) {
       out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
     }
-    if (p.num_slots == 0) query_gradient->flat<float>().setZero();
+    if (p.num_slots == 0) std::fill(dq, dq + query_gradient->NumElements(), 0.0f);
     ShardOverQueries(context, p, 1,
                      [&](int64_t first, int64_t last) { QueryGradients(p, first, last, g, dq); });
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#include "common/vectorize.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 3
 #include <immintrin.h>
 #define TFXC_GATHER_INSTRUCTION 1
 #endif

@@ -11,13 +11,15 @@
 namespace tfxc {
 
 constexpr int kLanes = 16;
-constexpr int64_t kFloatsPerCacheLine = 16;
+constexpr int64_t kCacheLine = 64;  // bytes
 
 // Asks for the first cache lines of a row ahead of its use; the hardware follows from there.
 // Into the second-level cache: the first has too few outstanding misses for scattered rows.
-TFXC_INLINE void PrefetchRow(const float* row, int64_t width) {
-  const int64_t ahead = width < 16 * kFloatsPerCacheLine ? width : 16 * kFloatsPerCacheLine;
-  for (int64_t i = 0; i < ahead; i += kFloatsPerCacheLine) {
+template <typename T>
+TFXC_INLINE void PrefetchRow(const T* row, int64_t width) {
+  constexpr int64_t kALine = kCacheLine / sizeof(T);
+  const int64_t ahead = width < 16 * kALine ? width : 16 * kALine;
+  for (int64_t i = 0; i < ahead; i += kALine) {
     __builtin_prefetch(row + i, /*rw=*/0, /*locality=*/2);
   }
 }

@@ -7,6 +7,7 @@
 
 #include "common/huge_pages.h"
 #include "common/kernel.h"
+#include "common/limits.h"
 
 namespace tfxc {
 namespace {
@@ -50,6 +51,9 @@ class HashTablesOp : public tensorflow::OpKernel {
  public:
   explicit HashTablesOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_buckets", &num_buckets_));
+    OP_REQUIRES(context, num_buckets_ <= kMostBuckets,
+                InvalidArgument("num_buckets must be 1 to ", kMostBuckets, ", what codes of 16 bits tell apart, but is ",
+                                num_buckets_, "."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -57,7 +61,7 @@ class HashTablesOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, input.dims() == 2 && input.dim_size(0) <= std::numeric_limits<int32_t>::max(),
                 InvalidArgument("codes must be [L, T] with L < 2^31, but are ", input.shape().DebugString(),
                                 "."));
-    const Codes codes{input.flat<uint16_t>().data(), input.dim_size(0), input.dim_size(1), num_buckets_};
+    const Codes codes{Data<uint16_t>(input), input.dim_size(0), input.dim_size(1), num_buckets_};
     Tensor *offsets, *members;
     OP_REQUIRES_OK(context, context->allocate_output(
                                 0, TensorShape({codes.num_tables, codes.num_buckets + 1}), &offsets));
@@ -65,9 +69,9 @@ class HashTablesOp : public tensorflow::OpKernel {
         context, context->allocate_output(1, TensorShape({codes.num_tables, codes.num_classes}), &members));
     // Draws will read both at random places; values stay as they are.
     MoveToHugePages(const_cast<uint16_t*>(codes.values), input.TotalBytes());
-    MoveToHugePages(members->flat<int32_t>().data(), members->TotalBytes());
-    int32_t* ends = offsets->flat<int32_t>().data();
-    int32_t* sorted = members->flat<int32_t>().data();
+    MoveToHugePages(Data<int32_t>(members), members->TotalBytes());
+    int32_t* ends = Data<int32_t>(offsets);
+    int32_t* sorted = Data<int32_t>(members);
     const int64_t passes = (codes.num_tables + kTablesAPass - 1) / kTablesAPass;
     std::atomic<int64_t> bad{-1};
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();

@@ -1,4 +1,5 @@
 // Registration of the hash tables' construction: its interface and its shapes.
+#include "common/limits.h"
 #include "common/registration.h"
 
 namespace tfxc {
@@ -13,6 +14,10 @@ REGISTER_OP("Tfxc>HashTables")
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &codes));
       int64_t num_buckets;
       TF_RETURN_IF_ERROR(c->GetAttr("num_buckets", &num_buckets));
+      if (num_buckets > kMostBuckets) {
+        return absl::InvalidArgumentError(absl::StrCat("num_buckets must be 1 to ", kMostBuckets,
+                                                       ", what codes of 16 bits tell apart, but is ", num_buckets, "."));
+      }
       c->set_output(0, c->Matrix(c->Dim(codes, 1), num_buckets + 1));
       c->set_output(1, c->Matrix(c->Dim(codes, 1), c->Dim(codes, 0)));
       return absl::OkStatus();

@@ -152,7 +152,7 @@ void QueryBuckets::DrawUnion(const Seed& seed, uint32_t query) {
   FillBits(seed, query, num_tables + uniform_slots_, first_bits_.data(), second_bits_.data());
   for (int64_t t = 0; parts_ > 0 && t < num_tables; ++t) {
     const int64_t part = ToRange(first_bits_[t], parts_);
-    TakeFromBucket(t, part * num_tables + t, ToUnit(second_bits_[t]), t * scheme_.bucket_slots);
+    TakeFromBucket(part * num_tables + t, ToUnit(second_bits_[t]), t * scheme_.bucket_slots);
   }
   for (int64_t s = 0; s < uniform_slots_; ++s) {
     candidate_[from_buckets + s] =
@@ -162,7 +162,7 @@ void QueryBuckets::DrawUnion(const Seed& seed, uint32_t query) {
 
 // All of a bucket that fits into the slots; else every (size / slots)-th member from a random start,
 // which takes each member with probability slots / size.
-void QueryBuckets::TakeFromBucket(int64_t table, int64_t bucket, double unit, int64_t first_slot) {
+void QueryBuckets::TakeFromBucket(int64_t bucket, double unit, int64_t first_slot) {
   const int64_t slots = scheme_.bucket_slots, size = size_[bucket];
   const double step = size <= slots ? 1.0 : static_cast<double>(size) / slots;
   for (int64_t j = 0; j < std::min(slots, size); ++j) {

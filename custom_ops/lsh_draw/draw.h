@@ -47,7 +47,7 @@ class QueryBuckets {
  private:
   void DrawEach(const Seed& seed, uint32_t query);
   void DrawUnion(const Seed& seed, uint32_t query);
-  void TakeFromBucket(int64_t table, int64_t bucket, double unit, int64_t first_slot);
+  void TakeFromBucket(int64_t bucket, double unit, int64_t first_slot);
   void ReadMembers(int32_t* ids);
   void DropRepeats(int32_t* ids);
   bool IsConsistent(int64_t slot, int32_t id) const;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "lsh_draw/draw.h"
 
 namespace tfxc {
@@ -30,19 +31,19 @@ HashTables TablesOf(OpKernelContext* context) {
   return {codes.dim_size(0),
           codes.dim_size(1),
           context->input(2).dim_size(1) - 1,
-          codes.flat<uint16_t>().data(),
-          context->input(2).flat<int32_t>().data(),
-          context->input(3).flat<int32_t>().data()};
+          Data<uint16_t>(codes),
+          Data<int32_t>(context->input(2)),
+          Data<int32_t>(context->input(3))};
 }
 
 // Only what these queries will read, so that the cost depends on neither classes nor buckets.
 absl::Status CheckBuckets(const Tensor& query_codes, const HashTables& tables) {
-  const auto codes = query_codes.tensor<int32_t, 3>();
-  for (int64_t n = 0; n < codes.dimension(0); ++n) {
-    for (int64_t m = 0; m < codes.dimension(1); ++m) {
+  const int32_t* codes = Data<int32_t>(query_codes);
+  for (int64_t n = 0; n < query_codes.dim_size(0); ++n) {
+    for (int64_t m = 0; m < query_codes.dim_size(1); ++m, codes += tables.num_tables) {
+      const bool absent = codes[0] == -1;
       for (int64_t t = 0; t < tables.num_tables; ++t) {
-        const int32_t code = codes(n, m, t);
-        const bool absent = codes(n, m, 0) == -1;
+        const int32_t code = codes[t];
         if (absent ? code != -1 : code < 0 || code >= tables.num_buckets) {
           return InvalidArgument("query_codes[", n, ", ", m, ", ", t, "] is ", code, ", but codes are 0 to ",
                                  tables.num_buckets - 1, ", or -1 in all tables where there is no code.");
@@ -61,8 +62,8 @@ absl::Status CheckBuckets(const Tensor& query_codes, const HashTables& tables) {
 }
 
 absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_count) {
-  const int32_t* ids = class_ids.flat<int32_t>().data();
-  const float* counts = log_count.flat<float>().data();
+  const int32_t* ids = Data<int32_t>(class_ids);
+  const float* counts = Data<float>(log_count);
   for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
     if (std::isnan(counts[i])) {
       return InvalidArgument("members of a bucket hold class ", ids[i],
@@ -73,7 +74,7 @@ absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_count) {
 }
 
 absl::Status CheckIds(const Tensor& class_ids, int64_t num_classes) {
-  const int32_t* ids = class_ids.flat<int32_t>().data();
+  const int32_t* ids = Data<int32_t>(class_ids);
   for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
     if (ids[i] < 0 || ids[i] >= num_classes) {
       return InvalidArgument("class_ids[", i / class_ids.dim_size(1), ", ", i % class_ids.dim_size(1),
@@ -90,6 +91,8 @@ class LshOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_candidates", &scheme_.num_candidates));
     OP_REQUIRES_OK(context, context->GetAttr("uniform_fraction", &uniform_fraction));
     OP_REQUIRES_OK(context, context->GetAttr("bucket_slots", &scheme_.bucket_slots));
+    OP_REQUIRES(context, scheme_.num_candidates <= kMostPerQuery,
+                InvalidArgument("num_candidates must be 1 to ", kMostPerQuery, ", but is ", scheme_.num_candidates, "."));
     OP_REQUIRES(context, uniform_fraction > 0 && uniform_fraction <= 1,
                 InvalidArgument("uniform_fraction must be in (0, 1], but is ", uniform_fraction,
                                 ": without it classes outside the buckets could never come."));
@@ -100,7 +103,8 @@ class LshOp : public tensorflow::OpKernel {
   absl::Status Check(OpKernelContext* context) const {
     TF_RETURN_IF_ERROR(CheckShapes(context));
     const HashTables tables = TablesOf(context);
-    if (scheme_.bucket_slots * tables.num_tables >= scheme_.num_candidates) {
+    // The product of both may be beyond 64 bits.
+    if (scheme_.bucket_slots > (scheme_.num_candidates - 1) / tables.num_tables) {
       return InvalidArgument("A union of ", scheme_.bucket_slots, " classes from each of ", tables.num_tables,
                              " tables leaves no uniform draw among ", scheme_.num_candidates, " candidates.");
     }
@@ -119,7 +123,7 @@ class LshOp : public tensorflow::OpKernel {
                       [&](int64_t first, int64_t last) {
                         QueryBuckets buckets(tables, scheme_);
                         for (int64_t n = first; n < last; ++n) {
-                          buckets.SetQuery(query_codes.flat<int32_t>().data() + n * stride, num_parts);
+                          buckets.SetQuery(Data<int32_t>(query_codes) + n * stride, num_parts);
                           work(&buckets, n);
                         }
                       });
@@ -137,15 +141,15 @@ class LshDrawOp : public LshOp {
     const Tensor& seed_input = context->input(4);
     OP_REQUIRES(context, seed_input.shape() == TensorShape({2}),
                 InvalidArgument("seed must have shape [2], but has ", seed_input.shape().DebugString(), "."));
-    const Seed seed{static_cast<uint64_t>(seed_input.flat<int64_t>()(0)),
-                    static_cast<uint64_t>(seed_input.flat<int64_t>()(1))};
+    const Seed seed{static_cast<uint64_t>(Data<int64_t>(seed_input)[0]),
+                    static_cast<uint64_t>(Data<int64_t>(seed_input)[1])};
     const int64_t size = scheme_.num_candidates;
     const TensorShape shape({context->input(0).dim_size(0), size});
     Tensor *class_ids, *log_count;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_count));
-    int32_t* ids = class_ids->flat<int32_t>().data();
-    float* counts = log_count->flat<float>().data();
+    int32_t* ids = Data<int32_t>(class_ids);
+    float* counts = Data<float>(log_count);
     ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
       buckets->Draw(seed, static_cast<uint32_t>(n), ids + n * size, counts + n * size);
     });
@@ -166,8 +170,8 @@ class LshLogCountOp : public LshOp {
     OP_REQUIRES_OK(context, CheckIds(class_ids, context->input(1).dim_size(0)));
     Tensor* log_count;
     OP_REQUIRES_OK(context, context->allocate_output(0, class_ids.shape(), &log_count));
-    const int32_t* ids = class_ids.flat<int32_t>().data();
-    float* counts = log_count->flat<float>().data();
+    const int32_t* ids = Data<int32_t>(class_ids);
+    float* counts = Data<float>(log_count);
     const int64_t size = class_ids.dim_size(1);
     ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
       buckets->LogCounts(ids + n * size, size, counts + n * size);

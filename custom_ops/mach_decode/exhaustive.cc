@@ -61,9 +61,10 @@ class BucketStream {
   uint32_t prime_, num_buckets_, step_, bucket_step_, wrapped_step_;
 };
 
+// NaN in either stays.
 template <Decoder decoder, typename Values>
 TFXC_INLINE Values Fold(Values sum, Values value) {
-  return decoder == Decoder::kMean ? sum + value : value < sum ? value : sum;
+  return decoder == Decoder::kMean ? sum + value : (value < sum) | (value != value) ? value : sum;
 }
 
 // scores[i] takes in the value of bucket i: the first repetition sets it, the others add to it or keep the smaller. A
@@ -92,7 +93,11 @@ TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
   std::vector<TileRow> rows(num_values);
   const int64_t middle = num_values / 2;
   for (int64_t i = 0; i < count; i += kTileWidth) {
-    for (int64_t r = 0; r < num_values; ++r) std::memcpy(&rows[r], values + r * count + i, sizeof(TileRow));
+    auto is_nan = Lanes{} != Lanes{};
+    for (int64_t r = 0; r < num_values; ++r) {
+      std::memcpy(&rows[r], values + r * count + i, sizeof(TileRow));
+      is_nan |= rows[r].lane != rows[r].lane;
+    }
     // Carries the largest to the end until the middle ones are in place.
     for (int64_t end = num_values - 1; end >= std::max<int64_t>(middle - 1, 1); --end) {
       auto largest = rows[0].lane;
@@ -104,7 +109,7 @@ TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
       rows[end].lane = largest;
     }
     const TileRow &upper = rows[middle], &lower = rows[num_values % 2 ? middle : middle - 1];
-    const TileRow median = {0.5f * (lower.lane + upper.lane)};
+    const TileRow median = {is_nan ? Fill(std::numeric_limits<float>::quiet_NaN()) : 0.5f * (lower.lane + upper.lane)};
     std::memcpy(values + i, &median, sizeof(median));
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "mach_decode/best.h"
 #include "mach_decode/exhaustive.h"
 #include "mach_decode/probed.h"
@@ -28,9 +29,10 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_probes", &num_probes_));
     OP_REQUIRES_OK(context, context->GetAttr("decoder", &decoder));
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
-    OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31,
-                InvalidArgument("The prime must be in [num_classes, 2^31), but is ", prime_, " for ", num_classes_,
-                                " classes."));
+    // Between a number and its double there is a prime. The time a bucket takes goes with the prime.
+    OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31 && prime_ <= 2 * num_classes_,
+                InvalidArgument("The prime must be the next from num_classes on and below 2^31, but is ", prime_, " for ",
+                                num_classes_, " classes."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -38,11 +40,12 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ReadHashes(context, &hashes));
     OP_REQUIRES_OK(context, CheckExclude(context));
     const Tensor &tables = context->input(0), &exclude = context->input(3);
-    const Queries queries{tables.flat<float>().data(), tables.dim_size(0), exclude.flat<int32_t>().data(),
+    const Queries queries{Data<float>(tables), tables.dim_size(0), Data<int32_t>(exclude),
                           exclude.dim_size(1), decoder_};
-    const int64_t k = context->input(2).scalar<int32_t>()();
-    OP_REQUIRES(context, k >= 0 && k <= num_classes_,
-                InvalidArgument("k must be in [0, ", num_classes_, "], the number of classes, but is ", k, "."));
+    const int64_t k = *Data<int32_t>(context->input(2));
+    const int64_t most = std::min(num_classes_, kMostPerQuery);
+    OP_REQUIRES(context, k >= 0 && k <= most,
+                InvalidArgument("k must be in [0, ", most, "] for ", num_classes_, " classes, but is ", k, "."));
     Tensor *scores, *ids;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({queries.count, k}), &scores));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({queries.count, k}), &ids));
@@ -54,7 +57,7 @@ class MachTopKOp : public tensorflow::OpKernel {
       RankAll(context, hashes, queries, RankPruned(context, hashes, queries, k, &best), k, &best);
     }
     for (int64_t n = 0; n < queries.count; ++n) {
-      best[n].Write(scores->flat<float>().data() + n * k, ids->flat<int32_t>().data() + n * k);
+      best[n].Write(Data<float>(scores) + n * k, Data<int32_t>(ids) + n * k);
     }
   }
 
@@ -70,9 +73,9 @@ class MachTopKOp : public tensorflow::OpKernel {
     hashes->prime = prime_;
     hashes->num_buckets = tables.dim_size(2);
     hashes->num_classes = num_classes_;
-    const auto rows = context->input(1).matrix<int64_t>();
-    for (int64_t r = 0; r < tables.dim_size(1); ++r) {
-      const int64_t a = rows(r, 0), b = rows(r, 1), inverse = rows(r, 2);
+    const int64_t* row = Data<int64_t>(context->input(1));
+    for (int64_t r = 0; r < tables.dim_size(1); ++r, row += 3) {
+      const int64_t a = row[0], b = row[1], inverse = row[2];
       const auto in_range = [this](int64_t x) { return x >= 0 && x < prime_; };
       if (!(in_range(a) && in_range(b) && in_range(inverse) && a * inverse % prime_ == 1)) {
         return InvalidArgument("coefficients[", r, "] are ", a, ", ", b, ", ", inverse, ": they must be in [0, ", prime_,
@@ -90,10 +93,10 @@ class MachTopKOp : public tensorflow::OpKernel {
                              " and ", exclude.shape().DebugString(), " for tables ",
                              context->input(0).shape().DebugString(), ".");
     }
-    const auto ids = exclude.flat<int32_t>();
-    for (int64_t i = 0; i < ids.size(); ++i) {
-      if (ids(i) < -1 || ids(i) >= num_classes_) {
-        return InvalidArgument("exclude[", i / exclude.dim_size(1), ", ", i % exclude.dim_size(1), "] is ", ids(i),
+    const int32_t* ids = Data<int32_t>(exclude);
+    for (int64_t i = 0; i < exclude.NumElements(); ++i) {
+      if (ids[i] < -1 || ids[i] >= num_classes_) {
+        return InvalidArgument("exclude[", i / exclude.dim_size(1), ", ", i % exclude.dim_size(1), "] is ", ids[i],
                                ", but there are ", num_classes_, " classes: ids are 0 to ", num_classes_ - 1,
                                ", or -1 for none.");
       }

@@ -1,6 +1,7 @@
 #include "mach_decode/probed.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/gather.h"
 #include "common/vectorize.h"
@@ -31,8 +32,11 @@ TFXC_VECTORIZE void AppendAbove(const Hashes& hashes, int64_t r, int64_t bucket,
                                 const float* sketch, std::vector<Scored>* candidates) {
   for (Members members(hashes, r, bucket); !members.Done();) {
     const UintLanes ids = members.Next(), places = Place(ids, bits);
-    Lanes sums;
-    Gather(sketch, reinterpret_cast<const uint32_t*>(&places), kLanes, reinterpret_cast<float*>(&sums));
+    uint32_t index[kLanes];
+    float found[kLanes];
+    std::memcpy(index, &places, sizeof(index));
+    Gather(sketch, index, kLanes, found);
+    const Lanes sums = Load(found);
     if (!Any(sums >= floor)) continue;
     for (int j = 0; j < kLanes; ++j) {
       if (sums[j] >= floor && ids[j] < hashes.num_classes) {

@@ -58,6 +58,9 @@ inline float Decode(Decoder decoder, std::vector<float>* values) {
     for (float value : *values) sum += value;
     return sum * (1.0f / count);
   }
+  for (float value : *values) {
+    if (value != value) return value;  // NaN has no place in an order
+  }
   std::sort(values->begin(), values->end());
   if (decoder == Decoder::kMin) return values->front();
   return 0.5f * ((*values)[(count - 1) / 2] + (*values)[count / 2]);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "midx_draw/draw.h"
 
 namespace tfxc {
@@ -36,7 +37,7 @@ absl::Status CheckShapes(OpKernelContext* context) {
 }
 
 absl::Status CheckFinite(const char* name, const Tensor& logits) {
-  const float* values = logits.flat<float>().data();
+  const float* values = Data<float>(logits);
   const int64_t width = logits.dim_size(1);
   const int64_t size = logits.NumElements();
   bool all_finite = true;
@@ -65,6 +66,11 @@ absl::Status CheckMass(const Cells& cells) {
   const int64_t num_cells = cells.num_codewords * cells.num_codewords;
   const double* weight = cells.cumulative_weight;
   const double rounding = weight == nullptr ? 0.0 : 1e-12 * weight[cells.num_classes];
+  // An infinite sum would allow any mass by way of the rounding; from another start the draws would not be by weight.
+  if (weight != nullptr && !(weight[0] == 0.0 && std::isfinite(weight[cells.num_classes]))) {
+    return InvalidArgument("cumulative_weight must run from 0 to a finite number, but runs from ", weight[0], " to ",
+                           weight[cells.num_classes], ". Rebuild the index.");
+  }
   bool any_mass = false;
   for (int64_t cell = 0; cell < num_cells; ++cell) {
     const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
@@ -88,8 +94,8 @@ absl::Status CheckMass(const Cells& cells) {
 
 // Checked after the draw, so that the cost does not depend on the number of classes.
 absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t num_classes) {
-  const int32_t* ids = class_ids.flat<int32_t>().data();
-  const float* log_q = log_prob.flat<float>().data();
+  const int32_t* ids = Data<int32_t>(class_ids);
+  const float* log_q = Data<float>(log_prob);
   for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
     if (ids[i] < 0 || ids[i] >= num_classes) {
       return InvalidArgument("cell_classes holds class ", ids[i], ", but ids are 0 to ", num_classes - 1,
@@ -108,6 +114,8 @@ class MidxDrawOp : public tensorflow::OpKernel {
  public:
   explicit MidxDrawOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
+    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
+                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -119,9 +127,9 @@ class MidxDrawOp : public tensorflow::OpKernel {
     const Tensor& classes = context->input(4);
     const Tensor& weight = context->input(5);
     const int64_t num_codewords = row_logits.dim_size(1);
-    const Cells cells(num_codewords, classes.NumElements(), context->input(2).flat<float>().data(),
-                      context->input(3).flat<int32_t>().data(), classes.flat<int32_t>().data(),
-                      weight.NumElements() == 0 ? nullptr : weight.flat<double>().data());
+    const Cells cells(num_codewords, classes.NumElements(), Data<float>(context->input(2)),
+                      Data<int32_t>(context->input(3)), Data<int32_t>(classes),
+                      weight.NumElements() == 0 ? nullptr : Data<double>(weight));
     OP_REQUIRES_OK(context, CheckOffsets(cells));
     OP_REQUIRES_OK(context, CheckMass(cells));
 
@@ -130,11 +138,11 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
-    const auto seed = context->input(6).flat<int64_t>();
-    const Queries queries{row_logits.flat<float>().data(), column_logits.flat<float>().data(),
-                          static_cast<uint64_t>(seed(0)), static_cast<uint64_t>(seed(1)), num_samples_};
-    int32_t* ids = class_ids->flat<int32_t>().data();
-    float* log_q = log_prob->flat<float>().data();
+    const int64_t* seed = Data<int64_t>(context->input(6));
+    const Queries queries{Data<float>(row_logits), Data<float>(column_logits),
+                          static_cast<uint64_t>(seed[0]), static_cast<uint64_t>(seed[1]), num_samples_};
+    int32_t* ids = Data<int32_t>(class_ids);
+    float* log_q = Data<float>(log_prob);
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     const int64_t cost = num_codewords * num_codewords + 100 * num_samples_;
     tensorflow::Shard(

@@ -94,7 +94,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < kNumVariables; ++i) {
       OP_REQUIRES_OK(context, LookupResource(context, tensorflow::HandleFromInput(context, i), &variables[i]));
     }
-    std::array<double, Rule::kNumScalars> scalars;
+    std::array<double, Rule::kNumScalars> scalars{};
     OP_REQUIRES_OK(context, ReadScalars(context, &scalars));
     OP_REQUIRES_OK(context, CheckVariables(variables));
     const TensorShape& table_shape = variables[0]->tensor()->shape();
@@ -103,7 +103,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
     std::vector<RowPosition> sorted;
-    OP_REQUIRES_OK(context, CheckAndSortByRow(row_ids.flat<Index>().data(), row_ids.NumElements(),
+    OP_REQUIRES_OK(context, CheckAndSortByRow(Data<Index>(row_ids), row_ids.NumElements(),
                                               table_shape.dim_size(0), &sorted));
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
@@ -114,7 +114,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
         MoveToHugePages(data[i], variables[i]->tensor()->TotalBytes());
       }
     }
-    ForEachTouchedRow(context, sorted, values.flat<float>().data(), width, Rule(data, scalars, width));
+    ForEachTouchedRow(context, sorted, Data<float>(values), width, Rule(data, scalars, width));
   }
 
  private:
@@ -127,7 +127,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
         return absl::InvalidArgumentError(absl::StrCat("input ", kNumVariables + 2 + i, " has shape ",
                                                        scalar.shape().DebugString(), ", expected a scalar"));
       }
-      (*scalars)[i] = scalar.scalar<double>()();
+      (*scalars)[i] = *Data<double>(scalar);
     }
     return absl::OkStatus();
   }
@@ -155,13 +155,14 @@ class RowUpdateOp : public tensorflow::OpKernel {
   static absl::Status CheckGradient(OpKernelContext* context, const TensorShape& table) {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
-    TensorShape expected = table;
-    expected.set_dim(0, row_ids.NumElements());
-    if (row_ids.dims() != 1 || values.shape() != expected) {
+    // Dimension by dimension: with rows as wide as a table of none may be, a shape of them all would be too large.
+    bool fits = row_ids.dims() == 1 && values.dims() == table.dims() && values.dim_size(0) == row_ids.NumElements();
+    for (int i = 1; fits && i < table.dims(); ++i) fits = values.dim_size(i) == table.dim_size(i);
+    if (!fits) {
       return absl::InvalidArgumentError(absl::StrCat("gradient values ", values.shape().DebugString(), " and row ids ",
                                                      row_ids.shape().DebugString(), " do not fit a table of shape ",
-                                                     table.DebugString(), "; expected values ", expected.DebugString(),
-                                                     " and a vector of row ids"));
+                                                     table.DebugString(), "; expected values [N, ...] with the table's ",
+                                                     "trailing dimensions and N row ids"));
     }
     return absl::OkStatus();
   }
@@ -173,7 +174,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
       *variable->tensor() = tensorflow::tensor::DeepCopy(*variable->tensor());
     }
     variable->copy_on_read_mode.store(true);
-    return variable->tensor()->flat<float>().data();
+    return Data<float>(variable->tensor());
   }
 
   // The buffers moved last: a variable that was assigned to has another.

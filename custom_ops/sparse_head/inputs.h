@@ -3,6 +3,7 @@
 #define TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
 
 #include "common/kernel.h"
+#include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tiles.h"
@@ -26,22 +27,22 @@ inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, const tenso
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
   inputs->indices_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->indices->mu());
   const tensorflow::Tensor& query = context->input(0);
-  inputs->num_biases = bias == nullptr ? 0 : bias->dim_size(0);
+  inputs->num_biases = bias == nullptr || bias->dims() != 1 ? 0 : bias->dim_size(0);
   const tensorflow::Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
-      weights.shape() != indices.shape() || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
+      weights.shape() != indices.shape() || weights.dim_size(0) > kMostClasses || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
       (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
-                           "[L] or [0], but got ", inputs->weights->DebugString(), ", ",
+                           "[L] or [0], L below 2^31, but got ", inputs->weights->DebugString(), ", ",
                            inputs->indices->DebugString(), ", ", query.shape().DebugString(), " and ",
                            bias == nullptr ? "none" : bias->shape().DebugString(), ".");
   }
-  inputs->query = query.flat<float>().data();
+  inputs->query = Data<float>(query);
   inputs->num_queries = query.dim_size(0);
   inputs->num_inputs = query.dim_size(1);
   inputs->num_classes = weights.dim_size(0);
-  inputs->rows = {weights.flat<float>().data(), indices.flat<int32_t>().data(),
-                  inputs->num_biases == 0 ? nullptr : bias->flat<float>().data(), weights.dim_size(1),
+  inputs->rows = {Data<float>(weights), Data<int32_t>(indices),
+                  inputs->num_biases == 0 ? nullptr : Data<float>(*bias), weights.dim_size(1),
                   static_cast<uint32_t>(query.dim_size(1))};
   return absl::OkStatus();
 }
@@ -52,9 +53,8 @@ inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
   const int32_t* row = inputs.rows.indices + bad * inputs.rows.fan_in;
   int64_t k = 0;
   while (static_cast<uint32_t>(row[k]) < inputs.rows.num_inputs) ++k;
-  return tensorflow::errors::InvalidArgument("indices[", bad, ", ", k, "] is ", row[k], ", but the query has ",
-                                             inputs.num_inputs, " inputs: indices are 0 to ", inputs.num_inputs - 1,
-                                             ".");
+  return InvalidArgument("indices[", bad, ", ", k, "] is ", row[k], ", but the query has ", inputs.num_inputs,
+                         " inputs: indices are 0 to ", inputs.num_inputs - 1, ".");
 }
 
 // Class ids [N, S] in [-1, L).
@@ -63,7 +63,7 @@ inline absl::Status CheckIds(const HeadInputs& inputs, const tensorflow::Tensor&
     return InvalidArgument(name, " must be [N, S] for ", inputs.num_queries, " queries, but is ",
                            ids.shape().DebugString(), ".");
   }
-  const int32_t* id = ids.flat<int32_t>().data();
+  const int32_t* id = Data<int32_t>(ids);
   for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
     if (id[slot] < -1 || id[slot] >= inputs.num_classes) {
       return InvalidArgument(name, "[", slot / ids.dim_size(1), ", ", slot % ids.dim_size(1), "] is ", id[slot],

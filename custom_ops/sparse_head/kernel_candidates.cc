@@ -19,13 +19,13 @@ bool InRange(const SparseRows& rows, int64_t l) {
 // The first touched class that reads an input out of range. Rows are asked for ahead: this is their first use.
 absl::Status CheckTouched(const HeadInputs& inputs, const Tensor& ids) {
   constexpr int64_t kAhead = 16;
-  const int32_t* id = ids.flat<int32_t>().data();
+  const int32_t* id = Data<int32_t>(ids);
   const SparseRows& rows = inputs.rows;
   const int64_t num_slots = ids.NumElements();
   for (int64_t slot = 0; slot < num_slots; ++slot) {
     if (slot + kAhead < num_slots && id[slot + kAhead] >= 0) {
       const int64_t start = id[slot + kAhead] * rows.fan_in;
-      PrefetchRow(reinterpret_cast<const float*>(rows.indices + start), rows.fan_in);
+      PrefetchRow(rows.indices + start, rows.fan_in);
       PrefetchRow(rows.weights + start, rows.fan_in);
     }
     if (id[slot] >= 0 && !InRange(inputs.rows, id[slot])) return CheckClass(inputs, id[slot]);
@@ -53,8 +53,8 @@ class SparseHeadCandidatesOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, ids.shape(), &scores));
     const SparseRows& rows = inputs.rows;
     const int64_t samples = ids.dim_size(1), fan_in = rows.fan_in;
-    const int32_t* id = ids.flat<int32_t>().data();
-    float* out = scores->flat<float>().data();
+    const int32_t* id = Data<int32_t>(ids);
+    float* out = Data<float>(scores);
     ShardOver(context, inputs.num_queries, samples * (20 + 2 * fan_in), [&](int64_t first, int64_t last) {
       for (int64_t slot = first * samples; slot < last * samples; ++slot) {
         const int64_t l = id[slot];
@@ -82,10 +82,10 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, gradient.shape() == ids.shape(),
                 InvalidArgument("The gradient must have the shape of class_ids, ", ids.shape().DebugString(),
                                 ", but has ", gradient.shape().DebugString(), "."));
-    const float* g = gradient.flat<float>().data();
+    const float* g = Data<float>(gradient);
     Tensor* query_gradient;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
-    QueryGradients(context, inputs, ids, g, query_gradient->flat<float>().data());
+    QueryGradients(context, inputs, ids, g, Data<float>(query_gradient));
     RowGradients(context, inputs, ids, g);
   }
 
@@ -94,7 +94,7 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
                              float* query_gradient) {
     const SparseRows& rows = inputs.rows;
     const int64_t samples = ids.dim_size(1), fan_in = rows.fan_in;
-    const int32_t* id = ids.flat<int32_t>().data();
+    const int32_t* id = Data<int32_t>(ids);
     const int64_t cost = inputs.num_inputs / 8 + samples * (20 + 2 * fan_in);
     ShardOver(context, inputs.num_queries, cost, [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n) {
@@ -112,10 +112,11 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
   // One row a touched class: the slots are sorted by class, so that each row is summed in one place.
   static void RowGradients(OpKernelContext* context, const HeadInputs& inputs, const Tensor& ids, const float* g) {
     const int64_t samples = ids.dim_size(1), fan_in = inputs.rows.fan_in;
+    const int32_t* id = Data<int32_t>(ids);
     std::vector<RowPosition> slots;
     slots.reserve(ids.NumElements());
     for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
-      if (ids.flat<int32_t>()(slot) >= 0) slots.push_back(Pack(ids.flat<int32_t>()(slot), slot));
+      if (id[slot] >= 0) slots.push_back(Pack(id[slot], slot));
     }
     SortByRow(inputs.num_classes, &slots);
     const std::vector<int64_t> starts = GroupStarts(slots);
@@ -123,12 +124,14 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
     Tensor *row_gradients, *class_ids;
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, fan_in}), &row_gradients));
     OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &class_ids));
+    float* sums = Data<float>(row_gradients);
+    int32_t* touched_ids = Data<int32_t>(class_ids);
     const int64_t cost = (20 + 2 * fan_in) * (1 + slots.size() / std::max<int64_t>(touched, 1));
     ShardOver(context, touched, cost, [&](int64_t first, int64_t last) {
       for (int64_t u = first; u < last; ++u) {
         const int64_t l = Row(slots[starts[u]]);
         const int32_t* indices = inputs.rows.indices + l * fan_in;
-        float* out = row_gradients->flat<float>().data() + u * fan_in;
+        float* out = sums + u * fan_in;
         std::fill(out, out + fan_in, 0.0f);
         for (int64_t i = starts[u]; i < starts[u + 1]; ++i) {
           const int64_t slot = Position(slots[i]);
@@ -136,7 +139,7 @@ class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
           const float* query = inputs.query + slot / samples * inputs.num_inputs;
           for (int64_t k = 0; k < fan_in; ++k) out[k] += g[slot] * query[indices[k]];
         }
-        class_ids->flat<int32_t>()(u) = static_cast<int32_t>(l);
+        touched_ids[u] = static_cast<int32_t>(l);
       }
     });
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/kernel.h"
@@ -13,7 +14,7 @@ namespace {
 absl::Status BlockOf(OpKernelContext* context, const HeadInputs& inputs, Range* classes) {
   const Tensor &start = context->input(4), &stop = context->input(5);
   if (start.dims() != 0 || stop.dims() != 0) return InvalidArgument("start and stop must be scalars.");
-  *classes = {start.scalar<int32_t>()(), stop.scalar<int32_t>()()};
+  *classes = {*Data<int32_t>(start), *Data<int32_t>(stop)};
   if (classes->first < 0 || classes->first > classes->last || classes->last > inputs.num_classes) {
     return InvalidArgument("Classes ", classes->first, " to ", classes->last, " are not a block of the ",
                            inputs.num_classes, " classes.");
@@ -33,7 +34,7 @@ class SparseHeadLogitsOp : public tensorflow::OpKernel {
     const int64_t size = classes.last - classes.first;
     Tensor* logits;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries, size}), &logits));
-    float* out = logits->flat<float>().data();
+    float* out = Data<float>(logits);
     FirstBad bad;
     const Shards shards{classes, kMaxShards};
     OP_REQUIRES_OK(context, ForEachTile(context, inputs, [&](int64_t n, int64_t count, int width, const float* tile) {
@@ -62,7 +63,7 @@ class SparseHeadLogitsGradOp : public BackwardOp {
     OP_REQUIRES(context, gradient.shape() == TensorShape({inputs.num_queries, size}),
                 InvalidArgument("The gradient must be [", inputs.num_queries, ", ", size, "], but is ",
                                 gradient.shape().DebugString(), "."));
-    const float* g = gradient.flat<float>().data();
+    const float* g = Data<float>(gradient);
     const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
       return [=, &inputs](Range part, const TileGradients& out) {
         return TileLogitsGradient(inputs.rows, tile, width, count, g + n * size + part.first - classes.first, size,
@@ -104,12 +105,12 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
                                              &sums[shard * width], &maxima[shard * width]));
                      });
                      for (int64_t lane = 0; lane < count; ++lane) {
-                       reduced->flat<float>()(n + lane) = Total(&sums[lane], &maxima[lane], shards.count, width);
+                       Data<float>(reduced)[n + lane] = Total(&sums[lane], &maxima[lane], shards.count, width);
                      }
                      return absl::OkStatus();
                    }));
     OP_REQUIRES_OK(context, CheckClass(inputs, bad.get()));
-    LabelLogits(inputs, labels, positives->flat<float>().data());
+    LabelLogits(inputs, labels, Data<float>(positives));
   }
 
  private:
@@ -119,7 +120,11 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
       for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * width];
       return total;
     }
-    for (int64_t shard = 0; shard < num_shards; ++shard) largest = std::max<double>(largest, maxima[shard * width]);
+    for (int64_t shard = 0; shard < num_shards; ++shard) {
+      if (std::isnan(sums[shard * width])) return sums[shard * width];
+      largest = std::max<double>(largest, maxima[shard * width]);
+    }
+    if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // no class, or -inf all
     for (int64_t shard = 0; shard < num_shards; ++shard) {
       if (sums[shard * width] != 0.0) total += sums[shard * width] * std::exp(maxima[shard * width] - largest);
     }
@@ -128,8 +133,9 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
 
   static void LabelLogits(const HeadInputs& inputs, const Tensor& labels, float* positives) {
     const int64_t per_query = labels.dim_size(1), fan_in = inputs.rows.fan_in;
+    const int32_t* ids = Data<int32_t>(labels);
     for (int64_t slot = 0; slot < labels.NumElements(); ++slot) {
-      const int64_t l = labels.flat<int32_t>()(slot);
+      const int64_t l = ids[slot];
       positives[slot] = 0.0f;
       if (l < 0) continue;
       const float* query = inputs.query + slot / per_query * inputs.num_inputs;
@@ -180,16 +186,17 @@ class SparseHeadReduceGradOp : public BackwardOp {
   // A vector's numbers of one tile, and 0 for its padding.
   static std::array<float, kMaxTileWidth> Lanes(const Tensor& vector, int64_t n, int64_t count) {
     std::array<float, kMaxTileWidth> lanes{};
-    std::copy_n(vector.flat<float>().data() + n, count, lanes.begin());
+    std::copy_n(Data<float>(vector) + n, count, lanes.begin());
     return lanes;
   }
 
   static std::vector<LabelGradient> LabelsOf(const Tensor& labels, const Tensor& gradient, int64_t n, int64_t count) {
     std::vector<LabelGradient> own;
     const int64_t per_query = labels.dim_size(1);
+    const int32_t* ids = Data<int32_t>(labels);
+    const float* values = Data<float>(gradient);
     for (int64_t slot = n * per_query; slot < (n + count) * per_query; ++slot) {
-      const int32_t id = labels.flat<int32_t>()(slot);
-      if (id >= 0) own.push_back({id, static_cast<int>(slot / per_query - n), gradient.flat<float>()(slot)});
+      if (ids[slot] >= 0) own.push_back({ids[slot], static_cast<int>(slot / per_query - n), values[slot]});
     }
     std::stable_sort(own.begin(), own.end(),
                      [](const LabelGradient& a, const LabelGradient& b) { return a.class_id < b.class_id; });

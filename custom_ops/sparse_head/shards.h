@@ -62,14 +62,15 @@ class FirstBad {
 // Calls work(first query, count, width, tile) for the queries, a tile at a time.
 template <typename Work>
 absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, Work work) {
+  if (inputs.num_queries == 0) return absl::OkStatus();
   Tensor tile;
   TF_RETURN_IF_ERROR(context->allocate_temp(
       DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.num_queries)}), &tile));
   for (int64_t n = 0; n < inputs.num_queries; n += kMaxTileWidth) {
     const int64_t count = std::min<int64_t>(kMaxTileWidth, inputs.num_queries - n);
     const int width = TileWidth(count);
-    FillTile(inputs.query + n * inputs.num_inputs, count, inputs.num_inputs, width, tile.flat<float>().data());
-    TF_RETURN_IF_ERROR(work(n, count, width, static_cast<const float*>(tile.flat<float>().data())));
+    FillTile(inputs.query + n * inputs.num_inputs, count, inputs.num_inputs, width, Data<float>(&tile));
+    TF_RETURN_IF_ERROR(work(n, count, width, static_cast<const float*>(Data<float>(&tile))));
   }
   return absl::OkStatus();
 }
@@ -86,25 +87,28 @@ class BackwardOp : public tensorflow::OpKernel {
   absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
     Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
     const int64_t fan_in = inputs.rows.fan_in, width = TileWidth(inputs.num_queries);
-    const Shards shards = BackwardShards(inputs, classes, width);
     TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
-    TF_RETURN_IF_ERROR(
-        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
-    float* d_weights = weight_gradient->flat<float>().data();
-    float* d_bias = inputs.num_biases == 0 ? nullptr : bias_gradient->flat<float>().data();
+    float* d_weights = Data<float>(weight_gradient);
+    float* d_bias = inputs.num_biases == 0 ? nullptr : Data<float>(bias_gradient);
     const auto clear = [&](int64_t first, int64_t last) {
       std::fill(d_weights + first * fan_in, d_weights + last * fan_in, 0.0f);
       if (d_bias != nullptr) std::fill(d_bias + first, d_bias + last, 0.0f);
     };
     clear(0, classes.first);
     clear(classes.last, inputs.num_classes);
-    if (inputs.num_queries == 0) clear(classes.first, classes.last);
+    if (inputs.num_queries == 0) {
+      clear(classes.first, classes.last);
+      return absl::OkStatus();
+    }
+    const Shards shards = BackwardShards(inputs, classes, width);
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
     FirstBad bad;
     TF_RETURN_IF_ERROR(ForEachTile(context, inputs, [&](int64_t n, int64_t count, int tile_width, const float* tile) {
       const int64_t size = inputs.num_inputs * tile_width;
-      float* own = privates.flat<float>().data();
+      float* own = Data<float>(&privates);
       const auto pass = make_pass(n, count, tile_width, tile);
       ForEachShard(context, inputs, shards, 3 * tile_width, [&](int64_t shard) {
         const Range part = shards[shard];
@@ -114,7 +118,7 @@ class BackwardOp : public tensorflow::OpKernel {
                                tile_gradient, n > 0}));
       });
       SumPrivates(context, inputs, own, shards.count, count, tile_width,
-                  query_gradient->flat<float>().data() + n * inputs.num_inputs);
+                  Data<float>(query_gradient) + n * inputs.num_inputs);
       return absl::OkStatus();
     }));
     return CheckClass(inputs, bad.get());

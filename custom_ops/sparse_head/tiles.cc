@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/lanes.h"
 #include "common/vectorize.h"
@@ -17,7 +18,7 @@ TFXC_INLINE bool InRange(const SparseRows& rows, int64_t l) {
   const int32_t* inputs = Inputs(rows, l);
   uint32_t largest = 0;
   for (int64_t k = 0; k < rows.fan_in; ++k) largest = std::max(largest, static_cast<uint32_t>(inputs[k]));
-  return largest < rows.num_inputs;
+  return largest < rows.num_inputs || rows.fan_in == 0;
 }
 
 TFXC_INLINE const Lanes* At(const float* tile, int64_t input, int num_vectors) {
@@ -71,7 +72,8 @@ TFXC_INLINE int64_t ReduceOf(const SparseRows& rows, const float* tile, int64_t 
                              float* maxima) {
   int64_t bad = kNoClass;
   Lanes largest[V];
-  for (int v = 0; v < V; ++v) largest[v] = Fill(-INFINITY);
+  // Not -inf: a logit of -inf less that would be NaN, and so would be the sum.
+  for (int v = 0; v < V; ++v) largest[v] = Fill(std::numeric_limits<float>::lowest());
   for (int64_t start = first; start < last; start += kChunk) {
     const int64_t end = std::min(start + kChunk, last);
     Lanes logits[kChunk][V], total[V] = {}, before[V];

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 from scipy import stats
 
 from tfxc.ops import library
@@ -67,6 +68,19 @@ def test_frequencies_and_log_prob_follow_the_distribution(
             parts = [np.append(each[common], each[~common].sum()) for each in (observed, expected)]
             keep = parts[1] > 0
             assert stats.chisquare(parts[0][keep], parts[1][keep]).pvalue > 1e-3
+
+
+@compiled_only
+@EVERY_SIZE
+@pytest.mark.parametrize("place", ["num_classes", "width", "block_size", "num_queries"])
+def test_log_prob_at_every_size(place, size):
+    sizes = {"num_classes": 70, "width": 5, "block_size": 24, "num_queries": 3, place: size}
+    for kernel in (QUADRATIC, CLAMPED):
+        query, mass, index, probs = problem(kernel=kernel, **sizes)
+        ids, log_prob = block_draw(query, mass, index, size, seed=[7, size])
+        np.testing.assert_allclose(np.exp(log_prob), np.take_along_axis(probs, ids.numpy(), 1), rtol=2e-4)
+        every = np.tile(np.arange(sizes["num_classes"]), (sizes["num_queries"], 1))
+        np.testing.assert_allclose(np.exp(block_log_prob(query, mass, index, every)), probs, rtol=2e-4)
 
 
 @BOTH

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 
 from tfxc._keras import add_weight, keras, tf_variable
 from tfxc.ops import library
@@ -73,6 +74,22 @@ def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
     dense = tf.convert_to_tensor(table_gradient)
     for ours, theirs in zip((scores, query_gradient, dense), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@compiled_only
+@EVERY_SIZE
+@pytest.mark.parametrize("place", ["width", "queries", "samples"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_one_gradient_at_every_size(place, size, normalize):
+    sizes = {"rows": 23, "width": 5, "queries": 4, "samples": 3, place: size}
+    values, query, ids = _problem(*sizes.values())
+    upstream = np.zeros(ids.shape, np.float32)
+    upstream.flat[np.flatnonzero(ids >= 0)[-1:]] = 1.5
+    given = candidate_scores, tf.Variable(values), tf.constant(query), ids, upstream
+    found = _gradients(*given, normalize=normalize)
+    expected = _expected(values, query, ids, upstream, normalize, 0)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, rtol=2e-5, atol=2e-5)
 
 
 @BOTH

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import SIZES
 
 from tfxc.ops.hash_tables import hash_tables, hash_tables_reference
 
@@ -12,7 +13,12 @@ BOTH = pytest.mark.parametrize("build", [hash_tables, hash_tables_reference])
 @BOTH
 @pytest.mark.parametrize(
     ("num_classes", "num_tables", "num_buckets"),
-    [(1, 1, 1), (1, 3, 4), (50, 1, 16), (70, 8, 2), (301, 9, 32), (40, 33, 65536)],
+    [
+        *[(1, 1, 1), (1, 3, 4), (50, 1, 16), (70, 8, 2), (301, 9, 32), (40, 33, 65536)],
+        *[(size, 3, 5) for size in SIZES],
+        *[(9, size, 5) for size in SIZES],
+        *[(20, 2, size) for size in SIZES],
+    ],
 )
 def test_every_bucket_holds_its_classes_in_order(build, num_classes, num_tables, num_buckets):
     codes = np.random.default_rng(0).integers(num_buckets, size=(num_classes, num_tables)).astype(np.uint16)

@@ -18,6 +18,7 @@ BUILD_SCRIPT = Path(__file__).parents[2] / "custom_ops" / "build.py"
 def moved_library(monkeypatch, tmp_path):
     """Points the loader to an empty folder, and back afterwards."""
     monkeypatch.delenv("TFXC_DISABLE_OPS", raising=False)
+    monkeypatch.delenv("TFXC_OPS_LIBRARY", raising=False)
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "_tfxc_ops.so")
     library._load.cache_clear()
     yield library.LIBRARY
@@ -80,7 +81,22 @@ def test_another_patch_release_is_accepted(moved_library):
     moved_library.write_bytes(b"")
     minor = ".".join(tf.__version__.split(".")[:2])
     moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": f"{minor}.99"}))
-    assert library._find_problem() is None
+    assert library._find_problem(moved_library) is None
+
+
+def test_a_chosen_library_that_cannot_be_used_is_an_error(moved_library, monkeypatch, tmp_path):
+    chosen = tmp_path / "variant" / "ops.so"
+    monkeypatch.setenv("TFXC_OPS_LIBRARY", str(chosen))
+    with pytest.raises(RuntimeError, match="TFXC_OPS_LIBRARY is .*ops.so.*were not built"):
+        library.load()
+    chosen.parent.mkdir()
+    chosen.write_bytes(b"would crash")
+    chosen.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.3.1"}))
+    with pytest.raises(RuntimeError, match=r"built for TensorFlow 2\.3\.1"):
+        library.load()
+    chosen.with_suffix(".json").write_text(json.dumps({"tensorflow": tf.__version__}))
+    with pytest.raises(RuntimeError, match="cannot be loaded"):
+        library.load()
 
 
 def test_environment_disables_silently_at_any_time(moved_library, monkeypatch):
@@ -136,6 +152,46 @@ def test_build_compiles_each_source_once_and_again_only_what_changed(build_modul
     assert build() == ["first.op", "ops"]
     (sources / "second" / "shared.h").write_text("// a header may be included anywhere")
     assert build() == ["first.op", "ops", "second.op"]
+    # A compiler that notes what it read: only that counts.
+    noted = tmp_path / "objects" / "first.op.d"
+    noted.write_text(f"op.o: {sources}/first/op.cc \\\n {sources}/first/own.h {sources}/common/shared.h\n")
+    for name in ("first/own.h", "common/shared.h"):
+        (sources / name).parent.mkdir(exist_ok=True)
+        (sources / name).write_text("")
+    assert build() == ["first.op", "ops", "second.op"]
+    (sources / "second" / "shared.h").write_text("// changed")
+    assert build() == ["ops", "second.op"]
+    (sources / "first" / "own.h").unlink()
+    assert "first.op" in build()
+
+
+def test_warnings_are_errors_where_the_environment_says_so(build_module, tmp_path, monkeypatch, capsys):
+    (tmp_path / "custom_ops" / "first").mkdir(parents=True)
+    (tmp_path / "custom_ops" / "first" / "op.cc").write_text("")
+    monkeypatch.setattr(build_module, "SOURCES", tmp_path / "custom_ops")
+    body = 'echo made > "$target"; case "$*" in *-shared*) ;; *) echo "op.cc:1: a warning" >&2;; esac'
+    body += '\ncase "$*" in *-Werror*) exit 1;; esac'
+    calls = _fake_compiler(tmp_path, monkeypatch, body)
+    monkeypatch.delenv("TFXC_WERROR", raising=False)
+    for _ in range(2):  # what was compiled with a warning is never up to date
+        calls.write_text("")
+        build_module.build(tmp_path / "ops.so", tmp_path / "objects")
+        assert "first.op" in calls.read_text()
+        assert "op.cc:1: a warning" in capsys.readouterr().err
+    monkeypatch.setenv("TFXC_WERROR", "1")
+    with pytest.raises(build_module.CompileError, match="a warning"):
+        build_module.build(tmp_path / "ops.so", tmp_path / "objects")
+
+
+def test_variants_have_folders_and_flags_of_their_own(build_module, tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "OBJECTS", tmp_path)
+    monkeypatch.setattr(build_module, "build", lambda library, objects, flags: (library, objects, flags))
+    library, objects, flags = build_module.build_variant("x86-64-v3")
+    assert library == tmp_path / "x86-64-v3" / "_tfxc_ops.so" and objects == library.parent
+    assert flags == ["-DTFXC_LEVEL=3"]
+    library, _, flags = build_module.build_variant(sanitize=True)
+    assert library == tmp_path / "x86-64-v4-sanitized" / "_tfxc_ops.so"
+    assert "-DTFXC_LEVEL=4" in flags and "-fsanitize=address,undefined" in flags
 
 
 def test_build_reports_the_compilers_own_words(build_module, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 from lsh_checks import SCHEMES, random_queries, random_tables, slow_counts
 from scipy import stats
 
@@ -53,6 +54,18 @@ def test_counts(log_count_of, scheme, num_parts, num_tables):
     np.testing.assert_array_equal(
         np.exp(log_count_of(query, ids, tables, scheme)), np.take_along_axis(got, ids, axis=1)
     )
+
+
+@compiled_only
+@pytest.mark.parametrize("num_parts", [1, 3])
+@EVERY_SIZE
+def test_counts_of_draws_at_every_size(num_parts, size):
+    for num_tables, num_candidates in ((size, 3 * size + 2), (3, size + 7)):
+        for scheme in (Scheme(num_candidates, 0.2), Scheme(num_candidates, 0.2, bucket_slots=2)):
+            tables, query = random_tables(60, num_tables, 4), random_queries(4, num_parts, num_tables, 4)
+            ids, log_count = (tensor.numpy() for tensor in lsh_draw(query, tables, scheme, [3, size]))
+            want = np.take_along_axis(slow_counts(query, tables, scheme), np.maximum(ids, 0), axis=1)
+            np.testing.assert_allclose(np.exp(log_count)[ids >= 0], want[ids >= 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_classes", [1, 30, 500])

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.ops import library
@@ -93,6 +94,21 @@ def test_the_best_of_all(top_k, decoder, num_classes, num_buckets, num_repetitio
     scores = numpy_scores(tables, family, decoder)
     for k in {1, min(5, num_classes), num_classes}:
         check(top_k(tf.constant(tables), family, k, decoder=decoder), scores, k)
+
+
+@compiled_only
+@EVERY_SIZE
+@pytest.mark.parametrize("place", ["classes", "buckets", "repetitions", "queries"])
+def test_the_best_at_every_size(place, size):
+    sizes = {"classes": 70, "buckets": 9, "repetitions": 3, "queries": 2, place: size}
+    *hashes, num_queries = sizes.values()
+    family = make_family(*hashes)
+    tables = make_tables(family, num_queries, 9)
+    k = min(size, sizes["classes"])
+    for decoder in DECODERS:
+        want = numpy_scores(tables, family, decoder)
+        for prune in (True, False):
+            check(mach_top_k(tf.constant(tables), family, k, decoder=decoder, prune=prune), want, k)
 
 
 @compiled_only

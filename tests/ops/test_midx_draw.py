@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 from scipy import stats
 
 from tfxc.ops import library
@@ -67,6 +68,21 @@ def test_frequencies_and_log_prob_follow_the_distribution(draw, num_codewords, n
     np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
     if num_classes > 1:
         assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
+
+
+@compiled_only
+@EVERY_SIZE
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_prob_at_every_size(size, weighted):
+    random = np.random.default_rng(size)
+    for num_codewords, num_samples, num_queries in ((size, 40, 2), (3, size, 2), (3, 5, size)):
+        cells = random.integers(num_codewords**2, size=50)
+        weights = random.exponential(size=50) if weighted else None
+        u, v = random.normal(size=(2, num_queries, num_codewords)).astype(np.float32)
+        index = _index(cells, num_codewords, weights)
+        ids, log_prob = midx_draw(u, v, index, num_samples, seed=[7, size])
+        exact = _log_prob(u, v, cells, weights)
+        np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
 
 
 @BOTH

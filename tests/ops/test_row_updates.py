@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
 
 from tfxc.ops import library
 from tfxc.ops.row_updates import (
@@ -78,6 +79,20 @@ def check(rule, shape, ids, tolerance=1e-5, **types):
 @pytest.mark.parametrize("trailing", [(), (1,), (3,), (64,), (100,), (2, 3)])
 def test_equals_float64_with_duplicates(rule, trailing, id_dtype):
     check(rule, (7, *trailing), [5, 0, 5, 6, 0, 5, 2], id_dtype=id_dtype)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@EVERY_SIZE
+def test_rows_of_every_size(rule, size):
+    check(rule, (9, size), [5, 0, 5, 8, 5, 0])
+    arrays, values, variables, gradient = make(rule, (9, size), [5, 0, 5])
+    values[:] = 0.0
+    values[2, -1] = 2.0
+    expect(rule, arrays, values, np.array([5, 0, 5]))
+    gradient = tf.IndexedSlices(tf.constant(values, tf.float32), gradient.indices)
+    RULES[rule][0](*variables, gradient)
+    for variable, array in zip(variables, arrays, strict=True):
+        np.testing.assert_allclose(variable.numpy(), array, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)

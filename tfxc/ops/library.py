@@ -25,6 +25,12 @@ def load():
 
     The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. A
     library that is missing, broken or built for another TensorFlow is reported by one warning.
+    ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that ``custom_ops/build.py``
+    built for tests; it too must belong to this TensorFlow, and where it cannot be loaded that
+    is an error, since nobody who chose it wants the results of something else.
+
+    Raises:
+        RuntimeError: The library that ``TFXC_OPS_LIBRARY`` names cannot be used.
 
     >>> load() is not None or not available()
     True
@@ -81,22 +87,26 @@ def stock_ops():
 
 @functools.cache
 def _load():
-    problem = _find_problem()
+    chosen = os.environ.get("TFXC_OPS_LIBRARY")
+    path = Path(chosen).resolve() if chosen else LIBRARY
+    problem = _find_problem(path)
     if problem is None:
         try:
-            return tf.load_op_library(str(LIBRARY))
+            return tf.load_op_library(str(path))
         except (tf.errors.OpError, OSError, RuntimeError) as error:
-            problem = f"The compiled op library {LIBRARY.name} cannot be loaded: {error}."
+            problem = f"The compiled op library {path.name} cannot be loaded: {error}."
+    if chosen:
+        raise RuntimeError(f"TFXC_OPS_LIBRARY is {chosen}. {problem} Build it, or unset the variable.")
     warnings.warn(f"{problem} {_REMEDY}", RuntimeWarning, stacklevel=4)
     return None
 
 
-def _find_problem():
-    """What keeps the library from being loaded, or ``None``."""
-    if not LIBRARY.exists():
+def _find_problem(path):
+    """What keeps a library from being loaded, or ``None``."""
+    if not path.exists():
         return "tfxc's compiled ops were not built."
     try:
-        built_for = json.loads(LIBRARY.with_suffix(".json").read_text())["tensorflow"]
+        built_for = json.loads(path.with_suffix(".json").read_text())["tensorflow"]
     except (OSError, ValueError, KeyError):
         built_for = "an unknown version"
     # TensorFlow's C++ interface changes between minor versions: a wrong library may crash.
