@@ -92,7 +92,7 @@ def make_optimizer(encoder, head, num_steps, args):
     adam = tfxc.optimizers.LazyAdam(schedule(args.learning_rate))
     if args.head_learning_rate is None:
         return adam
-    descent = tfxc.optimizers.RowSparseSGD(schedule(args.head_learning_rate))
+    descent = tfxc.optimizers.LazySGD(schedule(args.head_learning_rate))
     return tfxc.optimizers.MultiOptimizer(adam, (descent, head))
 
 

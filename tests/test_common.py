@@ -110,12 +110,12 @@ METRICS |= {
 
 def multi_optimizer(head=None):
     head = head or layers.DenseHead(NUM_CLASSES)
-    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.RowSparseSGD(0.3), head))
+    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.LazySGD(0.3), head))
 
 
 OPTIMIZERS = {
     "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
-    "RowSparseSGD": lambda: optimizers.RowSparseSGD(0.3, global_clipnorm=5.0),
+    "LazySGD": lambda: optimizers.LazySGD(0.3, global_clipnorm=5.0),
     "RowwiseAdagrad": lambda: optimizers.RowwiseAdagrad(0.2),
     "MultiOptimizer": multi_optimizer,
 }

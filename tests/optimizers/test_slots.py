@@ -15,7 +15,7 @@ CASES = {
     "RMSprop": (lambda: keras.optimizers.RMSprop(0.1), [False]),
     "LazyAdam": (lambda: optimizers.LazyAdam(0.1), [True, False]),
     "Adagrad": (lambda: keras.optimizers.Adagrad(0.1), [False]),
-    "RowSparseSGD": (lambda: optimizers.RowSparseSGD(0.1), []),
+    "LazySGD": (lambda: optimizers.LazySGD(0.1), []),
     "RowwiseAdagrad": (lambda: optimizers.RowwiseAdagrad(0.1), []),  # its slot is one number a row
 }
 

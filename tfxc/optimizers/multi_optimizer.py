@@ -27,7 +27,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
         >>> head = tfxc.layers.DenseHead(100)
         >>> optimizer = MultiOptimizer(
-        ...     tfxc.optimizers.LazyAdam(1e-3), (tfxc.optimizers.RowSparseSGD(0.1), head))
+        ...     tfxc.optimizers.LazyAdam(1e-3), (tfxc.optimizers.LazySGD(0.1), head))
         >>> model = tfxc.ExtremeClassifier(encoder, head, k=5)
         >>> model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
 
