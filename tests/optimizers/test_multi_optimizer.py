@@ -66,7 +66,7 @@ def test_slots_are_found_through_it():
     model.compile(MultiOptimizer(LazySGD(0.1), (LazyAdam(0.01), top)), "mse")
     fit(model)
     assert len(slots_of(model.optimizer, top.trainable_variables[0])) == 2
-    assert slots_of(model.optimizer, model.layers[1].trainable_variables[0]) == []
+    assert slots_of(model.optimizer, model.layers[1].trainable_variables[0]) == {}
 
 
 def test_learning_rates_are_set_together():

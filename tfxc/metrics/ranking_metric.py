@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import compiled_labels, keras
+from tfxc._keras import compiled_labels, keras, mask_of
 from tfxc.labels import flatten_examples
 
 
@@ -112,7 +112,7 @@ class RankingMetric(keras.metrics.Mean):
         """
         y_true, y_pred = compiled_labels(tf.convert_to_tensor(y_true)), tf.convert_to_tensor(y_pred)
         if y_pred.shape.rank == 3:
-            mask = getattr(y_pred, "_keras_mask", None)
+            mask = mask_of(y_pred)
             y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask)
         self._check(y_true, y_pred)
         labels = unique_positives(y_true)
