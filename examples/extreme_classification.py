@@ -109,7 +109,8 @@ def make_model(name, negatives, train, names, num_steps, args):
         make_optimizer(encoder, head, num_steps, args),
         loss=LOSSES[args.loss](),
         metrics=[
-            *(tfxc.metrics.PrecisionAtK(k) for k in RANKS),
+            # Over all points, as in the tables of the Extreme Classification Repository.
+            *(tfxc.metrics.PrecisionAtK(k, average="all") for k in RANKS),
             *(tfxc.metrics.PSPAtK(k, chances) for k in RANKS),
         ],
     )

@@ -92,7 +92,7 @@ LOSSES = {
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
 METRICS = {
-    f"{kind.__name__}": lambda kind=kind: kind(3, name="own")
+    f"{kind.__name__}": lambda kind=kind: kind(3, average="all", name="own")
     for kind in (
         metrics.PrecisionAtK,
         metrics.RecallAtK,
@@ -106,6 +106,7 @@ METRICS |= {
     kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
     for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
+METRICS["CoverageAtK"] = lambda: metrics.CoverageAtK(3, NUM_CLASSES, name="own")
 
 
 def multi_optimizer(head=None):
@@ -151,11 +152,11 @@ def test_every_public_component_is_in_the_registry():
         layers: layers.Head,
         samplers: samplers.Sampler,
         losses: losses.ClassificationLoss,
-        metrics: metrics.RankingMetric,
+        metrics: keras.metrics.Metric,
         optimizers: keras.optimizers.Optimizer,
     }
     wanted = set().union(*(public(module, base) for module, base in parts.items()))
-    assert wanted <= {name.split(",")[0] for name in REGISTRY}
+    assert wanted - {"RankingMetric"} <= {name.split(",")[0] for name in REGISTRY}
 
 
 def model_of(name):
