@@ -7,7 +7,6 @@ A next-word model on the bundled novels, trained with all classes and with ``Sof
 """
 
 import argparse
-import math
 import sys
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def perplexity(train, held_out, num_classes, sampler, estimator):
     model.compile(tfxc.optimizers.LazyAdam(2e-3), loss=losses.SoftmaxCrossentropy(estimator=estimator))
     callbacks = [] if sampler is None else [tfxc.callbacks.SamplerRefresh(100)]
     model.fit(train, callbacks=callbacks, verbose=2, shuffle=False)
-    return math.exp(model.evaluate(held_out, verbose=0))
+    return tfxc.metrics.perplexity(model.evaluate(held_out, verbose=0))
 
 
 def main():

@@ -92,7 +92,7 @@ def make_optimizer(encoder, head, num_steps, args):
     adam = tfxc.optimizers.LazyAdam(schedule(args.learning_rate))
     if args.head_learning_rate is None:
         return adam
-    descent = tfxc.optimizers.RowSparseSGD(schedule(args.head_learning_rate))
+    descent = tfxc.optimizers.LazySGD(schedule(args.head_learning_rate))
     return tfxc.optimizers.MultiOptimizer(adam, (descent, head))
 
 
@@ -109,7 +109,8 @@ def make_model(name, negatives, train, names, num_steps, args):
         make_optimizer(encoder, head, num_steps, args),
         loss=LOSSES[args.loss](),
         metrics=[
-            *(tfxc.metrics.PrecisionAtK(k) for k in RANKS),
+            # Over all points, as in the tables of the Extreme Classification Repository.
+            *(tfxc.metrics.PrecisionAtK(k, average="all") for k in RANKS),
             *(tfxc.metrics.PSPAtK(k, chances) for k in RANKS),
         ],
     )

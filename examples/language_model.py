@@ -15,7 +15,6 @@ A run that was interrupted goes on where it stopped when the same command is giv
 
 import argparse
 import json
-import math
 import os
 import time
 from pathlib import Path
@@ -104,7 +103,7 @@ class FreshState(keras.callbacks.Callback):
     on_epoch_begin = on_test_begin = reset
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["val_perplexity"] = math.exp(logs["val_loss"])
+        logs["val_perplexity"] = tfxc.metrics.perplexity(logs["val_loss"])
 
 
 def train(name, split, args):
@@ -135,7 +134,7 @@ def train(name, split, args):
         "epochs": len(log.rows),
         "seconds": log.seconds,
         "validation_perplexity": min(row["val_perplexity"] for row in log.rows),
-        "perplexity": math.exp(loss),
+        "perplexity": tfxc.metrics.perplexity(loss),
         "kl": log.rows[-1].get("sampler_kl"),
     }
     return model, log.rows, result

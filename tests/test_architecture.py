@@ -20,6 +20,9 @@ FLOORS = (
     {"layers", "callbacks", "mining"},
     {"model"},
 )
+# What Keras keeps to itself, and which Keras runs: for _keras.py alone to know. So is all that begins so.
+KERAS_PRIVATE = {"IS_KERAS_3", "_flatten_layers", "_learning_rate", "_trainable_variables", "_index_dict"}
+KERAS_PREFIX = "_keras"
 APART = {"data"}  # these import none of the others
 ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
 ALLOWED.update({part: set() for part in APART})
@@ -55,16 +58,29 @@ def import_violations(path, package=PACKAGE):
         if root in ("keras", "tf_keras") or name.startswith(("tensorflow.keras", "tensorflow.python.keras")):
             if part != "_keras":
                 yield f"imports {name}: take keras from tfxc._keras"
+        elif rest[-1:] == ["IS_KERAS_3"]:
+            if part != "_keras":
+                yield f"imports {name}: what differs between the two Keras belongs in tfxc._keras"
         elif root == package.name and part not in ("__init__", "_keras"):
             target = rest[0] if rest else "__init__"
             if target not in ALLOWED[part] | {part, "_keras"}:
                 yield f"{part} imports {name}: imports go down only"
 
 
+def looked_up_by_name(node):
+    """The constant name in getattr(x, "name") and its like, else None."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
+        return node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+    return None
+
+
 def attribute_violations(path, package=PACKAGE):
-    """Keras reached through TensorFlow, and the compiled library reached from outside ops."""
+    """Keras reached through TensorFlow, its privates, and the compiled library reached from outside ops."""
     part = part_of(path, package)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = looked_up_by_name(node) or getattr(node, "attr", "")
+        if part != "_keras" and (name in KERAS_PRIVATE or name.startswith(KERAS_PREFIX)):
+            yield f"uses {name}: only tfxc._keras knows what Keras keeps to itself"
         if not isinstance(node, ast.Attribute):
             continue
         if node.attr == "keras" and getattr(node.value, "id", "") == "tf" and part != "_keras":
@@ -133,6 +149,7 @@ def test_public_names_are_documented_by_an_example():
         ("layers/a.py", "from tf_keras import layers"),
         ("layers/a.py", "from tensorflow import keras"),
         ("layers/a.py", "from keras.src import backend"),
+        ("optimizers/a.py", "from tfxc._keras import IS_KERAS_3"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, file, statement):
@@ -172,6 +189,11 @@ def made_up_package(root, file, text):
         ("layers/a.py", "x = tf.load_op_library('y')", 1),
         ("ops/a.py", "x = tf.load_op_library('y')", 0),
         ("layers/a.py", "x = self.keras", 0),
+        ("layers/a.py", "x = y._keras_mask", 1),
+        ("layers/a.py", "x = getattr(y, '_keras_mask', None)", 1),
+        ("_keras.py", "x = getattr(y, '_keras_mask', None)", 0),
+        ("layers/a.py", "for x in y._flatten_layers(): pass", 1),
+        ("layers/a.py", "import tfxc._keras as k\nif k.IS_KERAS_3: pass", 1),
     ],
 )
 def test_a_forbidden_attribute_is_found(tmp_path, file, statement, count):

@@ -102,7 +102,7 @@ LOSSES = {
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
 METRICS = {
-    f"{kind.__name__}": lambda kind=kind: kind(3, name="own")
+    f"{kind.__name__}": lambda kind=kind: kind(3, average="all", name="own")
     for kind in (
         metrics.PrecisionAtK,
         metrics.RecallAtK,
@@ -116,16 +116,17 @@ METRICS |= {
     kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
     for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
+METRICS["CoverageAtK"] = lambda: metrics.CoverageAtK(3, NUM_CLASSES, name="own")
 
 
 def multi_optimizer(head=None):
     head = head or layers.DenseHead(NUM_CLASSES)
-    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.RowSparseSGD(0.3), head))
+    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.LazySGD(0.3), head))
 
 
 OPTIMIZERS = {
     "LazyAdam": lambda: optimizers.LazyAdam(0.02, beta_1=0.8, beta_2=0.9, epsilon=1e-5, clipnorm=3.0),
-    "RowSparseSGD": lambda: optimizers.RowSparseSGD(0.3, global_clipnorm=5.0),
+    "LazySGD": lambda: optimizers.LazySGD(0.3, global_clipnorm=5.0),
     "RowwiseAdagrad": lambda: optimizers.RowwiseAdagrad(0.2),
     "MultiOptimizer": multi_optimizer,
 }
@@ -161,11 +162,11 @@ def test_every_public_component_is_in_the_registry():
         layers: layers.Head,
         samplers: samplers.Sampler,
         losses: losses.ClassificationLoss,
-        metrics: metrics.RankingMetric,
+        metrics: keras.metrics.Metric,
         optimizers: keras.optimizers.Optimizer,
     }
     wanted = set().union(*(public(module, base) for module, base in parts.items()))
-    assert wanted <= {name.split(",")[0] for name in REGISTRY}
+    assert wanted - {"RankingMetric"} <= {name.split(",")[0] for name in REGISTRY}
 
 
 def model_of(name):

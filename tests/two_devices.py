@@ -24,12 +24,12 @@ def plain():
     model = keras.Sequential([*dense_encoder().layers, head])
     model.build((None, DIM))
     metrics = [tfxc.metrics.RecallAtK(3)]
-    model.compile(tfxc.optimizers.RowSparseSGD(0.5), tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
+    model.compile(tfxc.optimizers.LazySGD(0.5), tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
     return model
 
 
 def classifier():
-    return make_model(optimizer=tfxc.optimizers.RowSparseSGD(0.5))
+    return make_model(optimizer=tfxc.optimizers.LazySGD(0.5))
 
 
 def sampled():
@@ -56,7 +56,7 @@ class HeadLoss(keras.Model):
 
 def own():
     model = HeadLoss()
-    model.compile(tfxc.optimizers.RowSparseSGD(0.03))
+    model.compile(tfxc.optimizers.LazySGD(0.03))
     return model
 
 

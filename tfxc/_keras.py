@@ -29,6 +29,10 @@ register = keras.saving.register_keras_serializable(package="tfxc")
 unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 
 
+# Keras 3 clips the gradients of each replica, tf-keras their sum.
+CLIPS_SUMMED_GRADIENTS = not IS_KERAS_3
+
+
 def tf_variable(variable):
     """The ``tf.Variable`` behind a weight (Keras 3 wraps it, tf-keras does not)."""
     return variable.value if IS_KERAS_3 and not isinstance(variable, tf.Variable) else variable
@@ -62,6 +66,30 @@ def constant(value):
     return initializer
 
 
+class Untracked:
+    """Holds a layer, or a list of them, that Keras must not count among its holder's own.
+
+    Example:
+        >>> layer = keras.layers.Layer()
+        >>> layer.other = Untracked(keras.layers.Dense(2))
+        >>> type(layer.other.value).__name__, len(layers_of(layer))
+        ('Dense', 1)
+    """
+
+    def __init__(self, value):
+        self.value = value
+
+
+def layers_of(layer):
+    """The layer or model itself and all layers in it, however deep."""
+    return list(layer._flatten_layers())
+
+
+def mask_of(tensor):
+    """Which positions of a layer's output count, bool [B, T]; None where all do."""
+    return getattr(tensor, "_keras_mask", None)
+
+
 def compiled_labels(labels):
     """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
 
@@ -88,3 +116,110 @@ def adopt_own_loss_and_metrics(model):
             model._compile_metrics.build(ids, ids)
     else:
         model.compiled_loss = None
+
+
+def start_optimizer(optimizer, learning_rate, name, **options):
+    """Runs Keras's constructor; without a learning rate, the optimizer's own property gives it."""
+    if IS_KERAS_3:
+        rate = (lambda: optimizer.learning_rate) if learning_rate is None else learning_rate
+        keras.optimizers.Optimizer.__init__(optimizer, learning_rate=rate, name=name, **options)
+        return
+    options = {"weight_decay": None, "jit_compile": False, **options}
+    keras.optimizers.Optimizer.__init__(optimizer, name=name, **options)
+    if learning_rate is not None:
+        optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
+
+
+def learning_rate_variable(optimizer):
+    """The ``tf.Variable`` that holds the learning rate; None where it follows a schedule or a function."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) or not hasattr(rate, "assign"):
+        return None
+    return tf_variable(rate)
+
+
+def serialized_learning_rate(optimizer, config):
+    """The learning rate as it stands in a config, given that of Keras's base class."""
+    if IS_KERAS_3:
+        return config["learning_rate"]
+    return optimizer._serialize_hyperparameter(optimizer._learning_rate)
+
+
+def variable_index(optimizer, variable):
+    """Where a weight stands among those that an optimizer trains; None if it does not train it."""
+    indices = optimizer._trainable_variables_indices if IS_KERAS_3 else getattr(optimizer, "_index_dict", {})
+    return indices.get(optimizer._var_key(variable))
+
+
+def constraint_of(optimizer, index, variable):
+    """The constraint of a weight as the model holds it; Keras 3 hands optimizers the bare ``tf.Variable``."""
+    return (optimizer._trainable_variables[index] if IS_KERAS_3 else variable).constraint
+
+
+def add_slot(optimizer, variable, name, shape, initial_value):
+    """A new variable of an optimizer, placed beside the weight that it is a slot of."""
+    if not IS_KERAS_3:
+        initial_value = tf.fill(shape, tf.cast(initial_value, variable.dtype))
+        return optimizer.add_variable_from_reference(variable, name, initial_value=initial_value)
+    with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
+        return optimizer.add_variable(
+            shape=shape,
+            initializer=keras.initializers.Constant(initial_value),
+            dtype=variable.dtype,
+            name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
+        )
+
+
+_ADAM_SLOTS = {"_momentums": "momentum", "_velocities": "velocity", "_velocity_hats": "velocity_hat"}
+# The attributes in which Keras's optimizers list their slots, a slot a weight, and what is in them.
+_OPTIMIZER_SLOTS = {
+    "Adadelta": {"_accumulated_grads": "squared_gradient", "_accumulated_delta_vars": "squared_update"},
+    "Adafactor": {"_v": "velocity"},  # of matrices it keeps their row and column means alone
+    "Adagrad": {"_accumulators": "accumulator"},
+    "Adam": _ADAM_SLOTS,
+    "AdamW": _ADAM_SLOTS,
+    "Adamax": {"_m": "momentum", "_u": "norm"},
+    "Ftrl": {"_accumulators": "accumulator", "_linears": "linear"},
+    "Lamb": {"_momentums": "momentum", "_velocities": "velocity"},
+    "Lion": {"_momentums": "momentum", "momentums": "momentum"},
+    "Muon": {"momentums": "momentum", "adam_velocities": "velocity"},
+    "Nadam": {"_momentums": "momentum", "_velocities": "velocity"},
+    "RMSprop": {
+        "_velocities": "velocity",
+        "_momentums": "momentum",
+        "_average_gradients": "average_gradient",
+    },
+    "SGD": {"momentums": "momentum"},
+    "ScheduleFreeAdamW": {"_momentums": "weight", "_velocities": "velocity"},
+}
+_COMMON_SLOTS = {"_accumulated_gradients": "gradient", "_model_variables_moving_average": "average"}
+
+
+def keras_slots(optimizer, variable):
+    """The slots that one of Keras's optimizers keeps of a weight: a dict, name -> ``tf.Variable``.
+
+    Raises:
+        TypeError: for an optimizer that is none of Keras's own.
+    """
+    if hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
+        return keras_slots(optimizer.inner_optimizer, variable)
+    names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, _keras_optimizer(name))]
+    if not names:
+        raise TypeError(
+            f"What {type(optimizer).__name__} remembers of a weight is not known. Give it a method "
+            "slots_of(variable) that returns a dict, name -> tf.Variable; names are those of "
+            "tfxc.optimizers.LazyAdam: momentum, velocity."
+        )
+    index = variable_index(optimizer, variable)
+    if index is None:
+        return {}
+    slots = {}
+    for attribute, name in {**_OPTIMIZER_SLOTS[names[-1]], **_COMMON_SLOTS}.items():
+        every = getattr(optimizer, attribute, None)
+        if every and every[index] is not None:
+            slots[name] = tf_variable(every[index])
+    return slots
+
+
+def _keras_optimizer(name):
+    return getattr(keras.optimizers, name, ())  # tf-keras lacks some; isinstance(x, ()) is False

@@ -6,6 +6,7 @@ without duplicates within a row.
 
 import tensorflow as tf
 
+from tfxc._keras import mask_of
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 
 
@@ -102,6 +103,6 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
         ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.
     """
     labels = check_ids(pad_labels(labels), num_classes)
-    mask = getattr(query, "_keras_mask", None)
+    mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
     return query, drop_duplicates(labels), sample_weight, where

@@ -45,7 +45,7 @@ def test_training_apart_and_merging_equals_training_together(activation):
     def compiled(encoder, head, learning_rate):
         model = tfxc.ExtremeClassifier(encoder, head, k=3)
         loss = tfxc.losses.SoftmaxCrossentropy() if softmax else tfxc.losses.BinaryCrossentropy()
-        model.compile(tfxc.optimizers.RowSparseSGD(learning_rate), loss=loss)
+        model.compile(tfxc.optimizers.LazySGD(learning_rate), loss=loss)
         return model
 
     def encoder(inputs):

@@ -64,6 +64,25 @@ def test_a_ratio_of_sums_over_all_batches(kind, k, weighted):
     np.testing.assert_allclose(metric.result(), reference(kind, k, labels, ranked, weights), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [PSPAtK, PSNDCGAtK])
+@pytest.mark.parametrize("several", [False, True])
+def test_sequences_are_their_positions(kind, several):
+    """Of [B, T] labels, or [B, T, P], what is masked by -1 does not count."""
+    random = np.random.default_rng(0)
+    labels = random.integers(-1, 6, size=(4, 5, 3) if several else (4, 5))
+    ranked = np.argsort(random.random((4, 5, 6)), 2).astype("int32")
+    weights = random.random(4)
+    metric, flat = kind(2, PROPENSITIES), kind(2, PROPENSITIES)
+    metric.update_state(labels, ranked, weights)
+    flat.update_state(labels.reshape(20, -1), ranked.reshape(20, 6), np.repeat(weights, 5))
+    assert 0 < float(metric.result()) < 1
+    np.testing.assert_allclose(metric.result(), flat.result(), rtol=1e-6)
+
+
+def test_the_default_cutoff():
+    assert PSPAtK(propensities=PROPENSITIES).k == PSNDCGAtK(propensities=PROPENSITIES).k == 10
+
+
 def test_psndcg_by_hand():
     """Each example counts relative to nDCG's ideal for its number of positives, as in published values."""
     metric = PSNDCGAtK(2, [0.5, 0.1, 1.0])

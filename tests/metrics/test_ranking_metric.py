@@ -68,6 +68,24 @@ def test_examples_without_positives_are_skipped():
     assert float(metric.result()) == 0.0
 
 
+def test_examples_without_positives_count_0_over_all():
+    for metric in (PrecisionAtK(1, average="all"), RecallAtK(1, "all"), NDCGAtK(1, average="all")):
+        metric.update_state([[1], [-1], [2]], [[1], [0], [2]])
+        assert float(metric.result()) == pytest.approx(2 / 3), metric.name
+        metric.reset_state()
+        metric.update_state([[1], [-1]], [[1], [0]], sample_weight=[1.0, 3.0])
+        assert float(metric.result()) == 0.25, metric.name
+    with pytest.raises(ValueError, match='"labelled" examples or over "all", not \'some\''):
+        PrecisionAtK(1, average="some")
+
+
+def test_positions_without_a_label_are_masked_in_either_average():
+    for average in ("labelled", "all"):
+        metric = PrecisionAtK(1, average)
+        metric.update_state([[1, -1], [-1, 2]], [[[1], [0]], [[0], [3]]])
+        assert float(metric.result()) == 0.5
+
+
 @pytest.mark.parametrize("shape", [[3], [3, 1]])
 def test_weights(shape):
     metric = PrecisionAtK(1)

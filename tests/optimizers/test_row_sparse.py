@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
-from tfxc.optimizers import LazyAdam, RowSparseSGD, RowwiseAdagrad
+from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
-OPTIMIZERS = [LazyAdam, RowSparseSGD, RowwiseAdagrad]
+OPTIMIZERS = [LazyAdam, LazySGD, RowwiseAdagrad]
 every_optimizer = pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
 
 
@@ -74,7 +74,7 @@ def test_a_constraint_on_a_table_is_refused_and_on_a_dense_variable_kept(optimiz
 def test_clipping_sees_summed_rows(option, table, other):
     variables = [tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([1]))]
     gradients = [sparse([[1, 8], [0, 5], [5, 0]], [2, 0, 2]), tf.constant([10.0])]
-    RowSparseSGD(1.0, **option).apply_gradients(zip(gradients, variables, strict=True))
+    LazySGD(1.0, **option).apply_gradients(zip(gradients, variables, strict=True))
     np.testing.assert_allclose(variables[0].numpy(), -np.array(table), rtol=1e-6)
     np.testing.assert_allclose(variables[1].numpy(), -np.array(other), rtol=1e-6)
 

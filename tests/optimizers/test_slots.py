@@ -5,52 +5,87 @@ import pytest
 import tensorflow as tf
 
 from tfxc import optimizers
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import IS_KERAS_3, add_weight, keras
 from tfxc.optimizers.slots import reset_slots, slots_of
 
-# How to make it, and of each slot whether it is a momentum.
+MEAN, ZERO = "the mean of the row's others", "zero"
+ADAM = {"momentum": ZERO, "velocity": MEAN}
+
+# How to make it, and what a reset sets each of its slots to.
 CASES = {
-    "Adam": (lambda: keras.optimizers.Adam(0.1), [True, False]),
-    "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), [True]),
-    "RMSprop": (lambda: keras.optimizers.RMSprop(0.1), [False]),
-    "LazyAdam": (lambda: optimizers.LazyAdam(0.1), [True, False]),
-    "Adagrad": (lambda: keras.optimizers.Adagrad(0.1), [False]),
-    "RowSparseSGD": (lambda: optimizers.RowSparseSGD(0.1), []),
-    "RowwiseAdagrad": (lambda: optimizers.RowwiseAdagrad(0.1), []),  # its slot is one number a row
+    "Adadelta": (keras.optimizers.Adadelta, {"squared_gradient": MEAN, "squared_update": MEAN}),
+    "Adafactor": (keras.optimizers.Adafactor, {"velocity": MEAN}),
+    "Adagrad": (keras.optimizers.Adagrad, {"accumulator": MEAN}),
+    "Adam": (keras.optimizers.Adam, ADAM),
+    "Adam, amsgrad": (lambda: keras.optimizers.Adam(amsgrad=True), {**ADAM, "velocity_hat": MEAN}),
+    "Adam, average": (lambda: keras.optimizers.Adam(use_ema=True), {**ADAM, "average": ZERO}),
+    "Adamax": (keras.optimizers.Adamax, {"momentum": ZERO, "norm": MEAN}),
+    "AdamW": (keras.optimizers.AdamW, ADAM),
+    "Ftrl": (keras.optimizers.Ftrl, {"accumulator": MEAN, "linear": ZERO}),
+    "Lion": (keras.optimizers.Lion, {"momentum": ZERO}),
+    "Nadam": (keras.optimizers.Nadam, ADAM),
+    "RMSprop": (keras.optimizers.RMSprop, {"velocity": MEAN}),
+    "RMSprop, all": (
+        lambda: keras.optimizers.RMSprop(momentum=0.9, centered=True),
+        {"velocity": MEAN, "momentum": ZERO, "average_gradient": ZERO},
+    ),
+    "SGD": (lambda: keras.optimizers.SGD(momentum=0.9), {"momentum": ZERO}),
+    "LazyAdam": (optimizers.LazyAdam, ADAM),
+    "LazySGD": (optimizers.LazySGD, {}),
+    "RowwiseAdagrad": (optimizers.RowwiseAdagrad, {}),  # its slot is one number a row
 }
+if IS_KERAS_3:
+    accumulating = {"gradient_accumulation_steps": 2}
+    CASES |= {
+        "Adam, accumulating": (
+            lambda: keras.optimizers.Adam(**accumulating),
+            {**ADAM, "gradient": ZERO},
+        ),
+        "Adam, scaled": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ADAM),
+        "Lamb": (keras.optimizers.Lamb, ADAM),
+        "Muon": (keras.optimizers.Muon, {"momentum": ZERO}),
+        "ScheduleFreeAdamW": (keras.optimizers.ScheduleFreeAdamW, {"weight": ZERO, "velocity": MEAN}),
+    }
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("sparse", [False, True])
-def test_only_the_given_entries_are_reset(name, sparse):
-    make, momenta = CASES[name]
-    layer, optimizer = keras.layers.Layer(), make()
+def test_only_the_given_entries_are_reset(name):
+    make, resets = CASES[name]
+    layer, optimizer, random = keras.layers.Layer(), make(), np.random.default_rng(0)
     other = add_weight(layer, "other", (3, 4), initializer="ones")
-    weight = add_weight(layer, "weight", (3, 4), initializer="ones")
-    assert slots_of(optimizer, weight) == []
-    dense = tf.constant([[1.0, 2, 3, 4]] * 3)
-    gradient = tf.IndexedSlices(dense, tf.range(3), tf.constant([3, 4])) if sparse else dense
+    weight = add_weight(layer, "kernel", (3, 4), initializer="ones")
+    assert slots_of(optimizer, weight) == {}
     optimizer.build([other, weight])
-    optimizer.apply_gradients([(dense, other), (gradient, weight)])
     slots = slots_of(optimizer, weight)
-    assert len(slots) == len(momenta)
-    before = [slot.numpy() for slot in slots]
+    assert {name for name, slot in slots.items() if slot.shape == (3, 4)} == set(resets)
+    every = [variable for variable in as_tensors(optimizer) if variable.shape == (3, 4)]
+    assert len(every) == 2 * len(resets)  # none is overlooked
+    for variable in every:
+        variable.assign(random.uniform(1, 2, (3, 4)))
+    before = {name: slot.numpy() for name, slot in slots.items()}
+    others = {name: slot.numpy() for name, slot in slots_of(optimizer, other).items()}
     reset_slots(optimizer, weight, np.array([[0, 2], [3, 1], [1, 0]]))
     gone = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]], bool)
-    for slot, old, is_momentum in zip(slots, before, momenta, strict=True):
-        assert (old != 0).all()
-        fresh = 0 if is_momentum else [[old[row, ~gone[row]].mean()] for row in range(3)]
-        np.testing.assert_allclose(slot, np.where(gone, fresh, old), rtol=1e-6)
-    for slot in slots_of(optimizer, other):
-        assert (slot.numpy() != 0).all()
-    assert (tf_variable(weight).numpy() < 1).all()
+    for name, old in before.items():
+        if name in resets:
+            mean = np.array([[old[row, ~gone[row]].mean()] for row in range(3)])
+            old = np.where(gone, mean if resets[name] == MEAN else 0, old)
+        np.testing.assert_allclose(slots[name], old, rtol=1e-6, err_msg=name)
+    for name, slot in slots_of(optimizer, other).items():
+        np.testing.assert_array_equal(slot, others[name])
 
 
-def test_a_weight_of_another_model_is_left_alone():
-    layer, optimizer = keras.layers.Layer(), keras.optimizers.Adam()
+def as_tensors(optimizer):
+    variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+    return [variable.value if IS_KERAS_3 else variable for variable in variables]
+
+
+@pytest.mark.parametrize("make", [keras.optimizers.Adam, optimizers.LazyAdam])
+def test_a_weight_of_another_model_is_left_alone(make):
+    layer, optimizer = keras.layers.Layer(), make()
     weight, stranger = (add_weight(layer, name, (2, 2)) for name in "ab")
     optimizer.build([weight])
-    assert slots_of(optimizer, stranger) == []
+    assert slots_of(optimizer, stranger) == {}
 
 
 def test_a_row_reset_whole():
@@ -58,4 +93,22 @@ def test_a_row_reset_whole():
     weight = add_weight(layer, "weight", (2, 2))
     optimizer.build([weight])
     reset_slots(optimizer, weight, np.array([[0, 1], [1, 0]]))
-    assert (slots_of(optimizer, weight)[0].numpy() == 0).all()
+    assert (slots_of(optimizer, weight)["accumulator"].numpy() == 0).all()
+
+
+def test_an_optimizer_of_ones_own():
+    class Own(keras.optimizers.Optimizer):
+        def __init__(self):
+            super().__init__(**({"learning_rate": 0.1} if IS_KERAS_3 else {}), name="own")
+
+    weight = add_weight(keras.layers.Layer(), "weight", (2, 2))
+    with pytest.raises(TypeError, match=r"What Own remembers of a weight is not known.*slots_of\(variable\)"):
+        reset_slots(Own(), weight, np.array([[0], [1]]))
+
+    class Known(Own):
+        def slots_of(self, variable):
+            return {"velocity": velocity}
+
+    velocity = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
+    reset_slots(Known(), weight, np.array([[0], [1]]))
+    assert velocity.numpy().tolist() == [[2.0, 2.0], [3.0, 3.0]]

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
 from tfxc.ids import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases
@@ -107,16 +107,16 @@ class DenseHead(Head):
         """Finds the layer named ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
         if self.tied_to is None:
             return
-        layers = [layer for layer in encoder._flatten_layers() if layer.name == self.tied_to]
         if self._shared is not None:
-            if not any(layer is self._shared() for layer in encoder._flatten_layers()):
+            if not any(layer is self._shared.value for layer in layers_of(encoder)):
                 raise ValueError(
                     f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
                     "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
                 )
             return
+        layers = [layer for layer in layers_of(encoder) if layer.name == self.tied_to]
         if not layers:
-            names = sorted(layer.name for layer in encoder._flatten_layers() if hasattr(layer, "embeddings"))
+            names = sorted(layer.name for layer in layers_of(encoder) if hasattr(layer, "embeddings"))
             raise ValueError(
                 f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name. Its "
                 f"embedding layers are {names or 'none (is it built?)'}."
@@ -124,8 +124,7 @@ class DenseHead(Head):
         self._share(layers[0])
 
     def _share(self, embedding):
-        # Behind a function, so that Keras does not count the embedding among this layer's own.
-        self._shared = lambda: embedding
+        self._shared = Untracked(embedding)
 
     def build(self, input_shape):
         dim = input_shape[-1]
@@ -144,7 +143,7 @@ class DenseHead(Head):
                 f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which "
                 "finds the layer in the encoder, or pass the Embedding layer itself."
             )
-        embedding = self._shared()
+        embedding = self._shared.value
         if not embedding.built:
             embedding.build(None)
         rows, width = embedding.embeddings.shape
@@ -158,7 +157,7 @@ class DenseHead(Head):
     @property
     def table_variable(self):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
-        return tf_variable(self.table if self.tied_to is None else self._shared().embeddings)
+        return tf_variable(self.table if self.tied_to is None else self._shared.value.embeddings)
 
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)
@@ -177,11 +176,12 @@ class DenseHead(Head):
     def class_vectors_of(self, class_ids):
         """Class vectors [n, effective_dim]: normalised, and the bias as last column."""
         rows = tf.gather(self.table_variable, class_ids + self.row_offset)
-        bias = tf.gather(tf_variable(self.bias), class_ids) if self.use_bias else None
-        return self.vectors(rows, bias)
+        if not self.use_bias:
+            return self.vectors(rows)
+        return self.vectors(rows, tf.gather(tf_variable(self.bias), class_ids))
 
-    def vectors(self, rows, bias):
-        """Class vectors [n, effective_dim] from raw rows [n, D] and biases [n] or None."""
+    def vectors(self, rows, bias=None):
+        """Class vectors [n, effective_dim] from raw rows [n, D] and, if the head has them, biases [n]."""
         rows = tf.cast(rows, tf.float32)
         if self.normalize:
             rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)

@@ -47,12 +47,11 @@ class _Blocks:
         self.row_shifts = (head.row_offset, 0)
 
     def raw(self, ids):
-        """Table rows and biases (or None) of class ids; gathered, since a whole read may copy the table."""
-        rows = [
+        """Table rows and, if the head has them, biases; gathered, since a whole read may copy the table."""
+        return [
             tf.raw_ops.ResourceGather(resource=handle, indices=ids + shift, dtype=tf.float32)
             for handle, shift in zip(self.handles, self.row_shifts, strict=False)
         ]
-        return (*rows, None)[:2]
 
     def over(self, body, state):
         """Folds the blocks of class ids: state = body(ids, state)."""
@@ -117,9 +116,8 @@ class _Blocks:
     def through(self, raw, d_vectors):
         """Gradients of the raw rows and biases from that of the class vectors made of them."""
         if not (self.head.normalize or self.head.use_bias):
-            return (d_vectors,)
-        raw = [part for part in raw if part is not None]
+            return [d_vectors]
         with tf.GradientTape() as tape:
             tape.watch(raw)
-            vectors = self.head.vectors(*raw, *[None] * (2 - len(raw)))
+            vectors = self.head.vectors(*raw)
         return tape.gradient(vectors, raw, output_gradients=d_vectors)

@@ -1,10 +1,13 @@
 """Metrics of ranked classes."""
 
+from tfxc.metrics.coverage import CoverageAtK
+from tfxc.metrics.perplexity import perplexity
 from tfxc.metrics.propensity import PSNDCGAtK, PSPAtK, propensities
 from tfxc.metrics.ranking import HitRateAtK, MAPAtK, MRRAtK, NDCGAtK, PrecisionAtK, RecallAtK
 from tfxc.metrics.ranking_metric import RankingMetric
 
 __all__ = [
+    "CoverageAtK",
     "HitRateAtK",
     "MAPAtK",
     "MRRAtK",
@@ -14,5 +17,6 @@ __all__ = [
     "PrecisionAtK",
     "RankingMetric",
     "RecallAtK",
+    "perplexity",
     "propensities",
 ]

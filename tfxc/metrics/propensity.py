@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.ids import check_ids
 from tfxc.metrics.ranking import discounts
-from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives, unique_positives
+from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives
 
 
 def propensities(label_counts, num_points, a=0.55, b=1.5):
@@ -63,7 +63,7 @@ class _PropensityScored(RankingMetric):
         dtype: of the result.
     """
 
-    def __init__(self, k, propensities, name=None, dtype=None):
+    def __init__(self, k=10, propensities=None, name=None, dtype=None):
         super().__init__(k, name=name, dtype=dtype)
         self.propensities = _checked(propensities, type(self).__name__)
         # One tensor: of a NumPy array every trace would hold copies of its own.
@@ -74,31 +74,24 @@ class _PropensityScored(RankingMetric):
         raise NotImplementedError(f"{type(self).__name__} does not define rank_weights(labels, num).")
 
     def get_config(self):
-        return {**super().get_config(), "propensities": _encoded(self.propensities)}
+        config = super().get_config()
+        del config["average"]  # of a ratio of sums there is one only: who has no label adds nothing to either
+        return {**config, "propensities": _encoded(self.propensities)}
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch; arguments as ``RankingMetric.update_state``.
-
-        Raises:
-            tf.errors.InvalidArgumentError: for a label or ranked id that has no propensity.
-        """
-        y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
-        self._check(y_true, y_pred)
-        y_true = check_ids(y_true, len(self.propensities))
-        # The mean, weighted with the most that each example could reach, is the ratio of the sums.
-        most = self.most(unique_positives(y_true))
-        if sample_weight is not None:
-            most *= tf.cast(tf.reshape(sample_weight, tf.shape(most)), most.dtype)
-        return super().update_state(y_true, y_pred, most)
+    def example_weights(self, labels):
+        """The most that each could reach: the mean weighted with it is the ratio of the sums."""
+        return self.most(labels)
 
     def per_example(self, labels, ids):
+        most = self.most(labels)  # the labels are checked first
         ids = check_ids(ids, len(self.propensities), "ranked class")
         gains = hits(labels, tf.cast(ids, tf.int64)) * tf.gather(self._gains, tf.maximum(ids, 0))
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
-        return tf.math.divide_no_nan(reached, self.most(labels))
+        return tf.math.divide_no_nan(reached, most)
 
     def most(self, labels):
         """What the best ranking of each example reaches: [N]."""
+        labels = check_ids(labels, len(self.propensities))
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
         return tf.reduce_sum(tf.math.top_k(gains, num)[0] * self.rank_weights(labels, num), 1)
@@ -137,18 +130,19 @@ def _decoded(text):
 
 @register
 class PSPAtK(_PropensityScored):
-    """Propensity-scored precision.
+    """Propensity-scored precision. Labels, ranked ids and sequences as other metrics take them.
 
     ``PSP@k = Σ_n Σ_{hits j ≤ k} 1 / p_j  /  Σ_n max over rankings of the same``
 
     Args:
         k: cutoff, at least 1.
-        propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``.
+        propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
         name: default ``psp_at_<k>``.
         dtype: of the result.
 
     Raises:
-        ValueError: for propensities outside (0, 1].
+        ValueError: for propensities outside (0, 1], or none.
+        tf.errors.InvalidArgumentError: in ``update_state``, for a label or ranked id without a propensity.
 
     Example:
         >>> metric = PSPAtK(1, propensities=[0.5, 0.1])
@@ -168,19 +162,20 @@ class PSPAtK(_PropensityScored):
 
 @register
 class PSNDCGAtK(_PropensityScored):
-    """Propensity-scored nDCG.
+    """Propensity-scored nDCG. Labels, ranked ids and sequences as other metrics take them.
 
     ``PSnDCG@k = Σ_n (1 / I_n) Σ_{hits j ≤ k} 1 / (p_j log2(j + 1))  /  Σ_n max over rankings of the same``
     with ``I_n = Σ_{j ≤ min(k, P_n)} 1 / log2(j + 1)`` for P_n positives, as in nDCG.
 
     Args:
         k: cutoff, at least 1.
-        propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``.
+        propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
         name: default ``psndcg_at_<k>``.
         dtype: of the result.
 
     Raises:
-        ValueError: for propensities outside (0, 1].
+        ValueError: for propensities outside (0, 1], or none.
+        tf.errors.InvalidArgumentError: in ``update_state``, for a label or ranked id without a propensity.
 
     Example:
         >>> metric = PSNDCGAtK(2, propensities=[0.5, 0.1, 1.0])

@@ -1,7 +1,8 @@
 """Ranking metrics at a cutoff k.
 
 In the equations `h_j` is 1 if the class ranked j-th (from 1) is a positive and else 0, and P is the number of
-the example's distinct positives. Each metric is the (weighted) mean over the examples that have a positive.
+the example's distinct positives. Each metric is the (weighted) mean over the examples that have a positive;
+with `average="all"` over all, those without any counting 0.
 """
 
 import tensorflow as tf
@@ -18,11 +19,12 @@ class PrecisionAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `precision_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -44,11 +46,12 @@ class RecallAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `recall_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -72,11 +75,12 @@ class HitRateAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `hit_rate_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -98,11 +102,12 @@ class MRRAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `mrr_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -127,11 +132,12 @@ class MAPAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `map_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -160,11 +166,12 @@ class NDCGAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
+        average: over the "labelled" examples, or over "all", one without a positive counting 0.
         name: default `ndcg_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, labels that are not integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
 
     Example:
         >>> import tfxc.metrics

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import compiled_labels, keras
+from tfxc._keras import compiled_labels, keras, mask_of
 from tfxc.labels import flatten_examples
 
 
@@ -54,6 +54,27 @@ def hits(labels, ids):
     return tf.cast(hit & ~repeated, tf.float32)
 
 
+def whole_cutoff(k):
+    """k as an int.
+
+    Raises:
+        ValueError: for a k that is not whole, or below 1.
+    """
+    if k != int(k) or k < 1:
+        raise ValueError(f"k must be a whole number of at least 1, not {k}.")
+    return int(k)
+
+
+def flat_examples(y_true, y_pred, sample_weight=None):
+    """Labels, predictions [N, ...] and weights as `RankingMetric.update_state` takes them; of sequences the
+    positions that count.
+    """
+    y_true, y_pred = compiled_labels(tf.convert_to_tensor(y_true)), tf.convert_to_tensor(y_pred)
+    if y_pred.shape.rank == 3:
+        y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask_of(y_pred))
+    return y_true, y_pred, sample_weight
+
+
 class RankingMetric(keras.metrics.Mean):
     """Weighted mean of a value per example that depends on its positives and its k best classes.
 
@@ -61,11 +82,14 @@ class RankingMetric(keras.metrics.Mean):
 
     Args:
         k: how many of the ranked ids count, at least 1. A model that ranks for its metrics reads it.
+        average: over the "labelled" examples, those that have a positive; or over "all", where one without
+            any counts 0, as the Extreme Classification Repository averages. Positions of sequences without
+            a label are masked, and never count.
         name: default the abbreviation and k, as in `ndcg_at_10`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1.
+        ValueError: for a k below 1, or another average.
 
     Example:
         >>> class FirstHitAtK(RankingMetric):
@@ -81,11 +105,12 @@ class RankingMetric(keras.metrics.Mean):
 
     abbreviation = ""
 
-    def __init__(self, k: int = 10, name: str | None = None, dtype=None):
-        if k != int(k) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, not {k}.")
-        super().__init__(name=name or f"{self.abbreviation}_at_{int(k)}", dtype=dtype)
-        self.k = int(k)
+    def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None):
+        if average not in ("labelled", "all"):
+            raise ValueError(f'average must be over the "labelled" examples or over "all", not {average!r}.')
+        self.k = whole_cutoff(k)
+        super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
+        self.average = average
 
     def per_example(self, labels, ids):
         """Values [N] float32.
@@ -96,12 +121,18 @@ class RankingMetric(keras.metrics.Mean):
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_example.")
 
+    def example_weights(self, labels):
+        """How much each example counts in the mean, [N] float32; `labels` as in `per_example`."""
+        if self.average == "all":
+            return tf.ones(tf.shape(labels)[:1])
+        return tf.cast(tf.reduce_any(labels >= 0, axis=1), tf.float32)
+
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch.
 
         Args:
             y_true: class ids of the positives, integers [N] or [N, P], padded with -1; a positive given twice
-                counts once, an example without positives not at all.
+                counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
                 scores of all classes, floats [N, L]. Of sequences either may be [B, T, ...], with y_true
                 [B, T] or [B, T, P]: masked positions and those without a label do not count.
@@ -110,14 +141,11 @@ class RankingMetric(keras.metrics.Mean):
         Raises:
             ValueError: for labels that are not integers, other shapes, or too few ranked ids.
         """
-        y_true, y_pred = compiled_labels(tf.convert_to_tensor(y_true)), tf.convert_to_tensor(y_pred)
-        if y_pred.shape.rank == 3:
-            mask = getattr(y_pred, "_keras_mask", None)
-            y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask)
+        y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
         self._check(y_true, y_pred)
         labels = unique_positives(y_true)
         values = self.per_example(labels, ranked_ids(y_pred, self.k))
-        weight = tf.cast(tf.reduce_any(labels >= 0, axis=1), values.dtype)
+        weight = tf.cast(self.example_weights(labels), values.dtype)
         if sample_weight is not None:
             # Keras may hand [N] on as [N, 1].
             weight *= tf.cast(tf.reshape(sample_weight, tf.shape(weight)), values.dtype)
@@ -150,4 +178,4 @@ class RankingMetric(keras.metrics.Mean):
             raise ValueError(message)
 
     def get_config(self):
-        return {**super().get_config(), "k": self.k}
+        return {**super().get_config(), "k": self.k, "average": self.average}

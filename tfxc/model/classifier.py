@@ -5,7 +5,14 @@ import os
 
 import tensorflow as tf
 
-from tfxc._keras import adopt_own_loss_and_metrics, keras, register, unpack_x_y_sample_weight
+from tfxc._keras import (
+    Untracked,
+    adopt_own_loss_and_metrics,
+    keras,
+    mask_of,
+    register,
+    unpack_x_y_sample_weight,
+)
 from tfxc.arguments import positive_int
 from tfxc.labels import labelled_queries
 from tfxc.losses import ClassificationLoss
@@ -78,8 +85,7 @@ class ExtremeClassifier(keras.Model):
         self.head = head
         self.sampler = sampler
         self.k = k
-        # In a box, so that Keras does not walk through ten million strings.
-        self._names = lambda: class_names
+        self._names = Untracked(class_names)  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
         query_dim = _output_dim(encoder)
@@ -95,7 +101,7 @@ class ExtremeClassifier(keras.Model):
     @property
     def class_names(self):
         """The raw names of the classes in id order, or None."""
-        return self._names()
+        return self._names.value
 
     def get_config(self):
         parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
@@ -120,8 +126,7 @@ class ExtremeClassifier(keras.Model):
         path = os.path.join(folder, _NAMES_FILE)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                names = json.load(file)
-            self._names = lambda: names
+                self._names = Untracked(json.load(file))
 
     def _build_parts(self, query_dim):
         self.head.tie(self.encoder)
@@ -274,7 +279,7 @@ def _last_position(query):
     """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked."""
     if query.shape.rank != 3:
         return query
-    mask = getattr(query, "_keras_mask", None)
+    mask = mask_of(query)
     if mask is None:
         return query[:, -1]
     steps = tf.range(tf.shape(mask)[1])

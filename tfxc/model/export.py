@@ -7,7 +7,7 @@ import shutil
 
 import tensorflow as tf
 
-from tfxc._keras import tf_variable
+from tfxc._keras import layers_of, tf_variable
 from tfxc.ops.library import stock_ops
 
 _K = "k"
@@ -113,7 +113,7 @@ def _encoder_inputs(encoder):
 
 def _lookup_tables(encoder):
     """Resources that an encoder's lookup layers own, which a SavedModel must hold as well."""
-    return [layer.lookup_table for layer in encoder._flatten_layers() if hasattr(layer, "lookup_table")]
+    return [layer.lookup_table for layer in layers_of(encoder) if hasattr(layer, "lookup_table")]
 
 
 def _replace_folder(new, path):

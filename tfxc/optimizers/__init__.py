@@ -1,8 +1,8 @@
 """Optimizers for large tables: a step costs what its gradient costs."""
 
 from tfxc.optimizers.lazy_adam import LazyAdam
+from tfxc.optimizers.lazy_sgd import LazySGD
 from tfxc.optimizers.multi_optimizer import MultiOptimizer
-from tfxc.optimizers.row_sparse_sgd import RowSparseSGD
 from tfxc.optimizers.rowwise_adagrad import RowwiseAdagrad
 
-__all__ = ["LazyAdam", "MultiOptimizer", "RowSparseSGD", "RowwiseAdagrad"]
+__all__ = ["LazyAdam", "LazySGD", "MultiOptimizer", "RowwiseAdagrad"]

@@ -69,11 +69,11 @@ class LazyAdam(RowSparseOptimizer):
         beta_1, beta_2 = (tf.constant(beta, tf.float64) for beta in (self.beta_1, self.beta_2))
         correction = tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
         hyper = AdamHyper(tf.cast(learning_rate, tf.float64) * correction, beta_1, beta_2, self.epsilon)
-        momentum, velocity = self._slots(index)
+        momentum, velocity = self._moments(index)
         lazy_adam_update(variable, momentum, velocity, gradient, hyper)
 
     def _dense_step(self, gradient, variable, index, learning_rate):
-        momentum, velocity = self._slots(index)
+        momentum, velocity = self._moments(index)
         step = tf.cast(tf_variable(self.iterations) + 1, variable.dtype)
         beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
@@ -89,7 +89,7 @@ class LazyAdam(RowSparseOptimizer):
             grad=gradient,
         )
 
-    def _slots(self, index):
+    def _moments(self, index):
         return tf_variable(self._momentums[index]), tf_variable(self._velocities[index])
 
     def get_config(self):

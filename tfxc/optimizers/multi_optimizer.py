@@ -2,7 +2,16 @@
 
 import tensorflow as tf
 
-from tfxc._keras import IS_KERAS_3, keras, register, tf_variable
+from tfxc._keras import (
+    Untracked,
+    keras,
+    learning_rate_variable,
+    register,
+    start_optimizer,
+    tf_variable,
+    variable_index,
+)
+from tfxc.optimizers.slots import slots_of
 
 
 @register
@@ -27,7 +36,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
         >>> head = tfxc.layers.DenseHead(100)
         >>> optimizer = MultiOptimizer(
-        ...     tfxc.optimizers.LazyAdam(1e-3), (tfxc.optimizers.RowSparseSGD(0.1), head))
+        ...     tfxc.optimizers.LazyAdam(1e-3), (tfxc.optimizers.LazySGD(0.1), head))
         >>> model = tfxc.ExtremeClassifier(encoder, head, k=5)
         >>> model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
 
@@ -39,15 +48,12 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def __init__(self, default, *others, name="multi_optimizer"):
         if not others:
             raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) beside the default.")
-        if IS_KERAS_3:
-            super().__init__(learning_rate=lambda: default.learning_rate, name=name)
-        else:
-            super().__init__(name=name)
+        start_optimizer(self, None, name)
         self._num_optimizers = 1 + len(others)
         for i, optimizer in enumerate([default, *(pair[0] for pair in others)]):
             setattr(self, f"optimizer_{i}", optimizer)
         layers = [pair[1] if isinstance(pair[1], list | tuple) else [pair[1]] for pair in others]
-        self._layers = lambda: layers  # in a box: a saved optimizer does not hold the model
+        self._layers = Untracked(layers)  # a saved optimizer does not hold the model
         self._owners = None
         self._ratios = _ratios(self.optimizers)
 
@@ -69,8 +75,13 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
     def optimizer_of(self, variable):
         """The optimizer that trains a weight."""
-        places = [id(other) for other in self._order()]
-        return self.optimizers[self._owners[places.index(id(variable))]]
+        return self.optimizers[self._owners[variable_index(self, variable)]]
+
+    def slots_of(self, variable):
+        """What the optimizer that trains a weight remembers of it: a dict, name -> ``tf.Variable``."""
+        if variable_index(self, variable) is None:
+            return {}
+        return slots_of(self.optimizer_of(variable), variable)
 
     def build(self, variables):
         """Deals the weights out and creates the slots of each optimizer, once."""
@@ -78,7 +89,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         variables = list(variables)
-        self._order = lambda: variables
+        self._order = Untracked(variables)
         if self._owners is None:
             self._owners = self._find_owners(variables)
         for i, optimizer in enumerate(self.optimizers):
@@ -88,7 +99,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
     def _find_owners(self, variables):
         owners = {id(variable): 0 for variable in variables}
-        for i, layers in enumerate(self._layers(), 1):
+        for i, layers in enumerate(self._layers.value, 1):
             for layer in layers:
                 own = [id(v) for v in layer.trainable_variables if id(v) in owners]
                 if not own:
@@ -109,14 +120,14 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
             if i and self._ratios is not None:
                 rate = tf.convert_to_tensor(self.learning_rate) * self._ratios[i]
-                tf_variable(optimizer._learning_rate).assign(rate)
+                learning_rate_variable(optimizer).assign(rate)
             if own:
                 optimizer.apply_gradients(own, **options)
         return tf_variable(self.iterations).assign_add(1)
 
     def apply(self, grads, trainable_variables=None):
         """As ``apply_gradients``, in the form Keras 3 calls."""
-        variables = self._order() if trainable_variables is None else trainable_variables
+        variables = self._order.value if trainable_variables is None else trainable_variables
         self.apply_gradients(zip(grads, variables, strict=True))
 
     def get_config(self):
@@ -137,8 +148,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
 def _ratios(optimizers):
     """Learning rates relative to the first; None if one follows a schedule or the first is 0."""
-    schedule = keras.optimizers.schedules.LearningRateSchedule
-    if any(isinstance(getattr(optimizer, "_learning_rate", None), schedule) for optimizer in optimizers):
+    if any(learning_rate_variable(optimizer) is None for optimizer in optimizers):
         return None
     rates = [float(optimizer.learning_rate) for optimizer in optimizers]
     return [rate / rates[0] for rate in rates] if rates[0] else None

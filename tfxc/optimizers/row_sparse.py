@@ -1,8 +1,18 @@
-"""What the row-sparse optimizers share: which options they take, clipping, slots, both Keras."""
+"""What the row-sparse optimizers share: which options they take, clipping, slots."""
 
 import tensorflow as tf
 
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import (
+    CLIPS_SUMMED_GRADIENTS,
+    Untracked,
+    add_slot,
+    constraint_of,
+    keras,
+    serialized_learning_rate,
+    start_optimizer,
+    tf_variable,
+    variable_index,
+)
 from tfxc.ops.row_updates import sum_duplicate_rows
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -40,11 +50,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def __init__(self, learning_rate, name=None, **options):
         _check_options(type(self).__name__, options)
         name = name or type(self).__name__
-        if IS_KERAS_3:
-            super().__init__(learning_rate=learning_rate, name=name, **options)
-        else:
-            super().__init__(name=name, weight_decay=None, jit_compile=False, **options)
-            self._learning_rate = self._build_learning_rate(learning_rate)
+        start_optimizer(self, learning_rate, name, **options)
+        self._slots = Untracked({})
 
     def build(self, var_list):
         """Creates the slots of the variables, once."""
@@ -58,46 +65,39 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """Creates the slots; without any, nothing to do."""
 
     def _add_slots(self, var_list, name, shape_of=lambda variable: variable.shape, initial_value=0.0):
-        """One slot a variable, placed beside it."""
-        return [self._add_slot(variable, name, shape_of(variable), initial_value) for variable in var_list]
+        """One slot a variable, placed beside it; ``slots_of`` finds it by its name."""
+        slots = [add_slot(self, variable, name, shape_of(variable), initial_value) for variable in var_list]
+        self._slots.value[name] = slots
+        return slots
 
-    def _add_slot(self, variable, name, shape, initial_value):
-        if not IS_KERAS_3:
-            initial_value = tf.fill(shape, tf.cast(initial_value, variable.dtype))
-            return self.add_variable_from_reference(variable, name, initial_value=initial_value)
-        with self._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
-            return self.add_variable(
-                shape=shape,
-                initializer=keras.initializers.Constant(initial_value),
-                dtype=variable.dtype,
-                name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
-            )
+    def slots_of(self, variable):
+        """What is remembered of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
+
+        >>> optimizer, table = tfxc.optimizers.LazyAdam(), tf.Variable(tf.zeros([4, 2]))
+        >>> optimizer.build([table])
+        >>> {name: slot.shape for name, slot in optimizer.slots_of(table).items()}
+        {'momentum': TensorShape([4, 2]), 'velocity': TensorShape([4, 2])}
+        """
+        index = variable_index(self, variable)
+        if index is None:
+            return {}
+        return {name: tf_variable(slots[index]) for name, slots in self._slots.value.items()}
 
     def update_step(self, gradient, variable, learning_rate=None):
         """Applies one gradient; ``learning_rate`` is passed by Keras 3 only."""
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
-        if IS_KERAS_3:
-            index = self._get_variable_index(variable)
-        else:
-            index = self._index_dict[self._var_key(variable)]
+        index = variable_index(self, variable)
         if isinstance(gradient, tf.IndexedSlices):
-            self._refuse_constraint(self._trainable_variables[index] if IS_KERAS_3 else variable)
+            _refuse_constraint(constraint_of(self, index, variable), variable)
             values = tf.cast(gradient.values, variable.dtype)
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
             self._sparse_step(gradient, variable, index, learning_rate)
         else:
             self._dense_step(tf.cast(gradient, variable.dtype), variable, index, learning_rate)
 
-    def _refuse_constraint(self, variable):
-        if variable.constraint is not None:
-            raise ValueError(
-                f"{variable.name} has the constraint {variable.constraint}, which Keras would apply to all "
-                f"{variable.shape[0]} rows at every step. Remove it; a head can normalize its rows itself."
-            )
-
     def _clip_gradients(self, grads):
-        # tf-keras calls this after the replicas' gradients are summed, Keras 3 before: see below.
-        return grads if IS_KERAS_3 else self._clip(grads)
+        # Where the replicas' gradients are not summed yet: see below.
+        return self._clip(grads) if CLIPS_SUMMED_GRADIENTS else grads
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
@@ -120,9 +120,16 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def get_config(self):
         """The arguments of the constructor."""
         config = super().get_config()
-        if not IS_KERAS_3:
-            config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
+        config["learning_rate"] = serialized_learning_rate(self, config)
         return {key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}
+
+
+def _refuse_constraint(constraint, variable):
+    if constraint is not None:
+        raise ValueError(
+            f"{variable.name} has the constraint {constraint}, which Keras would apply to all "
+            f"{variable.shape[0]} rows at every step. Remove it; a head can normalize its rows itself."
+        )
 
 
 def _check_options(optimizer, options):

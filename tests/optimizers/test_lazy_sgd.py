@@ -1,17 +1,17 @@
-"""RowSparseSGD is gradient descent."""
+"""LazySGD is gradient descent."""
 
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.optimizers import RowSparseSGD
+from tfxc.optimizers import LazySGD
 
 
 def test_equals_keras_sgd_on_sparse_and_dense_gradients():
     rng = np.random.default_rng(0)
     ours = [tf.Variable(tf.ones([5, 3])), tf.Variable(tf.ones([2])), tf.Variable(1.0)]
     theirs = [tf.Variable(variable) for variable in ours]
-    optimizers = [RowSparseSGD(0.1), keras.optimizers.SGD(0.1)]
+    optimizers = [LazySGD(0.1), keras.optimizers.SGD(0.1)]
     for _ in range(4):
         gradients = [
             tf.IndexedSlices(tf.constant(rng.normal(size=(4, 3)), tf.float32), tf.constant([3, 0, 3, 3])),
@@ -25,6 +25,6 @@ def test_equals_keras_sgd_on_sparse_and_dense_gradients():
 
 
 def test_has_no_slots():
-    optimizer = RowSparseSGD(0.1)
+    optimizer = LazySGD(0.1)
     optimizer.build([tf.Variable(tf.ones([5, 3]))])
     assert all(len(variable.shape) == 0 for variable in optimizer.variables)  # step count, learning rate

@@ -8,7 +8,7 @@ from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 
 @register
-class RowSparseSGD(RowSparseOptimizer):
+class LazySGD(RowSparseOptimizer):
     """Gradient descent without momentum, and so without slots: the least memory a table can train in.
 
     ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's
@@ -26,7 +26,7 @@ class RowSparseSGD(RowSparseOptimizer):
 
     >>> table = tf.Variable(tf.zeros([3, 1]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([2, 2]))
-    >>> _ = RowSparseSGD(0.5).apply_gradients([(gradient, table)])
+    >>> _ = LazySGD(0.5).apply_gradients([(gradient, table)])
     >>> table.numpy().tolist()
     [[0.0], [0.0], [-1.5]]
 

@@ -1,0 +1,57 @@
+"""Which classes are ever among the best."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import keras
+from tfxc.metrics import CoverageAtK
+
+
+def test_against_a_set_over_batches():
+    random, metric = np.random.default_rng(0), CoverageAtK(3, num_classes=50)
+    seen = set()
+    for _ in range(3):
+        ranked = np.argsort(random.random((4, 50)), 1)[:, :7].astype("int32")
+        ranked[0, 1] = -1
+        seen |= set(ranked[:, :3].ravel()) - {-1}
+        metric.update_state(np.zeros(4, int), ranked)
+    assert float(metric.result()) == pytest.approx(len(seen) / 50)
+    metric.reset_state()
+    assert float(metric.result()) == 0.0
+
+
+def test_what_does_not_count():
+    metric = CoverageAtK(1, num_classes=4)
+    metric.update_state([0, -1, 0], [[0], [1], [2]], sample_weight=[[1.0], [0.5], [0.0]])
+    assert float(metric.result()) == 0.5  # an example without a label is shown something, too
+    metric.reset_state()
+    metric.update_state([[0, -1]], [[[3], [2]]])  # a masked position is not
+    assert float(metric.result()) == 0.25
+
+
+def test_scores_and_a_graph():
+    metric = CoverageAtK(2, num_classes=3)
+    tf.function(metric.update_state)(tf.constant([0]), tf.constant([[0.1, float("nan"), 0.3]]))
+    assert float(metric.result()) == pytest.approx(2 / 3)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="k must be a whole number"):
+        CoverageAtK(0, 5)
+    with pytest.raises(ValueError, match="needs num_classes"):
+        CoverageAtK(3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ranked class id is outside \[0, 5\)"):
+        CoverageAtK(1, 5).update_state([0], [[5]])
+
+
+def test_beside_other_metrics_in_evaluate():
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(60), k=5)
+    metrics = [CoverageAtK(4, 60), tfxc.metrics.RecallAtK(2)]
+    model.compile("sgd", tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
+    x = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
+    result = model.evaluate(x, np.arange(20), 8, return_dict=True, verbose=0)
+    ids = model.predict(x, verbose=0)["ids"][:, :4]
+    assert result["coverage_at_4"] == pytest.approx(len(np.unique(ids)) / 60)

@@ -1,0 +1,48 @@
+"""What tfxc asks of Keras beyond its public interface, under either of the two."""
+
+import copy
+
+import tensorflow as tf
+
+from tfxc._keras import Untracked, keras, layers_of, learning_rate_variable, mask_of
+
+
+def test_an_untracked_layer_is_not_its_holders(tmp_path):
+    layer, other = keras.layers.Dense(2), keras.layers.Dense(3)
+    other.build((None, 4))
+    layer.box = Untracked(other)
+    layer.build((None, 1))
+    assert layer.box.value is other
+    assert layers_of(layer) == [layer]
+    assert len(layer.weights) == 2
+    checkpoint = tf.train.Checkpoint(layer=layer)
+    names = [name for name, _ in tf.train.list_variables(checkpoint.write(str(tmp_path / "state")))]
+    assert not any("box" in name for name in names)
+
+
+def test_copied_it_goes_with_what_is_copied():
+    layers = [keras.layers.Layer(name="a")]
+    first, box = copy.deepcopy((layers, Untracked(layers)))
+    assert box.value is first is not layers
+
+
+def test_layers_of_a_nest():
+    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="deep")])
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(1, name="top")(inner(inputs)))
+    assert layers_of(model)[0] is model
+    assert {"deep", "top"} <= {layer.name for layer in layers_of(model)}
+
+
+def test_the_mask_a_layer_leaves():
+    embedded = keras.layers.Embedding(5, 2, mask_zero=True)(tf.constant([[0, 3]]))
+    assert mask_of(embedded).numpy().tolist() == [[False, True]]
+    assert mask_of(tf.zeros([1, 2])) is None
+
+
+def test_the_variable_of_a_learning_rate():
+    optimizer = keras.optimizers.SGD(0.5)
+    learning_rate_variable(optimizer).assign(0.25)
+    assert float(optimizer.learning_rate) == 0.25
+    follows = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
+    assert learning_rate_variable(follows) is None

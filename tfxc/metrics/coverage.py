@@ -1,0 +1,64 @@
+"""Which share of the classes is ever ranked among the best."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras, register, tf_variable
+from tfxc.ids import check_ids
+from tfxc.metrics.ranking_metric import flat_examples, ranked_ids, whole_cutoff
+
+
+@register
+class CoverageAtK(keras.metrics.Metric):
+    """Share of the L classes that are among the k best of any example.
+
+    A recommender that shows everybody the same few items may be right often, and covers little.
+
+    Labels only tell which positions of sequences count; else an example without any counts like the others.
+    Examples of sample weight 0 do not count; other weights make no difference.
+
+    Args:
+        k: cutoff, at least 1.
+        num_classes: L, a positive integer; required. The metric holds a number a class.
+        name: default ``coverage_at_<k>``.
+        dtype: of the result.
+
+    Raises:
+        ValueError: for a k or num_classes below 1.
+        tf.errors.InvalidArgumentError: in ``update_state``, for a ranked id outside [-1, L).
+
+    Example:
+        >>> metric = CoverageAtK(2, num_classes=8)
+        >>> metric.update_state([5, 9], [[0, 1, 4], [1, 2, 4]])
+        >>> float(metric.result())
+        0.375
+
+    Reference: M. Ge, C. Delgado-Battenfeld, D. Jannach, "Beyond Accuracy: Evaluating Recommender Systems by
+        Coverage and Serendipity", 2010.
+    """
+
+    def __init__(self, k=10, num_classes=None, name=None, dtype=None):
+        self.k = whole_cutoff(k)
+        if not isinstance(num_classes, int) or num_classes < 1:
+            raise ValueError(f"CoverageAtK needs num_classes, a positive integer, but got {num_classes!r}.")
+        super().__init__(name=name or f"coverage_at_{self.k}", dtype=dtype)
+        self.num_classes = num_classes
+        self.times = self.add_weight(name="times", shape=(num_classes,), initializer="zeros")
+
+    def get_config(self):
+        return {**super().get_config(), "k": self.k, "num_classes": self.num_classes}
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch; arguments as ``RankingMetric.update_state``."""
+        _, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
+        ids = check_ids(ranked_ids(y_pred, self.k), self.num_classes, "ranked class")
+        counts = tf.cast(ids >= 0, self.times.dtype)
+        if sample_weight is not None:
+            counts *= tf.cast(tf.reshape(sample_weight, [-1, 1]) > 0, counts.dtype)
+        # Added as a whole: under a distribution strategy a replica's variable takes no scattered updates.
+        places = tf.reshape(tf.maximum(ids, 0), [-1, 1])
+        added = tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes])
+        tf_variable(self.times).assign_add(added)
+
+    def result(self):
+        """The share, a scalar in [0, 1]."""
+        return tf.reduce_mean(tf.cast(tf_variable(self.times) > 0, self.dtype))
