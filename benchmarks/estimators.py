@@ -45,8 +45,8 @@ def main():
     words = data.read_text(BUNDLED, min_count=5)
     flat = data.Sequences.from_lists([words.items[: args.words]])
     split = data.tail_split(flat, 0.05, 0.05)
-    train = data.training_dataset(split.train, LENGTH, BATCH, windows="all")
-    held_out = data.training_dataset(split.validation, LENGTH, BATCH, windows="all", seed=None)
+    train = data.sequence_training_dataset(split.train, LENGTH, BATCH, windows="all")
+    held_out = data.sequence_training_dataset(split.validation, LENGTH, BATCH, windows="all", seed=None)
     counts, num_classes = split.train.counts(), flat.num_classes
     proposals = {
         "uniform": lambda: samplers.Uniform(args.negatives),

@@ -61,7 +61,7 @@ def step_of(model, num_classes, num_examples):
     rng = np.random.default_rng(2)
     x = {
         "x": rng.normal(size=(BATCH, DIM)).astype(np.float32),
-        "example_id": rng.integers(0, num_examples, BATCH),
+        "example_ids": rng.integers(0, num_examples, BATCH),
     }
     y = rng.integers(0, num_classes, BATCH)
     data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())
@@ -125,7 +125,7 @@ class Epochs(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self.start
-        self.rows.append([epoch, self.kind, seconds, logs["hard_recall"], logs["hard_search_seconds"]])
+        self.rows.append([epoch, self.kind, seconds, logs["mining/recall"], logs["mining/search_seconds"]])
         print(*self.rows[-1], flush=True)
 
 

@@ -17,7 +17,7 @@ from _measure import in_turns, show
 from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.ops.library import stock_ops
-from tfxc.samplers import LSH
+from tfxc.samplers import LSH, Step
 
 DIM, QUERIES = 64, 256
 VARIANTS = {
@@ -50,9 +50,9 @@ def sampler_of(head, negatives, **options):
 def drawing(sampler, query, labels, stock=False):
     def draw():
         if not stock:
-            return sampler.sample(query, labels)
+            return sampler.sample(Step(query, labels))
         with stock_ops():
-            return sampler.sample(query, labels)
+            return sampler.sample(Step(query, labels))
 
     traced = tf.function(draw).get_concrete_function()
     return lambda: [part.numpy() for part in traced()]

@@ -2,8 +2,8 @@
 
     python benchmarks/sampler_draws.py [--classes 10000 100000 1000000] [--proposals Sphere LSH] [--rounds 5]
 
-What is timed is all a training step asks of a sampler: the draws, the log of their expected counts, and that
-of the positives. Beside them: scoring all classes without drawing, and the same proposals as papers' code
+What is timed is all a training step asks of a sampler, ``sample``: the draws, the log of their expected counts,
+and that of the positives. Then, in turns with it, the draws alone with their counts, and the ratio. Beside them: scoring all classes without drawing, and the same proposals as papers' code
 writes them for a GPU, with a weight for every class and a draw from the categorical distribution over all
 (queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64. Ten million classes
 take 20 GB and 15 minutes without SearchedHardNegatives, whose index takes FAISS 90 seconds a million.
@@ -20,10 +20,11 @@ from _measure import in_turns, show
 from tfxc import samplers
 from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead
+from tfxc.samplers import Step
 
 DIM, QUERIES, NEGATIVES, CODEWORDS = 64, 256, 100, 64
 LARGEST = 1 << 25  # numbers in a tensor over all classes
-ALL = "all classes scored"
+ALL, ALONE = "all classes scored", "the draw alone"
 
 # By name: a sampler from the class counts.
 SAMPLERS = {
@@ -143,23 +144,27 @@ def drawing_task(log_weights, query, num_classes):
     return lambda: [float(one(group)) for group in groups]
 
 
-def sampler_task(make, head, query, labels, calls=5):
-    """Several draws with a refreshed sampler, and the seconds of the refresh."""
+def sampler_tasks(make, head, query, labels, calls=5):
+    """Several answers of a refreshed sampler, as many draws alone, and the seconds of the refresh."""
     sampler = make(np.random.default_rng(2).integers(1, 1000, head.num_classes).astype(float))
     sampler.build((head.num_classes, DIM))
     start = time.perf_counter()
     sampler.refresh(head)
     seconds = time.perf_counter() - start
 
-    @tf.function
-    def draw():
-        return *sampler.sample(query, labels), sampler.log_expected_count(query, labels, labels)
+    step = Step(query, labels)
 
-    def task():
-        for _ in range(calls):
-            draw()[0].numpy()
+    def task(answer):
+        traced = tf.function(answer)
 
-    return task, seconds, calls
+        def several():
+            for _ in range(calls):
+                for part in traced():
+                    part.numpy()
+
+        return several
+
+    return task(lambda: sampler.sample(step)), task(lambda: sampler.ask(step).draw()), seconds, calls
 
 
 def tasks_of(num_classes, names):
@@ -176,7 +181,9 @@ def tasks_of(num_classes, names):
         tasks[name] = drawing_task(PEERS[name](vectors), query, num_classes)
     calls, refreshes = dict.fromkeys(tasks, 1), {}
     for name in filter(SAMPLERS.get, names):
-        tasks[name], refreshes[name], calls[name] = sampler_task(SAMPLERS[name], head, query, labels)
+        both = sampler_tasks(SAMPLERS[name], head, query, labels)
+        tasks[name], tasks[name, ALONE], refreshes[name], calls[name] = both
+        calls[name, ALONE] = calls[name]
     return tasks, calls, refreshes
 
 
@@ -200,6 +207,11 @@ def main():
     ]
     title = f"{NEGATIVES} draws for {QUERIES} queries, ms"
     show(title, rows, ["proposal", *sizes, "growth", f"refresh s at {last:,}"])
+    rows = [
+        [name, *(ms[size, name] / ms[size, (name, ALONE)] for size in args.classes)]
+        for name in filter(SAMPLERS.get, args.proposals)
+    ]
+    show("Draws with the positives' counts, by the draws alone", rows, ["sampler", *sizes])
     rows = [[name, *(ms[size, ALL] / ms[size, name] for size in args.classes)] for name in args.proposals]
     show("Times faster than scoring all classes", rows, ["proposal", *sizes])
 

@@ -60,10 +60,10 @@ def batches(split, args):
     if args.model == "lstm":
         return [tfxc.data.stream_dataset(part, *size) for part in (split.train, split.validation, split.test)]
     held_out = (
-        tfxc.data.training_dataset(part, *size, windows="all", seed=None)
+        tfxc.data.sequence_training_dataset(part, *size, windows="all", seed=None)
         for part in (split.validation, split.test)
     )
-    return tfxc.data.training_dataset(split.train, *size, windows="all", seed=args.seed), *held_out
+    return tfxc.data.sequence_training_dataset(split.train, *size, windows="all", seed=args.seed), *held_out
 
 
 def make_encoder(num_classes, args):
@@ -115,7 +115,7 @@ def train(name, split, args):
     callbacks = [FreshState()]
     if model.sampler is not None:
         callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
-        if not model.sampler.selects:  # then it has a distribution to measure
+        if not isinstance(model.sampler, tfxc.samplers.DNS):  # whose proposal nobody knows
             callbacks.append(tfxc.callbacks.SamplerDiagnostics(*next(iter(validation_set))))
     if done < args.epochs and not log.done:
         print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))

@@ -42,15 +42,15 @@ def load_split(args):
 
 def batches(split, args):
     """Training, validation and test batches."""
-    train = data.training_dataset(
+    train = data.sequence_training_dataset(
         split.train, args.max_length, args.batch_size, windows="all", seed=args.seed
     )
     if args.format == "text":  # every word of the held-out pages is a target
         return train, *(
-            data.training_dataset(part, args.max_length, args.batch_size, windows="all", seed=None)
+            data.sequence_training_dataset(part, args.max_length, args.batch_size, windows="all", seed=None)
             for part in (split.validation, split.test)
         )
     return train, *(
-        data.evaluation_dataset(part, args.max_length, 256, exclude_seen=args.exclude_seen)
+        data.sequence_evaluation_dataset(part, args.max_length, 256, exclude_seen=args.exclude_seen)
         for part in (split.validation, split.test)
     )

@@ -162,7 +162,7 @@ def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
     assert "210 training" in printed and printed.count("resumed after 3") == 1
     histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
     assert set(histories) == {f"dense-{name}" for name in negatives}
-    assert histories["dense-astra"][-1]["hard_failures"] == 0
+    assert histories["dense-astra"][-1]["mining/failures"] == 0
     assert (tmp_path / "out" / "dense-hard" / "hard-negatives").is_dir()
 
 

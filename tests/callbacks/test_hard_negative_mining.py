@@ -16,7 +16,8 @@ from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
-from tfxc.callbacks import HardNegativeMining, background_search, hard_negative_mining
+from tfxc.callbacks import HardNegativeMining, hard_negative_mining
+from tfxc.mining import background_search
 from tfxc.samplers import HardNegatives, Mixture, Uniform
 
 NUM_EXAMPLES = 20
@@ -49,7 +50,7 @@ class EachEpoch(keras.callbacks.Callback):
 
 
 def model_of(sampler=None, **options):
-    sampler = sampler or HardNegatives(2, 4, seed=1)
+    sampler = sampler or HardNegatives(2, 4, num_retrieved=4, seed=1)
     return make_model(sampler, tfxc.losses.BinaryCrossentropy(), run_eagerly=True, **options)
 
 
@@ -76,10 +77,12 @@ def files(folder):
 def test_schedule(patient, tmp_path, start, every, staleness, last):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)
     history = fitted(model_of(), mining, 7)
-    np.testing.assert_array_equal(history["hard_staleness"], staleness)
-    recall = np.array(history["hard_recall"])
+    np.testing.assert_array_equal(history["mining/staleness"], staleness)
+    filled = np.array(history["mining/filled"])
+    assert (filled[:start] == 0).all() and (filled[start:] > 0.5).all()
+    recall = np.array(history["mining/recall"])
     assert (recall[np.isfinite(staleness)] == 1).all() and np.isnan(recall[: start - 1]).all()
-    assert history["hard_failures"] == [0] * 7 and max(history["hard_search_seconds"][start:]) < 60
+    assert history["mining/failures"] == [0] * 7 and max(history["mining/search_seconds"][start:]) < 60
     assert files(tmp_path) == [last]
 
 
@@ -127,7 +130,7 @@ def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
             mining._search._thread.join()
 
     history = fitted(model_of(), mining, 5, EachEpoch(release))
-    np.testing.assert_array_equal(history["hard_staleness"], [NAN, NAN, NAN, NAN, 4])
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, NAN, NAN, 4])
 
 
 def kill(thread):
@@ -157,8 +160,8 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
 
     with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
         history = fitted(model_of(), mining, 7, EachEpoch(act))
-    assert history["hard_failures"] == [0, 0, 0, 0, 1, 1, 1]
-    np.testing.assert_array_equal(history["hard_staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
+    assert history["mining/failures"] == [0, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
 
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
@@ -169,13 +172,13 @@ def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
             history = fitted(model_of(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert history["hard_failures"] == [1, 1, 2, 2] and np.isnan(history["hard_staleness"]).all()
+    assert history["mining/failures"] == [1, 1, 2, 2] and np.isnan(history["mining/staleness"]).all()
     assert os.listdir(tmp_path) == []
 
 
 def test_another_fit_goes_on(patient, tmp_path):
     model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
-    staleness = [fitted(model, mining, 1)["hard_staleness"][0] for _ in range(4)]
+    staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
@@ -220,7 +223,7 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
     rows = table.rows(np.arange(NUM_EXAMPLES))
     assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(tmp_path) == ["000000"]
     history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
-    np.testing.assert_array_equal(history["hard_staleness"], [3, 4, 2])
+    np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
 
 
 def test_a_later_table_is_of_another_run(patient, tmp_path):
@@ -228,15 +231,15 @@ def test_a_later_table_is_of_another_run(patient, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
-    assert np.isnan(history["hard_staleness"]).all()
+    assert np.isnan(history["mining/staleness"]).all()
 
 
 def test_arguments_are_checked(tmp_path):
     for options, message in [
-        ({"num_examples": 0}, "must be at least 1, but got 0, 5 and None"),
-        ({"every": 0}, "must be at least 1"),
-        ({"curriculum": 0}, "must be at least 1"),
-        ({"start_epoch": 1}, "start_epoch must be at least 2"),
+        ({"num_examples": 0}, "num_examples must be an integer of at least 1, but got 0"),
+        ({"every_epochs": 0}, "every_epochs must be an integer of at least 1"),
+        ({"curriculum": 0}, "curriculum must be an integer of at least 1"),
+        ({"start_epoch": 1}, "start_epoch must be an integer of at least 2"),
     ]:
         with pytest.raises(ValueError, match=message):
             HardNegativeMining(tmp_path, **{"num_examples": 5, **options})

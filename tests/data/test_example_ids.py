@@ -11,7 +11,7 @@ from tfxc.data import LabeledPoints, classification_dataset, with_example_ids
 def test_arrays():
     assert with_example_ids(np.zeros([3, 2]))["inputs"].shape == (3, 2)
     numbered = with_example_ids({"a": np.zeros([4, 2]), "b": np.ones(4)})
-    assert set(numbered) == {"a", "b", "example_id"} and numbered["example_id"].tolist() == [0, 1, 2, 3]
+    assert set(numbered) == {"a", "b", "example_ids"} and numbered["example_ids"].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("weights", [(), (np.arange(20.0),)])
@@ -21,7 +21,7 @@ def test_a_dataset_keeps_ids_through_shuffles(weights):
     dataset = with_example_ids(examples).shuffle(20, seed=1).batch(6)
     for _ in range(2):
         batches = list(dataset)
-        ids = np.concatenate([batch[0]["example_id"] for batch in batches])
+        ids = np.concatenate([batch[0]["example_ids"] for batch in batches])
         assert sorted(ids) == list(range(20)) and list(ids) != list(range(20))
         np.testing.assert_array_equal(np.concatenate([batch[0]["x"] for batch in batches]), ids * 10)
         np.testing.assert_array_equal(np.concatenate([batch[1] for batch in batches]), ids * 10)
@@ -31,11 +31,11 @@ def test_a_dataset_keeps_ids_through_shuffles(weights):
 def test_classification_points_are_numbered_by_row():
     points = LabeledPoints(scipy.sparse.diags(np.arange(1.0, 8.0)), scipy.sparse.eye(7))
     inputs, labels = next(iter(classification_dataset(points, 7, seed=3, example_ids=True)))
-    ids = inputs["example_id"].numpy()
+    ids = inputs["example_ids"].numpy()
     assert sorted(ids) == list(range(7)) and ids.tolist() != list(range(7))
     np.testing.assert_array_equal(labels[:, 0], ids)
     np.testing.assert_array_equal(inputs["values"][:, 0], ids + 1.0)
-    assert "example_id" not in next(iter(classification_dataset(points, 7)))[0]
+    assert "example_ids" not in next(iter(classification_dataset(points, 7)))[0]
 
 
 def test_what_cannot_be_numbered_is_refused():
@@ -45,5 +45,5 @@ def test_what_cannot_be_numbered_is_refused():
             with_example_ids(later)
     with pytest.raises(ValueError, match=r"one length N, but have \[3, 4\]"):
         with_example_ids({"a": np.zeros(3), "b": np.zeros(4)})
-    with pytest.raises(ValueError, match="have 'example_id' already"):
+    with pytest.raises(ValueError, match="have 'example_ids' already"):
         with_example_ids(with_example_ids(np.zeros(3)))

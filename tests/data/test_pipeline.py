@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tfxc.data import Sequences, Vocabulary, evaluation_dataset, training_dataset
+from tfxc.data import Sequences, Vocabulary, sequence_evaluation_dataset, sequence_training_dataset
 
 LETTERS = Vocabulary("abcdefg")
 
@@ -39,39 +39,43 @@ def collected(dataset):
 def test_rows_match_the_reference(windows, max_length):
     sequences = random_sequences(17)
     rows = reference_rows(sequences, max_length, windows)
-    kept = training_dataset(sequences, max_length, 5, windows, seed=None)
+    kept = sequence_training_dataset(sequences, max_length, 5, windows, seed=None)
     assert collected(kept) == rows
-    assert sorted(collected(training_dataset(sequences, max_length, 5, windows, seed=1))) == sorted(rows)
+    assert sorted(collected(sequence_training_dataset(sequences, max_length, 5, windows, seed=1))) == sorted(
+        rows
+    )
 
 
 def test_every_item_but_the_first_is_a_target_once():
     sequences = random_sequences(9)
-    rows = collected(training_dataset(sequences, 4, 2, "all", seed=None))
+    rows = collected(sequence_training_dataset(sequences, 4, 2, "all", seed=None))
     targets = [label for _, labels in rows for label in labels if label >= 0]
     assert targets == [item for sequence in sequences for item in sequence[1:].tolist()]
 
 
 def test_element_spec():
-    items, labels = training_dataset(random_sequences(5), 3, 2).element_spec
+    items, labels = sequence_training_dataset(random_sequences(5), 3, 2).element_spec
     assert items.shape.as_list() == labels.shape.as_list() == [None, 3]
     assert items.dtype == labels.dtype == "int32"
-    inputs, labels = evaluation_dataset(Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True).element_spec
+    inputs, labels = sequence_evaluation_dataset(
+        Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True
+    ).element_spec
     assert inputs["items"].shape.as_list() == labels.shape.as_list() == [None, 3]
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
 
 
 def test_shuffled_anew_each_epoch_and_reproducible():
     sequences = Sequences.from_lists([[u, u] for u in range(50)])
-    first, second = (training_dataset(sequences, 1, 8, seed=3) for _ in range(2))
+    first, second = (sequence_training_dataset(sequences, 1, 8, seed=3) for _ in range(2))
     epochs = [collected(first), collected(first)]
     assert epochs[0] != epochs[1] and epochs[0] != sorted(epochs[0])
     assert sorted(epochs[0]) == sorted(epochs[1])
     assert [collected(second), collected(second)] == epochs
-    assert collected(training_dataset(sequences, 1, 8, seed=4)) != epochs[0]
+    assert collected(sequence_training_dataset(sequences, 1, 8, seed=4)) != epochs[0]
 
 
 def test_one_row():
-    assert collected(training_dataset(Sequences.from_lists(["ab"]), 1, 1)) == [([1], [1])]
+    assert collected(sequence_training_dataset(Sequences.from_lists(["ab"]), 1, 1)) == [([1], [1])]
 
 
 @pytest.mark.parametrize(
@@ -84,23 +88,23 @@ def test_one_row():
 )
 def test_training_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        training_dataset(Sequences.from_lists(["ab"]), **arguments)
+        sequence_training_dataset(Sequences.from_lists(["ab"]), **arguments)
 
 
 def test_training_without_targets():
     with pytest.raises(ValueError, match="No sequence has 2 items"):
-        training_dataset(Sequences.from_lists(["a", "b"]), 1, 1)
+        sequence_training_dataset(Sequences.from_lists(["a", "b"]), 1, 1)
 
 
 def test_evaluation_rows():
     sequences = Sequences.from_lists(["abcd", "ba", "ccbc"], Vocabulary("abcd"))
-    dataset = evaluation_dataset(sequences, 2, batch_size=2)
+    dataset = sequence_evaluation_dataset(sequences, 2, batch_size=2)
     assert collected(dataset) == [([2, 3], [-1, 3]), ([0, 2], [-1, 0]), ([3, 2], [-1, 2])]
 
 
 def test_excluded_is_the_whole_history_without_the_target():
     sequences = Sequences.from_lists(["abcdb", "ba", "ccbc"], Vocabulary("abcd"))
-    batches = list(evaluation_dataset(sequences, 1, batch_size=2, exclude_seen=True))
+    batches = list(sequence_evaluation_dataset(sequences, 1, batch_size=2, exclude_seen=True))
     assert [inputs["items"].numpy().tolist() for inputs, _ in batches] == [[[4], [2]], [[2]]]
     assert [labels.numpy().tolist() for _, labels in batches] == [[[1], [0]], [[2]]]
     assert batches[0][0]["exclude"].numpy().tolist() == [[0, -1, 2, 3], [-1, -1, -1, 1]]
@@ -109,6 +113,6 @@ def test_excluded_is_the_whole_history_without_the_target():
 
 def test_evaluation_needs_history_and_target():
     with pytest.raises(ValueError, match="1 of 2 sequences .* sequences.select"):
-        evaluation_dataset(Sequences.from_lists(["ab", "a"]), 2, 2)
+        sequence_evaluation_dataset(Sequences.from_lists(["ab", "a"]), 2, 2)
     with pytest.raises(ValueError, match="0 of 0 sequences"):
-        evaluation_dataset(Sequences.from_lists([]), 2, 2)
+        sequence_evaluation_dataset(Sequences.from_lists([]), 2, 2)

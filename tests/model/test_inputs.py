@@ -16,31 +16,31 @@ def test_reserved_inputs_are_taken_out():
     plain = {"features": x}
     assert split_inputs(plain, encoder) == (plain, {})
     rest, reserved = split_inputs(
-        {"features": x, "exclude": tf.ragged.constant([[1], [2, 3]]), "example_id": tf.range(2)}, encoder
+        {"features": x, "exclude": tf.ragged.constant([[1], [2, 3]]), "example_ids": tf.range(2)}, encoder
     )
     assert rest is x and reserved["exclude"].numpy().tolist() == [[1, -1], [2, 3]]
-    rest, _ = split_inputs({"a": x, "b": x, "example_id": tf.range(2)}, encoder)
+    rest, _ = split_inputs({"a": x, "b": x, "example_ids": tf.range(2)}, encoder)
     assert set(rest) == {"a", "b"}
 
 
 def test_sequences_have_an_id_a_position():
     where = tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
-    reserved = {"exclude": tf.constant([[7], [8]]), "example_id": tf.reshape(tf.range(6), [2, 3])}
+    reserved = {"exclude": tf.constant([[7], [8]]), "example_ids": tf.reshape(tf.range(6), [2, 3])}
     flat = flatten_reserved(reserved, where, 9)
     assert flat["exclude"].numpy().tolist() == [[7], [8], [8]]
-    assert flat["example_id"].numpy().tolist() == [1, 3, 5]
+    assert flat["example_ids"].numpy().tolist() == [1, 3, 5]
     with pytest.raises(ValueError, match=r"integers \[B, T\], one for each position"):
-        flatten_reserved({"example_id": tf.range(2)}, where, 9)
+        flatten_reserved({"example_ids": tf.range(2)}, where, 9)
     for bad in (tf.zeros([2]), tf.zeros([2, 1], tf.int32)):
         with pytest.raises(ValueError, match=r"must hold integers \[B\], but is"):
-            flatten_reserved({"example_id": bad}, None, 9)
+            flatten_reserved({"example_ids": bad}, None, 9)
     with pytest.raises(tf.errors.InvalidArgumentError, match="excluded class id is outside"):
         flatten_reserved({"exclude": tf.constant([[9]])}, None, 9)
 
 
 def test_ids_that_nobody_reads_change_nothing():
     x, y, results = features(8), np.arange(8), []
-    for inputs in (x, {"features": x, "example_id": np.arange(8)}):
+    for inputs in (x, {"features": x, "example_ids": np.arange(8)}):
         keras.utils.set_random_seed(1)
         model = make_model(Uniform(5, seed=1), run_eagerly=True)
         model.fit(inputs, y, batch_size=4, shuffle=False, verbose=0)
@@ -50,19 +50,14 @@ def test_ids_that_nobody_reads_change_nothing():
 
 def test_sequence_ids_reach_the_sampler():
     class Recorder(Uniform):
-        reads_example_ids = True
-
-        def sample(self, query, labels, example_ids):
-            seen.append(example_ids.numpy().tolist())
-            return super().sample(query, labels)
-
-        def log_expected_count(self, query, labels, ids, example_ids):
-            return super().log_expected_count(query, labels, ids)
+        def prepare(self, step):
+            seen.append(step.example_ids.numpy().tolist())
+            return super().prepare(step)
 
     seen = []
     history = np.array([[0, 4, 5], [1, 2, 3]])
     labels = np.where(history > 0, history % NUM_CLASSES, -1)
     model = make_model(Recorder(3, seed=1), encoder=item_encoder(), run_eagerly=True)
-    inputs = {"history": history, "example_id": np.arange(6).reshape(2, 3)}
+    inputs = {"history": history, "example_ids": np.arange(6).reshape(2, 3)}
     model.fit(inputs, labels, verbose=0, shuffle=False)
     assert seen == [[1, 2, 3, 4, 5]]

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from tfxc._keras import keras
+from tfxc.arguments import positive_int
 from tfxc.mining.background_search import BackgroundSearch, GivenVectors
 from tfxc.mining.hard_negative_table import HardNegativeTable
 from tfxc.samplers import HardNegatives
@@ -24,15 +25,17 @@ class HardNegativeMining(keras.callbacks.Callback):
     ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
     counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed.
 
-    Shown in the logs of the epoch: ``hard_staleness``, the epochs since the table's queries were computed;
-    ``hard_recall`` of its search, against exact search on 256 examples; ``hard_search_seconds``; NaN without
-    a table of this run. And ``hard_failures`` so far.
+    Shown in the logs of the epoch: ``mining/staleness``, the epochs since the table's queries were computed;
+    ``mining/recall`` of its search, against exact search on 256 examples; ``mining/search_seconds``; NaN
+    without a table of this run. ``mining/filled``, the share of the hard slots that held a hard class: below
+    1 where there is no table yet, or where its rows are used up by positives (raise ``num_retrieved``). And
+    ``mining/failures`` so far.
 
     Args:
         directory: folder for the table int32 [N, num_retrieved] and the queries float32 [N, D], on disk.
         num_examples: N; example ids are in [0, N).
         start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
-        every: epochs between refreshes.
+        every_epochs: epochs between refreshes.
         curriculum: None, or the number of epochs from the first table on in which the share of hard
             negatives grows from ``1 / curriculum`` to all of ``num_hard``.
         index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
@@ -51,7 +54,7 @@ class HardNegativeMining(keras.callbacks.Callback):
         ...                                sampler=tfxc.samplers.HardNegatives(2, 8))
         >>> model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.BinaryCrossentropy())
         >>> x = tfxc.data.with_example_ids(np.zeros([16, 4], np.float32))
-        >>> mining = HardNegativeMining(tempfile.mkdtemp(), num_examples=16, start_epoch=2, every=1)
+        >>> mining = HardNegativeMining(tempfile.mkdtemp(), num_examples=16, start_epoch=2, every_epochs=1)
         >>> history = model.fit(x, np.arange(16), epochs=2, callbacks=[mining], verbose=0)
 
     Reference:
@@ -63,27 +66,18 @@ class HardNegativeMining(keras.callbacks.Callback):
         directory,
         num_examples,
         start_epoch=5,
-        every=5,
+        every_epochs=5,
         curriculum=None,
         index="auto",
         class_vectors=None,
     ):
         super().__init__()
-        if num_examples < 1 or every < 1 or (curriculum is not None and curriculum < 1):
-            raise ValueError(
-                f"num_examples, every and curriculum must be at least 1, but got {num_examples}, {every} and "
-                f"{curriculum}."
-            )
-        if start_epoch < 2:
-            raise ValueError(
-                f"start_epoch must be at least 2 (queries are collected in one epoch and searched in the "
-                f"next), but got {start_epoch}."
-            )
         self.directory = directory
-        self.num_examples = num_examples
-        self.start_epoch = start_epoch
-        self.every = every
-        self.curriculum = curriculum
+        self.num_examples = positive_int(num_examples, "num_examples")
+        # Queries are collected in one epoch and searched in the next.
+        self.start_epoch = positive_int(start_epoch, "start_epoch", least=2)
+        self.every_epochs = positive_int(every_epochs, "every_epochs")
+        self.curriculum = None if curriculum is None else positive_int(curriculum, "curriculum")
         self.index = index
         self.class_vectors = class_vectors
         self._epoch = None  # counted here: a second call of fit goes on
@@ -123,9 +117,11 @@ class HardNegativeMining(keras.callbacks.Callback):
             self._collected = self._table.finish_collecting()
         if logs is not None:
             made_in = None if self._table is None else self._table.epoch
-            logs["hard_staleness"] = math.nan if made_in is None else self._epoch - made_in
-            logs.update(hard_recall=self._recall, hard_search_seconds=self._seconds)
-            logs["hard_failures"] = self._num_failures
+            logs["mining/staleness"] = math.nan if made_in is None else self._epoch - made_in
+            logs["mining/recall"] = self._recall
+            logs["mining/search_seconds"] = self._seconds
+            logs["mining/filled"] = self._sampler.take_filled_fraction() if self._sampler.built else math.nan
+            logs["mining/failures"] = self._num_failures
 
     def on_train_end(self, logs=None):
         if self._search is not None:
@@ -144,13 +140,13 @@ class HardNegativeMining(keras.callbacks.Callback):
         self._table.resume(self._epoch - 2)
         sampler.table = self._table
         last = self._table.epoch
-        self._due = self.start_epoch if last is None else max(self.start_epoch, last + 2 + self.every)
+        self._due = self.start_epoch if last is None else max(self.start_epoch, last + 2 + self.every_epochs)
         self._vectors = self.model.head
         if self.class_vectors is not None:
             self._vectors = _given(self.class_vectors, sampler)
 
     def _start_collecting(self):
-        self._due = self._epoch + 2 + self.every
+        self._due = self._epoch + 2 + self.every_epochs
         try:
             self._table.start_collecting(self._epoch)
         except OSError as error:

@@ -10,7 +10,7 @@ from tfxc.data.extreme_classification import (
 )
 from tfxc.data.filtering import CoreReport, k_core
 from tfxc.data.interactions import read_interactions
-from tfxc.data.pipeline import evaluation_dataset, training_dataset
+from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
@@ -26,7 +26,7 @@ __all__ = [
     "Split",
     "Vocabulary",
     "classification_dataset",
-    "evaluation_dataset",
+    "sequence_evaluation_dataset",
     "k_core",
     "leave_last_out",
     "ratio_split",
@@ -41,7 +41,7 @@ __all__ = [
     "tail_split",
     "tfidf",
     "time_split",
-    "training_dataset",
+    "sequence_training_dataset",
     "with_example_ids",
     "write_extreme_classification",
 ]

@@ -3,11 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-_NAME = "example_id"
+_NAME = "example_ids"
 
 
 def with_example_ids(data):
-    """The inputs with one more, "example_id": the number of each example, from 0.
+    """The inputs with one more, "example_ids": the number of each example, from 0.
 
     ``ExtremeClassifier`` hands it to samplers that keep something for each example (``HardNegatives``) and
     leaves it away from the encoder. Ids have to stay the same over the epochs, so number a ``tf.data``
@@ -25,11 +25,11 @@ def with_example_ids(data):
             shuffled or repeated.
 
     Example:
-        >>> with_example_ids(np.zeros([3, 2]))["example_id"].tolist()
+        >>> with_example_ids(np.zeros([3, 2]))["example_ids"].tolist()
         [0, 1, 2]
         >>> examples = tf.data.Dataset.from_tensor_slices((tf.zeros([3, 2]), [7, 8, 9]))
         >>> x, y = next(iter(with_example_ids(examples).shuffle(3, seed=0).batch(3)))
-        >>> bool(tf.reduce_all(y == tf.cast(x["example_id"], tf.int32) + 7))
+        >>> bool(tf.reduce_all(y == tf.cast(x["example_ids"], tf.int32) + 7))
         True
     """
     if isinstance(data, tf.data.Dataset):

@@ -232,7 +232,7 @@ def classification_dataset(
         points: N points.
         batch_size: B, at least 1.
         seed: points are shuffled anew in each epoch; None keeps their order.
-        example_ids: whether the inputs also hold "example_id", the points' numbers int64 [B].
+        example_ids: whether the inputs also hold "example_ids", the points' numbers int64 [B].
 
     Raises:
         ValueError: if there is no point, or for another batch_size.
@@ -252,7 +252,7 @@ def classification_dataset(
         inside, where = features.places(rows)
         ids = tf.where(inside, tf.gather(features.ids, where), -1)
         values = tf.where(inside, tf.gather(features.values, where), 0.0)
-        inputs = {"ids": ids, "values": values, **({"example_id": rows} if example_ids else {})}
+        inputs = {"ids": ids, "values": values, **({"example_ids": rows} if example_ids else {})}
         inside, where = labels.places(rows)
         return inputs, tf.where(inside, tf.gather(labels.ids, where), -1)
 

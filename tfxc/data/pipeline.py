@@ -12,7 +12,7 @@ from tfxc.data.batching import row_batches
 from tfxc.data.sequences import Sequences
 
 
-def training_dataset(
+def sequence_training_dataset(
     sequences: Sequences,
     max_length: int,
     batch_size: int,
@@ -39,7 +39,7 @@ def training_dataset(
 
     Example:
         >>> sequences = Sequences.from_lists([[*"abcd"], [*"b"], [*"ba"]])
-        >>> dataset = training_dataset(sequences, max_length=2, batch_size=8, windows="all", seed=None)
+        >>> dataset = sequence_training_dataset(sequences, max_length=2, batch_size=8, windows="all", seed=None)
         >>> items, labels = next(iter(dataset))
         >>> items.numpy().tolist(), labels.numpy().tolist()
         ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
@@ -55,7 +55,7 @@ def training_dataset(
     return row_batches(len(starts), batch_size, batch, seed)
 
 
-def evaluation_dataset(
+def sequence_evaluation_dataset(
     sequences: Sequences, max_length: int, batch_size: int, exclude_seen: bool = False
 ) -> tf.data.Dataset:
     """Batches with one target a sequence, its last item, in the order of the sequences.
@@ -76,7 +76,7 @@ def evaluation_dataset(
 
     Example:
         >>> sequences = Sequences.from_lists([[*"abcd"], [*"aba"]])
-        >>> inputs, labels = next(iter(evaluation_dataset(sequences, 2, batch_size=8, exclude_seen=True)))
+        >>> inputs, labels = next(iter(sequence_evaluation_dataset(sequences, 2, batch_size=8, exclude_seen=True)))
         >>> inputs["items"].numpy().tolist(), labels.numpy().tolist()
         ([[2, 3], [1, 2]], [[-1, 3], [-1, 0]])
         >>> inputs["exclude"].numpy().tolist()

@@ -33,7 +33,7 @@ class ExtremeClassifier(keras.Model):
     classes. All classes are streamed in blocks: nothing holds a ``[B, L]`` tensor.
 
     Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], padded with -1,
-    that ``evaluate`` and ``predict`` do not rank (items already seen); and "example_id", ids of the training
+    that ``evaluate`` and ``predict`` do not rank (items already seen); and "example_ids", ids of the training
     examples [B] ([B, T] for sequences), for samplers that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
@@ -226,12 +226,12 @@ class ExtremeClassifier(keras.Model):
             Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
         """
         query, labels, _, reserved = self._examples(x, y, None, training=False)
-        return query, labels, reserved.get("example_id")
+        return query, labels, reserved.get("example_ids")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
-        example_ids, loss = reserved.get("example_id"), self.classification_loss
+        example_ids, loss = reserved.get("example_ids"), self.classification_loss
         losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids)
         return loss.reduce(losses, sample_weight)
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc.ids import check_ids
 from tfxc.labels import pad_labels
 
-_RESERVED = ("exclude", "example_id")
+_RESERVED = ("exclude", "example_ids")
 
 
 def split_inputs(inputs, encoder):
@@ -17,9 +17,9 @@ def split_inputs(inputs, encoder):
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-        >>> x, reserved = split_inputs({"x": tf.zeros([4, 2]), "example_id": tf.range(4)}, encoder)
+        >>> x, reserved = split_inputs({"x": tf.zeros([4, 2]), "example_ids": tf.range(4)}, encoder)
         >>> x.shape, list(reserved)
-        (TensorShape([4, 2]), ['example_id'])
+        (TensorShape([4, 2]), ['example_ids'])
     """
     if not isinstance(inputs, dict) or not any(name in inputs for name in _RESERVED):
         return inputs, {}
@@ -48,12 +48,12 @@ def flatten_reserved(reserved, where, num_classes):
     if "exclude" in reserved:
         exclude = check_ids(reserved["exclude"], num_classes, "excluded class")
         flat["exclude"] = exclude if where is None else tf.gather(exclude, where[:, 0])
-    if "example_id" in reserved:
-        ids = tf.convert_to_tensor(reserved["example_id"])
+    if "example_ids" in reserved:
+        ids = tf.convert_to_tensor(reserved["example_ids"])
         if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
             wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
             raise ValueError(
-                f"The input example_id must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
+                f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
             )
-        flat["example_id"] = ids if where is None else tf.gather_nd(ids, where)
+        flat["example_ids"] = ids if where is None else tf.gather_nd(ids, where)
     return flat

@@ -54,7 +54,7 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
     if example_ids is not None:
-        example_ids = flatten_reserved({"example_id": example_ids}, where, head.num_classes)["example_id"]
+        example_ids = flatten_reserved({"example_ids": example_ids}, where, head.num_classes)["example_ids"]
     losses = example_losses(head, loss, query, labels, sampler, example_ids)
     return loss.share(loss.reduce(losses, sample_weight))
 

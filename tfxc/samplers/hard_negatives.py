@@ -20,7 +20,7 @@ class HardNegatives(Sampler):
     over the candidates is an unbiased estimate of the one over all classes, however stale ``H`` is.
 
     ``H`` is the example's row of a table on disk, which ``tfxc.callbacks.HardNegativeMining`` renews
-    while training goes on. Batches carry example ids as the input "example_id"
+    while training goes on. Batches carry example ids as the input "example_ids"
     (``tfxc.data.with_example_ids``). The example's positives are passed over. Slots without a hard class
     hold uniform draws too: all of them before the first table. ``SearchedHardNegatives`` needs no table.
 
@@ -76,12 +76,24 @@ class HardNegatives(Sampler):
         self.num_active = add_weight(
             self, "num_active", (), constant(self.num_hard), dtype="int32", trainable=False
         )
+        # Hard slots of the steps so far, and those of them that held a hard class.
+        for name in ("slots_offered", "slots_filled"):
+            options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
+            setattr(self, name, add_weight(self, name, (), **options))
 
     def set_hard_fraction(self, fraction):
         """Sets the share, in [0, 1], of the hard slots in use; the others hold uniform draws."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
+
+    def take_filled_fraction(self):
+        """The share of hard slots that held a hard class since this was last asked; NaN without a step."""
+        offered, filled = (tf_variable(part) for part in (self.slots_offered, self.slots_filled))
+        share = float(filled.numpy()) / offered.numpy() if offered.numpy() else float("nan")
+        offered.assign(0)
+        filled.assign(0)
+        return share
 
     def retrieve(self, step):
         """The classes that score highest for each query of a ``Step``, best first.
@@ -92,7 +104,7 @@ class HardNegatives(Sampler):
         if step.example_ids is None:
             raise ValueError(
                 f"{type(self).__name__} reads a row for each example, but the batch has no example ids: add "
-                'them as the input "example_id" with tfxc.data.with_example_ids.'
+                'them as the input "example_ids" with tfxc.data.with_example_ids.'
             )
         ids = tf.numpy_function(self._look_up, [tf.cast(step.example_ids, tf.int64)], tf.int32)
         return tf.ensure_shape(ids, [None, self.num_retrieved])
@@ -118,6 +130,8 @@ class HardNegatives(Sampler):
         step, hard, passed = given
         self.collect(step)
         is_hard = hard >= 0
+        tf_variable(self.slots_offered).assign_add(tf.size(is_hard, tf.int64))
+        tf_variable(self.slots_filled).assign_add(tf.math.count_nonzero(is_hard))
         uniform = self._draw_outside(passed, seed)
         if self.num_uniform == 0:  # the few slots left would each stand for very many classes
             uniform = tf.where(tf.reduce_any(is_hard, 1, keepdims=True), -1, uniform)

@@ -238,7 +238,7 @@ class MIDX(Sampler):
         return self.log_num_draws + self._log_weights(given, ids) - given.log_total[:, tf.newaxis]
 
     def _log_weights(self, given, ids):
-        """``u + v`` of the cells of classes [N, P], and the log of a class's own weight: log Q up to log Z."""
+        """``log Q + log Z`` of classes [N, P]: u + v of their cells, and the log of their own weights."""
         cell = tf.gather(tf_variable(self.cell), ids)
         log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
         log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
