@@ -31,7 +31,7 @@ class MachTopKOp : public tensorflow::OpKernel {
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
     // Between a number and its double there is a prime. The time a bucket takes goes with the prime.
     OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31 && prime_ <= 2 * num_classes_,
-                InvalidArgument("The prime must be the next from num_classes on and below 2^31, but is ", prime_, " for ",
+                InvalidArgument("The prime must be in [num_classes, 2 num_classes] and below 2^31, but is ", prime_, " for ",
                                 num_classes_, " classes."));
   }
 
