@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup demo test fuzz lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -34,6 +34,9 @@ test: lint  ## Lint, then all tests: without the compiled ops, under tf-keras, u
 	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 
+fuzz: setup  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
+	$(RUN) tests/fuzz/run_fuzz.py
+
 lint: setup  ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,7 +51,7 @@ bench: setup  ## Run every benchmark at its default size
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
 clean:  ## Remove everything built or written, except .venv
-	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f $(OPS) tfxc/ops/_tfxc_ops.json
 	find tfxc custom_ops tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

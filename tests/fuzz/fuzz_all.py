@@ -8,4 +8,4 @@ import fuzz_midx_draw  # noqa: F401
 import fuzz_readers  # noqa: F401
 import fuzz_row_updates  # noqa: F401
 import fuzz_sparse_head  # noqa: F401
-from fuzz_targets import CALLS, TARGETS  # noqa: F401
+from fuzz_targets import CALLS, TARGETS, limited_memory  # noqa: F401

@@ -95,4 +95,3 @@ def agree(got, want, tolerance, what, not_hidden=True):
             f"{what}: {wrong.sum()} of {wrong.size} differ, the first at {where}: "
             f"{got[where]} instead of {want[where]}"
         )
-

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from tfxc.ops import library
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_draw_reference, block_log_prob
 
-KERNELS = (Kernel(1.0, 0.0, 1.0, 1.0), Kernel(0.0, 1.0, 2.0, 0.5), Kernel(0.0, 0.0, 0.0, 1e-3), Kernel(100.0, 0.0, 0.0, 1e-30))
+KERNELS = (
+    Kernel(1.0, 0.0, 1.0, 1.0),
+    Kernel(0.0, 1.0, 2.0, 0.5),
+    Kernel(0.0, 0.0, 0.0, 1e-3),
+    Kernel(100.0, 0.0, 0.0, 1e-30),
+)
+MORE_SEEDS = 4  # by one distribution
 FAULTS = (*["none"] * 9, "mass", "id", "samples", "block", "kernel", "shape", "rows")
 
 
@@ -61,12 +67,19 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
     drawn = attempt("block_draw", draw, block_draw, *given, index, samples, seeds)
     handles = variable.handle, *given
     own_seed = tf.constant(seeds, tf.int64)
-    raw = attempt("tfxc_block_draw", draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes)
+    raw = attempt(
+        "tfxc_block_draw", draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes
+    )
     looked = attempt("block_log_prob", look, block_log_prob, *given, index, ids)
     attempt("tfxc_block_log_prob", look, ops.tfxc_block_log_prob, *handles, ids, **attributes)
     if not (draw or look) or fault == "rows":
         return
     wanted, tolerance = log_q(products, np.sqrt(np.abs(query) ** 2 @ (rows**2).T), mass, of_block, kernel)
+    for _ in range(MORE_SEEDS if look and draw else 0):
+        more = arrays.ids((n, 7), classes)
+        found = call("tfxc_block_log_prob", ops.tfxc_block_log_prob, *handles, more, **attributes)
+        want, error = (np.take_along_axis(part, more, 1) for part in (wanted, tolerance))
+        agree(found, want, error, "log-probabilities of classes")
     if look:
         want, error = (np.take_along_axis(part, ids, 1) for part in (wanted, tolerance))
         agree(looked, want, error, "log-probabilities of classes")
@@ -74,6 +87,11 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
         for got, again in zip(drawn, raw, strict=True):
             np.testing.assert_array_equal(got, again)
         check_drawn(drawn, wanted, tolerance, (n, samples))
+        for _ in range(MORE_SEEDS):
+            own_seed = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
+            op = ops.tfxc_block_draw
+            drawn = call("tfxc_block_draw", op, *handles, own_seed, num_samples=samples, **attributes)
+            check_drawn(drawn, wanted, tolerance, (n, samples))
         if arrays.chance(0.03) and block < 1000:
             stock = call("block_draw_reference", block_draw_reference, *given, index, samples, seeds)
             check_drawn(stock, wanted, tolerance, (n, samples))
@@ -81,10 +99,19 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
 
 def log_q(products, sizes, mass, of_block, kernel):
     """log Q [N, L] and its error, by the masses as given."""
-    weights = np.maximum((kernel.quadratic * products + kernel.linear) * products + kernel.constant, kernel.floor)
+    weights = np.maximum(
+        (kernel.quadratic * products + kernel.linear) * products + kernel.constant, kernel.floor
+    )
     slope = 2 * kernel.quadratic * np.abs(products) + abs(kernel.linear)
-    error = slope * 4e-6 * sizes + kernel.quadratic * (4e-6 * sizes) ** 2 + 1e-6 * (
-        (kernel.quadratic * np.abs(products) + abs(kernel.linear)) * np.abs(products) + kernel.constant + kernel.floor
+    error = (
+        slope * 4e-6 * sizes
+        + kernel.quadratic * (4e-6 * sizes) ** 2
+        + 1e-6
+        * (
+            (kernel.quadratic * np.abs(products) + abs(kernel.linear)) * np.abs(products)
+            + kernel.constant
+            + kernel.floor
+        )
     )
     sums, errors = np.zeros(mass.shape), np.zeros(mass.shape)
     np.add.at(sums, (slice(None), of_block), weights)
@@ -141,6 +168,8 @@ def check_shapes(arrays, given, index, ids, huge):
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
     refused("tfxc_block_log_prob", ops.tfxc_block_log_prob, handle, query, mass, bad_ids, **attributes)
     bad_seed = arrays.pick([seeds[:1], seeds[0], seeds[tf.newaxis]])
-    refused("tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes)
+    refused(
+        "tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes
+    )
     attributes["kernel"] = arrays.pick([[1.0] * 3, [1.0] * 5, []])
     refused("tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)

@@ -10,6 +10,7 @@ from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores, candidate_scores_reference
 
 ROUNDING = 4e-6
+MORE_IDS = 4  # by the same table and queries
 FAULTS = (*["none"] * 8, "id", "offset", "shape")
 
 
@@ -64,8 +65,18 @@ def candidate_scores_op(n, d, classes, s, row_offset, normalize, numbers, gradie
     np.testing.assert_array_equal(of_table.values, found[1])
     np.testing.assert_array_equal(of_query, found[0])
     check(table[row_offset:], query, ids, upstream, normalize, scores, found, row_offset)
-    if arrays.chance(0.03):
-        stock = call("candidate_scores_reference", candidate_scores_reference, variable, *inputs, **attributes)
+    for _ in range(MORE_IDS):
+        ids = arrays.ids((n, s % 8 + 1), classes, low=-1)
+        upstream = arrays.gradient(ids.shape, arrays.pick(GRADIENTS))
+        handles = variable.handle, inputs[0], tf.constant(ids)
+        scores = call("tfxc_candidate_scores", ops.tfxc_candidate_scores, *handles, **attributes)
+        found = call("tfxc_candidate_scores_grad", grad, *handles, tf.constant(upstream), **attributes)
+        check(table[row_offset:], query, ids, upstream, normalize, scores, found, row_offset)
+    if classes and arrays.chance(0.03):
+        stock = call(
+            "candidate_scores_reference", candidate_scores_reference, variable, *inputs, **attributes
+        )
+        scores = candidate_scores(variable, *inputs, **attributes)
         if np.isfinite(query).all() and np.isfinite(table).all():
             np.testing.assert_allclose(stock, scores, rtol=1e-4, atol=1e-4 * np.abs(query).max(initial=1))
 
@@ -122,7 +133,9 @@ def check_shapes(ops, arrays, variable, inputs, attributes):
     refused("tfxc_candidate_scores", ops.tfxc_candidate_scores, *handles, **attributes)
     upstream = tf.zeros(ids.shape)
     refused("tfxc_candidate_scores_grad", ops.tfxc_candidate_scores_grad, *handles, upstream, **attributes)
-    table = arrays.pick([tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3, inputs[0].shape[1]], tf.float64))])
+    table = arrays.pick(
+        [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3, inputs[0].shape[1]], tf.float64))]
+    )
     refused("tfxc_candidate_scores", ops.tfxc_candidate_scores, table.handle, *inputs, **attributes)
     grad = ops.tfxc_candidate_scores_grad
     upstream = arrays.pick([tf.zeros([n, s + 1]), tf.zeros([n]), tf.zeros([])])

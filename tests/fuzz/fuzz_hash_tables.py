@@ -12,6 +12,7 @@ from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
 
 BUCKETS = st.sampled_from([1, 2, 3, 4, 8, 9, 64, 257, 65535, 65536])
 TABLE_FAULTS = (*["none"] * 8, "code", "huge", "shape")
+MORE_SEEDS = 4  # by the same tables
 DRAW_FAULTS = (*["none"] * 9, "code", "id", "offsets", "members", "slots", "candidates", "fraction", "shape")
 
 
@@ -57,7 +58,9 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
             np.testing.assert_array_equal(found.offsets[table], ends)
             np.testing.assert_array_equal(found.members[table], np.argsort(codes[:, table], kind="stable"))
     if fault == "none" and arrays.chance(0.1):
-        for got, again in zip(found, call("hash_tables_reference", hash_tables_reference, given, buckets), strict=True):
+        for got, again in zip(
+            found, call("hash_tables_reference", hash_tables_reference, given, buckets), strict=True
+        ):
             np.testing.assert_array_equal(got, again)
 
 
@@ -113,7 +116,9 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
     given, asked = arrays.tensor(queries), arrays.tensor(ids)
     ops, attributes = library.load(), scheme._asdict()
     drawn = attempt("lsh_draw", draw, lsh_draw, given, built, scheme, seeds)
-    raw = attempt("tfxc_lsh_draw", draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes)
+    raw = attempt(
+        "tfxc_lsh_draw", draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes
+    )
     counts = attempt("lsh_log_count", look, lsh_log_count, given, asked, built, scheme)
     attempt("tfxc_lsh_log_count", look, ops.tfxc_lsh_log_count, given, *built, asked, **attributes)
     expected = brute_force(queries, codes, scheme) if draw else None
@@ -124,6 +129,14 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         np.testing.assert_array_equal(drawn[0], raw[0])
         np.testing.assert_array_equal(drawn[1], raw[1])
         check_drawn(drawn, expected, queries, codes, scheme)
+    for _ in range(MORE_SEEDS if draw and look else 0):
+        seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
+        drawn = call("tfxc_lsh_draw", ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
+        check_drawn(drawn, expected, queries, codes, scheme, where_from=False)
+        ids = arrays.ids((n, 3), classes)
+        counts = call("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, given, *built, ids, **attributes)
+        want = np.log(np.take_along_axis(expected, ids, 1))
+        agree(counts, want, 1e-5 * (1 + np.abs(want)), "log counts")
 
 
 def brute_force(queries, codes, scheme):
@@ -149,7 +162,7 @@ def brute_force(queries, codes, scheme):
     return counts
 
 
-def check_drawn(drawn, expected, queries, codes, scheme):
+def check_drawn(drawn, expected, queries, codes, scheme, where_from=True):
     ids, log_count = (part.numpy() for part in drawn)
     classes, tables = codes.shape
     assert ids.shape == (len(queries), scheme.num_candidates)
@@ -157,7 +170,7 @@ def check_drawn(drawn, expected, queries, codes, scheme):
     assert scheme.bucket_slots or (ids >= 0).all()
     want = np.where(ids < 0, 0.0, np.log(np.take_along_axis(expected, np.maximum(ids, 0), 1)))
     agree(log_count, want, 1e-5 * (1 + np.abs(want)), "log counts of draws")
-    if scheme.bucket_slots:
+    if scheme.bucket_slots and where_from:
         from_buckets = scheme.bucket_slots * tables
         for n, row in enumerate(ids[:, :from_buckets]):
             taken = row[row >= 0]
@@ -210,6 +223,8 @@ def check_shapes(arrays, queries, built, scheme, ids):
     refused("tfxc_lsh_draw", ops.tfxc_lsh_draw, *given, seeds, **attributes)
     refused("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, *given, ids, **attributes)
     refused("lsh_draw", lsh_draw, given[0], HashTables(*given[1:]), scheme, [1, 2])
-    refused("tfxc_lsh_draw", ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes)
+    refused(
+        "tfxc_lsh_draw", ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes
+    )
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
     refused("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, queries, *built, bad_ids, **attributes)

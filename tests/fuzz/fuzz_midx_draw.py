@@ -10,6 +10,7 @@ from tfxc.ops import library
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
 
 FAULTS = (*["none"] * 10, "logits", "offsets", "classes", "mass", "weights", "samples", "shape", "empty")
+MORE_SEEDS = 8  # by one distribution
 LOGITS = ("normal", "large", "small", "grid", "enormous")
 
 
@@ -58,7 +59,9 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     arrays = Arrays(seed)
     n = n % 34
     index = make_index(arrays, codewords, classes, weighted)
-    rows, columns = (arrays.numbers((n, codewords), "large" if logits == "enormous" else logits) for _ in range(2))
+    rows, columns = (
+        arrays.numbers((n, codewords), "large" if logits == "enormous" else logits) for _ in range(2)
+    )
     if logits == "enormous":
         rows, columns = rows * np.float32(1e30), columns * np.float32(1e30)
     valid = bool(index.cell_mass.any())
@@ -75,7 +78,10 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
         index, valid = index._replace(cell_offsets=spoiled), False
     if fault == "empty":
         index.cell_mass[:] = 0
-        index, valid = CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(0)), False
+        index, valid = (
+            CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(0)),
+            False,
+        )
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
     given = arrays.tensor(rows), arrays.tensor(columns)
     op = library.load().tfxc_midx_draw
@@ -86,14 +92,23 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
         check_broken(arrays, fault, given, index, samples, seeds)
         return
     drawn = attempt("midx_draw", valid, midx_draw, *given, index, samples, seeds)
-    raw = attempt("tfxc_midx_draw", valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples)
+    raw = attempt(
+        "tfxc_midx_draw", valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples
+    )
     if not valid:
         return
+    tensors = [tf.constant(part) for part in index]
     for got, again in zip(drawn, raw, strict=True):
         np.testing.assert_array_equal(got, again)
     wanted, log_z = log_q(rows, columns, index)
     position = np.argsort(index.cell_classes)
     check_drawn(drawn, wanted, position, classes, (n, samples))
+    for _ in range(MORE_SEEDS):
+        seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
+        drawn = call("tfxc_midx_draw", op, *given, *tensors, seeds, num_samples=samples)
+        check_drawn(drawn, wanted, position, classes, (n, samples))
+    if not arrays.chance(0.2):
+        return
     partition = call("midx_log_partition", midx_log_partition, *given, index.cell_mass)
     agree(partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition")
     if arrays.chance(0.03):

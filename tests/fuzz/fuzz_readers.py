@@ -1,4 +1,4 @@
-"""The text readers and the files of hard negatives, on bytes that are nearly right: results that fit, or an error."""
+"""Text readers and files of hard negatives, on bytes that are nearly right: results that fit, or an error."""
 
 import gzip
 import lzma
@@ -18,7 +18,19 @@ from tfxc.samplers.hard_negative_table import HardNegativeTable
 WORDS = [
     *["a", "b", "c", "tea", "milk", "1", "2", "3", "0", "17"],
     *["", " ", "\t", ",", ":", '"', "'", "\\", "\\n", "=", "=== x ===", "<unk>", "#"],
-    *["nan", "inf", "-1", "1e400", "1e-400", "0x10", "1_0", "99999999999999999999", "2147483648", "-0", "1.5"],
+    *[
+        "nan",
+        "inf",
+        "-1",
+        "1e400",
+        "1e-400",
+        "0x10",
+        "1_0",
+        "99999999999999999999",
+        "2147483648",
+        "-0",
+        "1.5",
+    ],
     *["2020-01-01", "2020-13-45", "0001-01-01", "9999-12-31T23:59:59.999999+23:59", "1e308", "-1e308"],
     *["\x00", "\u2028", "\x85", "\ufeff", "é", "ß", "\U0001f600", "İ", "٣", "²", "x" * 300],
 ]
@@ -40,7 +52,9 @@ def lines_of(arrays, kind):
         lines = [" ".join(word(x) for x in (count, 5, 4))]
         for _ in range(count):
             labels = ",".join(word(number(4)) for _ in range(number(3)))
-            features = " ".join(word(number(5)) + ":" + word(round(number(99) / 7, 3)) for _ in range(number(4)))
+            features = " ".join(
+                word(number(5)) + ":" + word(round(number(99) / 7, 3)) for _ in range(number(4))
+            )
             lines.append(f"{labels} {features}")
     elif kind == "log":
         between = arrays.pick(SEPARATORS)
@@ -88,7 +102,11 @@ def check_sequences(sequences, name):
     assert len(sequences.items) and len(sequences.vocabulary)
     parts = sequences.items, sequences.offsets, sequences.vocabulary, sequences.user_ids, sequences.times
     data.Sequences(*parts)
-    assert sequences.user_ids is None or len(set(sequences.user_ids)) == len(sequences.user_ids) or name == "read_text"
+    assert (
+        sequences.user_ids is None
+        or len(set(sequences.user_ids)) == len(sequences.user_ids)
+        or name == "read_text"
+    )
 
 
 @fuzz(
@@ -127,7 +145,9 @@ def read_logs(path, on_error):
         sequences = read("read_csv", data.read_csv, path, "user", "item", time, on_error=on_error)
         check_sequences(sequences, "read_csv")
     for delimiter in (",", None):
-        sequences = read("read_interactions", data.read_interactions, path, delimiter=delimiter, on_error=on_error)
+        sequences = read(
+            "read_interactions", data.read_interactions, path, delimiter=delimiter, on_error=on_error
+        )
         check_sequences(sequences, "read_interactions")
 
 
@@ -165,7 +185,9 @@ def hard_negative_files(rows, columns, damage, seed):
         content = path.read_bytes()
         header = 128
         if damage == "header":
-            content = damaged(arrays, content[:header], arrays.pick(["byte", "insert", "cut"])) + content[header:]
+            content = (
+                damaged(arrays, content[:header], arrays.pick(["byte", "insert", "cut"])) + content[header:]
+            )
         elif damage == "empty":
             content = b""
         elif damage == "other":

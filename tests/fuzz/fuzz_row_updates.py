@@ -49,8 +49,8 @@ def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
         "rowwise_adagrad_update": lambda: rowwise_adagrad_update(table, accumulator, gradient, 0.1, EPSILON),
     }
     ops = library.load()
-    given = dict(values=gradient.values, row_ids=gradient.indices)
-    moments = dict(momentum=momentum.handle, velocity=velocity.handle)
+    given = {"values": gradient.values, "row_ids": gradient.indices}
+    moments = {"momentum": momentum.handle, "velocity": velocity.handle}
     raw = {
         "lazy_adam_update": lambda: ops.tfxc_lazy_adam_update(table.handle, **moments, **given, **SCALARS),
         "row_sgd_update": lambda: ops.tfxc_row_sgd_update(table.handle, **given, learning_rate=0.1),
@@ -127,7 +127,9 @@ def check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
     moments = momentum.handle, velocity.handle
     op = ops.tfxc_lazy_adam_update
     refused("tfxc_lazy_adam_update", op, table.handle, *moments, values, ids, **SCALARS)
-    refused("lazy_adam_update", lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER)
+    refused(
+        "lazy_adam_update", lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER
+    )
     refused("row_sgd_update", row_sgd_update, table, tf.IndexedSlices(values, ids), 0.1)
     refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1)
     op = ops.tfxc_rowwise_adagrad_update

@@ -17,6 +17,7 @@ CLASSES = st.one_of(*[SIZES] * 15, st.sampled_from([500, 2000]))
 FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
 # Of a sum of float32 terms, relative to the sum of their sizes.
 ROUNDING = 4e-6
+MORE_GRADIENTS = 3  # of the same head
 
 
 def finite(errors):
@@ -28,7 +29,7 @@ class Head:
     """A sparse head, its queries and ids; all about it in float64, with bounds on rounding errors."""
 
     def __init__(self, arrays, sizes, use_bias, numbers):
-        n, e, l, k = self.sizes = sizes
+        n, e, l, k = self.sizes = sizes  # noqa: E741
         self.query = arrays.numbers((n, e), numbers)
         self.weights = arrays.numbers((l, k), "grid" if numbers == "grid" else "normal")
         self.indices = arrays.ids((l, k), e)
@@ -40,7 +41,7 @@ class Head:
 
     def check(self):
         """To be called when indices are as they stay."""
-        n, e, l, _ = self.sizes
+        n, e, l, _ = self.sizes  # noqa: E741
         self.bad = (self.indices < 0) | (self.indices >= e)
         self.inputs = np.where(self.bad, 0, self.indices)
         self.reads, self.size_of_reads = np.zeros((l, e)), np.zeros((l, e))
@@ -154,8 +155,27 @@ def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed):  # noqa:
         check_shapes(head, given, arrays)
 
 
+@fuzz(
+    n=st.integers(1, 200),
+    e=st.sampled_from([1, 2, 3, 9]),
+    l=st.sampled_from([1, 2, 3, 16, 17, 40]),
+    k=st.sampled_from([1, 2, 3]),
+    seed=SEEDS,
+)
+def sparse_head_few_gradients(n, e, l, k, seed):  # noqa: E741
+    """Reductions of any batch where hardly a logit has a gradient: what a kernel may skip, and what not."""
+    arrays = Arrays(seed)
+    head = Head(arrays, (n, e, l, k), True, "normal")
+    head.check()
+    given = head.given()
+    for reduction in REDUCTIONS:
+        check_reduce(head, given, arrays, arrays.pick(("mostly zero", "one")), reduction)
+        for _ in range(MORE_GRADIENTS):
+            check_reduce_gradients(head, given, arrays, reduction)
+
+
 def check_logits(head, given, arrays, gradients, fault):
-    n, _, l, _ = head.sizes
+    n, _, l, _ = head.sizes  # noqa: E741
     start, stop = sorted(int(x) for x in arrays.ids(2, l + 1))
     bad_block = fault == "block"
     if bad_block:
@@ -185,7 +205,7 @@ def check_gradients(found, head, of_logits, error, what):
 
 
 def check_reduce(head, given, arrays, gradients, reduction):
-    n, _, l, _ = head.sizes
+    n, _, l, _ = head.sizes  # noqa: E741
     valid_ids = bool(((head.ids >= -1) & (head.ids < l)).all())
     valid = valid_ids and (n == 0 or not head.any_bad(slice(None)))
     upstream = arrays.gradient((n,), gradients)
@@ -193,9 +213,7 @@ def check_reduce(head, given, arrays, gradients, reduction):
     query, weights, indices = given
     labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
     if not valid:
-        refused(
-            "sparse_head_reduce", sparse_head_reduce, query, weights, indices, bias, labels, reduction
-        )
+        refused("sparse_head_reduce", sparse_head_reduce, query, weights, indices, bias, labels, reduction)
         op = library.load().tfxc_sparse_head_reduce_grad
         handles = query, weights.handle, indices.handle, bias, labels
         upstreams = np.zeros(n, np.float32), upstream, for_labels
@@ -206,18 +224,37 @@ def check_reduce(head, given, arrays, gradients, reduction):
         function = (query, weights, indices, bias, labels, reduction)
         sums, positives = call("sparse_head_reduce", sparse_head_reduce, *function)
     targets = tape.gradient(
-        [sums, positives], [query, weights, bias], output_gradients=[tf.constant(upstream), tf.constant(for_labels)]
+        [sums, positives],
+        [query, weights, bias],
+        output_gradients=[tf.constant(upstream), tf.constant(for_labels)],
     )
     call("tfxc_sparse_head_reduce_grad", lambda: targets)
     value, slope, value_error, slope_error = reduced(head.logits, head.error, reduction)
     agree(sums, value, value_error, reduction, head.exact)
     agree(positives, head.chosen(head.logits), head.chosen(head.error), f"positives of {reduction}")
+    check_reduced_gradients(targets, head, upstream, for_labels, slope, slope_error, reduction)
+
+
+def check_reduce_gradients(head, given, arrays, reduction):
+    """The raw op of the gradients, for others than those before."""
+    upstream = arrays.gradient(head.sizes[:1], arrays.pick(("mostly zero", "one", "zero")))
+    for_labels = arrays.gradient(head.ids.shape, arrays.pick(("mostly zero", "one")))
+    value, slope, _, slope_error = reduced(head.logits, head.error, reduction)
+    op, bias = library.load().tfxc_sparse_head_reduce_grad, tf.constant(head.bias)
+    handles = given[0], given[1].handle, given[2].handle, bias, tf.constant(head.ids)
+    sums = tf.constant(value.astype(np.float32))
+    found = call(
+        "tfxc_sparse_head_reduce_grad", op, *handles, sums, upstream, for_labels, reduction=reduction
+    )
+    check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction)
+
+
+def check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction):
     scale = np.abs(upstream)[:, np.newaxis].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         of_reduction = upstream[:, np.newaxis] * slope
-        of_labels = head.of_ids(for_labels)
         error = scale * slope_error + ROUNDING * (np.abs(of_reduction) + head.of_ids(np.abs(for_labels)))
-    check_gradients(targets, head, of_reduction + of_labels, error, reduction)
+    check_gradients(found, head, of_reduction + head.of_ids(for_labels), error, reduction)
 
 
 def check_candidates(head, given, arrays, gradients):
@@ -246,7 +283,7 @@ def check_candidates(head, given, arrays, gradients):
 def check_shapes(head, given, arrays):
     """Ranks and sizes that do not fit, to the raw ops, which have no wrapper before them."""
     ops, (query, weights, indices) = library.load(), given
-    n, e, l, k = head.sizes
+    n, _, l, k = head.sizes  # noqa: E741
     bias, ids = tf.constant(head.bias), tf.zeros([n, 1], tf.int32) - 1
     other = tf.Variable(tf.zeros([l + 1, k], tf.int32))
     flat = tf.Variable(tf.zeros([l * k]))
@@ -270,7 +307,9 @@ def check_shapes(head, given, arrays):
     refused("tfxc_sparse_head_logits_grad", ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]))
     refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction)
     upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
-    refused("tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction)
+    refused(
+        "tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction
+    )
     good = query, weights.handle, indices.handle
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])
     refused("tfxc_sparse_head_candidates", ops.tfxc_sparse_head_candidates, *good, bad_ids)

@@ -4,9 +4,12 @@ A case holds sizes, choices and a seed; arrays are filled by NumPy from the seed
 millisecond and a case is a line of JSON. Every call is counted, and must either succeed or be refused.
 """
 
+import contextlib
 import json
 import os
+import resource
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 # How often each op and reader was called in this process.
 CALLS: Counter = Counter()
 TARGETS: dict = {}
-# A run on behalf of another process writes its case here before it makes the calls: what a crash leaves behind.
+# A process that may crash leaves here the case that it was at.
 _CASE_FILE = os.environ.get("TFXC_FUZZ_CASE_FILE")
 _REFUSALS = (tf.errors.InvalidArgumentError, ValueError)
 
@@ -39,6 +42,18 @@ class Target(NamedTuple):
             with open(_CASE_FILE, "w") as file:
                 json.dump([self.check.__name__, case], file)
         self.check(**case)
+
+
+@contextlib.contextmanager
+def limited_memory(most=6 << 30):
+    """What allocates so many bytes more than are in use fails, and does not take the machine with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def fuzz(**drawn):
@@ -68,7 +83,9 @@ def refused(op, function, *args, **kwargs):
     except _REFUSALS as error:
         assert len(str(error)) > 20, f"{op} gives no reason: {error!r}"
     except Exception as error:
-        raise AssertionError(f"{op} must refuse with InvalidArgumentError or ValueError: {error!r}") from error
+        raise AssertionError(
+            f"{op} must refuse with InvalidArgumentError or ValueError: {error!r}"
+        ) from error
     else:
         raise AssertionError(f"{op} takes what it must refuse, and gives {result!r:.300}")
 

@@ -1,14 +1,13 @@
 """Runs the fuzzers for a time: each in processes of its own, so that a crash is a finding like any other.
 
-``python tests/fuzz/run_fuzz.py --seconds 3600`` is what ``make fuzz`` does. It prints, for every target, the calls of
-each op and the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, whose cases
-``pytest tests/fuzz`` makes again. The exit status is 1 if there is any.
+``python tests/fuzz/run_fuzz.py --seconds 3600`` is what ``make fuzz`` does. It prints the calls of each op, and
+the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, whose cases ``pytest tests/fuzz``
+makes again. The exit status is 1 if there is any.
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,17 +16,17 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES_A_ROUND = 500
+EXAMPLES_A_ROUND = 2000
 HANG_SECONDS = 120
-# What a process may allocate beyond what TensorFlow takes: a call that wants more is a finding.
-MOST_BYTES = 6 << 30
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", help="names of targets; all of them if none is given")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("TFXC_FUZZ_SECONDS", 3600)))
-    parser.add_argument("--seed", type=int, default=None, help="of the first round; from the clock if not given")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the first round; from the clock if not given"
+    )
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -98,7 +97,6 @@ def work(name, seed, seconds):
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
-    limit_memory()
     target, stop = fuzz_all.TARGETS[name], time.monotonic() + seconds
     counts = Path(os.environ["TFXC_FUZZ_COUNTS_FILE"])
 
@@ -114,17 +112,13 @@ def work(name, seed, seconds):
         if time.monotonic() < stop:
             target.run(case)
 
-    while time.monotonic() < stop:
-        try:
-            seeded(seed)(one_round)()
-        finally:
-            counts.write_text(json.dumps(fuzz_all.CALLS))
-        seed += 1
-
-
-def limit_memory():
-    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (in_use + MOST_BYTES,) * 2)
+    with fuzz_all.limited_memory():
+        while time.monotonic() < stop:
+            try:
+                seeded(seed)(one_round)()
+            finally:
+                counts.write_text(json.dumps(fuzz_all.CALLS))
+            seed += 1
 
 
 if __name__ == "__main__":

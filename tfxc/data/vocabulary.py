@@ -108,8 +108,7 @@ class Vocabulary:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: if the file is no vocabulary, is not UTF-8, or holds more or fewer names than its header
-                says.
+            ValueError: if the file is no vocabulary, not UTF-8, or not of as many names as its header says.
         """
         with open(path, encoding="utf-8", newline="\n") as file:
             try:
@@ -119,8 +118,8 @@ class Vocabulary:
                 lines = file.read().split("\n")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again with "
-                    "Vocabulary.save."
+                    f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
+                    "with Vocabulary.save."
                 ) from error
         if len(lines) != int(count) + 1 or lines[-1]:
             raise ValueError(

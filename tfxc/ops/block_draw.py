@@ -160,8 +160,12 @@ def _convert(query, block_mass, index):
     query, block_mass = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (query, block_mass))
     num_classes, width = index.rows.shape
     num_blocks = -(-num_classes // index.block_size)
-    fits = query.shape.is_compatible_with([block_mass.shape[0], width])
-    if not fits or not block_mass.shape.is_compatible_with([query.shape[0], num_blocks]):
+    fits = (
+        query.shape.is_compatible_with([None, width])
+        and block_mass.shape.is_compatible_with([None, num_blocks])
+        and query.shape[:1].is_compatible_with(block_mass.shape[:1])
+    )
+    if not fits:
         raise ValueError(
             f"For rows [{num_classes}, {width}] in blocks of {index.block_size}, query must be [N, {width}] "
             f"and block_mass [N, {num_blocks}], but their shapes are {query.shape} and {block_mass.shape}."

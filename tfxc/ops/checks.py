@@ -1,6 +1,6 @@
 """Checks that several wrappers share."""
 
-# What the compiled ops take as well: no real call comes near, and a mistake beyond it would only fill the memory.
+# As in the compiled ops: no real call comes near, and a mistake beyond it would only fill the memory.
 _MOST_PER_QUERY = 1 << 24
 
 

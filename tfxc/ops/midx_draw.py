@@ -49,7 +49,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
 
     Raises:
-        ValueError: ``num_samples`` is outside [1, 2^24], or the static length of ``cumulative_weight`` unknown.
+        ValueError: ``num_samples`` outside [1, 2^24], or a ``cumulative_weight`` of unknown static length.
         tf.errors.InvalidArgumentError: NaN or infinite logits (naming the query), a malformed
             index, or no mass at all.
 

@@ -75,8 +75,8 @@ class HardNegativeTable:
             raise
         except Exception as error:  # NumPy lets out whatever its parsers of a header meet
             raise ValueError(
-                f"{path} is no whole table of hard negatives ({error}): it is cut short or damaged. Delete it, "
-                "and mining starts anew."
+                f"{path} is no whole table of hard negatives ({error}): it is cut short or damaged. Delete "
+                "it, and mining starts anew."
             ) from error
         if rows.shape != self.shape or rows.dtype != np.int32:
             raise ValueError(
