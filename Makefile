@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-avx2 sanitize lint docs bench clean
+.PHONY: help setup demo test test-avx2 sanitize fuzz lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -56,6 +56,8 @@ sanitize: setup  ## The ops' tests and fuzzers with sanitizers: addresses, undef
 	build/custom_ops/threads/kernel_threads
 	$(RUN) custom_ops/build.py --sanitize
 	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -p no:cacheprovider $(SANITIZED_TESTS)
+fuzz: setup  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
+	$(RUN) tests/fuzz/run_fuzz.py
 
 lint: setup  ## Check style, format and types
 	$(BIN)/ruff check .
@@ -71,7 +73,7 @@ bench: setup  ## Run every benchmark at its default size
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
 clean:  ## Remove everything built or written, except .venv
-	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f $(OPS) tfxc/ops/_tfxc_ops.json
 	find tfxc custom_ops tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

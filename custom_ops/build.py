@@ -47,17 +47,8 @@ SANITIZE_FLAGS = (
 
 # Without clones: their choice is made before the sanitizer has started.
 THREAD_FLAGS = (
-    *(
-        "-O1",
-        "-g",
-        "-fsanitize=thread",
-        "-std=c++17",
-        "-fno-strict-aliasing",
-        "-Wall",
-        "-Wextra",
-        "-Wno-psabi",
-    ),
-    *("-march=native", "-DTFXC_LEVEL=1"),
+    *("-O1", "-g", "-fsanitize=thread", "-march=native", "-DTFXC_LEVEL=1"),
+    *("-std=c++17", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-psabi"),
 )
 
 # Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.

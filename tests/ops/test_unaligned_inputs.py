@@ -1,4 +1,4 @@
-"""Inputs at no multiple of 64 bytes, as a part of a tensor or one of another library may be, change nothing."""
+"""Inputs at no multiple of 64 bytes, as a part of a tensor or one of another library may be."""
 
 import numpy as np
 import pytest
