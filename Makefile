@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup demo test test-avx2 sanitize fuzz lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -11,17 +11,29 @@ PYTEST := $(RUN) -m pytest -q
 SETUP := .venv/.installed
 OPS := tfxc/ops/_tfxc_ops.so
 OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h)
+# The same for processors without AVX-512, and one that watches its memory and whatever C++ leaves undefined.
+AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
+SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
 BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well.
 REFERENCE_TESTS := tests/ops tests/samplers tests/optimizers
+# The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
+KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py,$(wildcard tests/ops/test_*.py))
+KERNEL_TESTS += -k "not reference and not stock and not xla and not threads_changes"
+SANITIZED_TESTS := $(KERNEL_TESTS) $(wildcard tests/fuzz)
+# Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
+SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 # What has nothing to do with Keras runs once.
 KERAS_TESTS := $(filter-out %/data/ %/ops/ %/hashing/ %/fuzz/ %/__pycache__/ %/test_architecture.py %/test_install.py %/test_cuda_build.py,$(wildcard tests/*/ tests/test_*.py))
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# A warning of the compiler is an error here; a user's `pip install` only compiles.
+export TFXC_WERROR = 1
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(SETUP) $(OPS)  ## Create .venv, install tfxc in it (editable) and build the op library
 
@@ -29,10 +41,23 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 	$(RUN) examples/sequential_recommendation.py
 	$(RUN) examples/query_saved_model.py demo/served
 
-test: lint  ## Lint, then all tests: without the compiled ops, under tf-keras, under Keras 3
+test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
+	$(MAKE) test-avx2
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
 	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
+
+test-avx2: setup  ## The ops' tests, their kernels compiled for processors without AVX-512
+	$(RUN) custom_ops/build.py --level x86-64-v3
+	TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
+
+sanitize: setup  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
+	$(RUN) custom_ops/build.py --threads
+	build/custom_ops/threads/kernel_threads
+	$(RUN) custom_ops/build.py --sanitize
+	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -p no:cacheprovider $(SANITIZED_TESTS)
+fuzz: setup  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
+	$(RUN) tests/fuzz/run_fuzz.py
 
 lint: setup  ## Check style, format and types
 	$(BIN)/ruff check .
@@ -48,7 +73,7 @@ bench: setup  ## Run every benchmark at its default size
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
 clean:  ## Remove everything built or written, except .venv
-	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f $(OPS) tfxc/ops/_tfxc_ops.json
 	find tfxc custom_ops tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

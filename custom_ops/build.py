@@ -6,8 +6,9 @@ is recorded beside it in ``_tfxc_ops.json``.
 
 ``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` one that watches
 its memory, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
+``--threads`` builds a program that looks for races between the threads of a kernel.
 
-With ``TFXC_CUDA=1`` the script also compiles the CUDA kernels, ``custom_ops/*/*.cu``, into
+With ``TFXC_CUDA=1`` the script also compiles the CUDA kernels, ``custom_ops/cuda/*/*.cu``, into
 programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 """
 
@@ -42,6 +43,12 @@ LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
 # The process must have loaded libasan before: LD_PRELOAD=$(g++ -print-file-name=libasan.so).
 SANITIZE_FLAGS = (
     *("-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-D_GLIBCXX_ASSERTIONS"),
+)
+
+# Without clones: their choice is made before the sanitizer has started.
+THREAD_FLAGS = (
+    *("-O1", "-g", "-fsanitize=thread", "-march=native", "-DTFXC_LEVEL=1"),
+    *("-std=c++17", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-psabi"),
 )
 
 # Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.
@@ -110,6 +117,28 @@ def build_variant(level="x86-64-v4", sanitize=False):
     return build(folder / LIBRARY.name, folder, flags)
 
 
+def build_thread_check():
+    """Builds a program that calls the kernels from several threads, with a sanitizer that finds races.
+
+    TensorFlow takes no part in it: it takes in every source but the registrations, ``op.cc``, and the
+    kernels that TensorFlow calls, ``kernel_cpu.cc``.
+
+    Returns:
+        The path of the program.
+    """
+    folder = OBJECTS / "threads"
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = find_compiler()
+    kernels = [path for path in SOURCES.glob("*/*.cc") if path.name not in ("op.cc", "kernel_cpu.cc")]
+    sources = [*sorted(kernels), SOURCES.parent / "tests" / "ops" / "kernel_threads.cc"]
+    compile_command = [*compiler, *THREAD_FLAGS, f"-I{SOURCES}"]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda source: _compile(source, folder, compile_command), sources))
+    program = folder / "kernel_threads"
+    _run_aside([*compiler, "-fsanitize=thread", *map(str, compiled)], program)
+    return program
+
+
 def find_compiler():
     """The compiler command as a list: ``$CXX`` if set, else g++, c++ or clang++."""
     chosen = os.environ.get("CXX")
@@ -125,7 +154,7 @@ def find_compiler():
 
 
 def build_cuda(objects=OBJECTS):
-    """Builds a program of every ``custom_ops/*/*_check.cu`` and the other ``*.cu`` of its folder.
+    """Builds a program of every ``custom_ops/cuda/*/*_check.cu`` and the other ``*.cu`` of its folder.
 
     TensorFlow takes no part in it. A program compares kernels with plain loops; its exit status
     is 77 where there is no GPU.
@@ -144,7 +173,7 @@ def build_cuda(objects=OBJECTS):
     compiler = find_nvcc()
     objects.mkdir(parents=True, exist_ok=True)
     compile_command = [*compiler, *CUDA_FLAGS, f"-I{SOURCES}"]
-    sources = sorted(SOURCES.glob("*/*.cu"))
+    sources = sorted(SOURCES.glob("cuda/*/*.cu"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
 
@@ -208,7 +237,7 @@ def _headers(source, included):
     if included.exists():
         noted = included.read_text().replace("\\\n", " ").split()
         return [path for path in map(Path, noted) if path.suffix == ".h"]
-    return [*SOURCES.glob("*/*.h"), *(SOURCES.glob("*/*.cuh") if source.suffix == ".cu" else ())]
+    return SOURCES.glob("cuda/*/*.*h" if source.suffix == ".cu" else "*/*.h")
 
 
 def _outdated(target, inputs, command, stamp):
@@ -238,7 +267,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--level", choices=LEVELS, help="the widest instructions of a library for tests")
     parser.add_argument("--sanitize", action="store_true", help="a library for tests that watches its memory")
+    parser.add_argument("--threads", action="store_true", help="a program that looks for races")
     chosen = parser.parse_args()
+    if chosen.threads:
+        print(build_thread_check())
+        return
     if chosen.level or chosen.sanitize:
         print(build_variant(chosen.level or "x86-64-v4", chosen.sanitize))
         return

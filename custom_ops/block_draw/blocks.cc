@@ -64,11 +64,6 @@ TFXC_INLINE int64_t FirstAbove(int64_t count, double value, SumAt sum_at) {
   return first;
 }
 
-TFXC_VECTORIZE void FillBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count, uint64_t* first,
-                             uint64_t* second) {
-  Philox(key, sequence, query, count, first, second);
-}
-
 // One tile at a time: the running sums of its block, and from them its slots.
 class TileVisitor {
  public:
@@ -173,10 +168,6 @@ std::vector<Tile> MakeTiles(const std::vector<RowPosition>& sorted, int64_t num_
 void VisitTiles(const Blocks& blocks, const Tile* tiles, int64_t count, Slots* slots) {
   TileVisitor visitor(blocks);
   for (int64_t i = 0; i < count; ++i) visitor.Visit(tiles[i], slots);
-}
-
-void DrawBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count, uint64_t* first, uint64_t* second) {
-  FillBits(key, sequence, query, count, first, second);
 }
 
 }  // namespace tfxc

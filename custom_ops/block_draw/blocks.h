@@ -63,9 +63,6 @@ struct Slots {
 // Draws or looks up the slots of some tiles; the rows of a tile's block are read once for all its queries.
 void VisitTiles(const Blocks& blocks, const Tile* tiles, int64_t count, Slots* slots);
 
-// first[s], second[s]: the random bits of draw s of a query.
-void DrawBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count, uint64_t* first, uint64_t* second);
-
 }  // namespace tfxc
 
 #endif  // TFXC_BLOCK_DRAW_BLOCKS_H_

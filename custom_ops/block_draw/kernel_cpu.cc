@@ -57,7 +57,6 @@ class BlockOpBase : public tensorflow::OpKernel {
     const float* mass = Data<float>(context->input(2));
     slots->sorted.resize(num_queries * samples);
     std::vector<char> is_finite(num_queries);
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     const int64_t query_cost = 5 * blocks.Count() + 200 * samples;
     const auto choose_blocks = [&](int64_t first, int64_t last) {
       BlockDistribution distribution(blocks);
@@ -71,7 +70,7 @@ class BlockOpBase : public tensorflow::OpKernel {
         }
       }
     };
-    tensorflow::Shard(workers.num_threads, workers.workers, num_queries, query_cost, choose_blocks);
+    ForEach(context, num_queries, query_cost, choose_blocks);
     const auto bad = std::find(is_finite.begin(), is_finite.end(), 0);
     OP_REQUIRES(context, bad == is_finite.end(),
                 InvalidArgument("block_mass must be finite, but row ", bad - is_finite.begin(),
@@ -80,9 +79,8 @@ class BlockOpBase : public tensorflow::OpKernel {
     SortByRow(blocks.Count(), &slots->sorted);
     const std::vector<Tile> tiles = MakeTiles(slots->sorted, samples);
     const int64_t tile_cost = blocks.block_size * (20 + blocks.width / 2);
-    tensorflow::Shard(
-        workers.num_threads, workers.workers, tiles.size(), tile_cost,
-        [&](int64_t first, int64_t last) { VisitTiles(blocks, tiles.data() + first, last - first, slots); });
+    ForEach(context, tiles.size(), tile_cost,
+            [&](int64_t first, int64_t last) { VisitTiles(blocks, tiles.data() + first, last - first, slots); });
     CheckDrawn(context, *slots);
   }
 
@@ -95,8 +93,8 @@ class BlockOpBase : public tensorflow::OpKernel {
     }
     const int64_t num_classes = table.dim_size(0);
     if (num_classes > kMostClasses || std::min(block_size_, num_classes) > kMostInBlock) {
-      return InvalidArgument("Drawing by blocks takes at most ", kMostClasses, " classes in blocks of at most ", kMostInBlock,
-                             ", but there are ", num_classes, " in blocks of ", block_size_, ".");
+      return InvalidArgument("Drawing by blocks takes at most ", kMostClasses, " classes in blocks of at most ",
+                             kMostInBlock, ", but there are ", num_classes, " in blocks of ", block_size_, ".");
     }
     const int64_t num_blocks = num_classes == 0 ? 0 : (num_classes - 1) / block_size_ + 1;
     if (num_blocks == 0 || query.dims() != 2 || query.dim_size(1) != table.dim_size(1) ||
@@ -114,8 +112,9 @@ class BlockOpBase : public tensorflow::OpKernel {
     int64_t slot = 0;
     while (slot < size && std::isfinite(slots.log_prob[slot])) ++slot;
     OP_REQUIRES(context, slot == size,
-                InvalidArgument("The weights of query ", slot / slots.num_samples, " are not finite in the block of class ",
-                                slots.class_ids[slot], ". Check the query and the rows for NaN and overflow."));
+                InvalidArgument("The weights of query ", slot / slots.num_samples, " are not finite in the block of ",
+                                "class ", slots.class_ids[slot],
+                                ". Check the query and the rows for NaN and overflow."));
   }
 
   Kernel kernel_;
@@ -132,9 +131,8 @@ class BlockDrawOp : public BlockOpBase {
 
  protected:
   void Run(OpKernelContext* context, const Blocks& blocks) override {
-    OP_REQUIRES(context, context->input(3).shape() == TensorShape({2}),
-                InvalidArgument("seed must have shape [2], but has ", context->input(3).shape().DebugString(), "."));
-    const int64_t* seed = Data<int64_t>(context->input(3));
+    Seed seed;
+    OP_REQUIRES_OK(context, ReadSeed(context, 3, &seed));
     const TensorShape shape({context->input(1).dim_size(0), num_samples_});
     Tensor *class_ids, *log_prob;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
@@ -144,7 +142,7 @@ class BlockDrawOp : public BlockOpBase {
                 Data<int32_t>(class_ids), Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution& distribution, int64_t n, int64_t* chosen) {
       uint64_t* bits = block_bits.data() + n * num_samples_;
-      DrawBits(seed[0], seed[1], n, num_samples_, bits, class_bits.data() + n * num_samples_);
+      FillBits(seed, n, num_samples_, bits, class_bits.data() + n * num_samples_);
       for (int64_t s = 0; s < num_samples_; ++s) chosen[s] = distribution.Draw(bits[s]);
     });
   }

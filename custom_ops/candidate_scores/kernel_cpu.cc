@@ -1,14 +1,10 @@
-// Scores of chosen classes, and their gradients, read straight from the rows of the table: there is no
-// [N, S, D] tensor on the way forward, and on the way back one gradient row for each class touched.
+// Scores of chosen classes as TensorFlow kernels: look the table up, check everything, then take queries and classes in
+// parallel.
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
+#include "candidate_scores/scores.h"
 #include "common/kernel.h"
 #include "common/limits.h"
-#include "common/row_sort.h"
-#include "common/simd.h"
-#include "common/vectorize.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 
@@ -16,109 +12,6 @@ namespace tfxc {
 namespace {
 
 using tensorflow::Var;
-
-// Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
-constexpr int64_t kPrefetchDistance = 16;
-// A class row shorter than this is not scaled up to length one, and gets no gradient.
-constexpr float kMinNorm = 1e-12f;
-constexpr float kMinSquaredNorm = 1e-24f;
-
-struct Problem {
-  const float* table;  // from the first class on
-  const float* query;
-  const int32_t* ids;
-  int64_t num_slots;  // N * S
-  int64_t samples;    // S
-  int64_t width;      // D
-  int64_t num_classes;  // L
-  bool normalize;
-
-  const float* Row(int64_t slot) const { return table + static_cast<int64_t>(ids[slot]) * width; }
-  TFXC_INLINE void Prefetch(int64_t slot) const {
-    if (slot < num_slots && ids[slot] >= 0) PrefetchRow(Row(slot), width);
-  }
-};
-
-// 1 / max(|row|, kMinNorm); is_short tells that the maximum chose the constant.
-TFXC_INLINE float InverseNorm(const float* row, int64_t width, bool* is_short) {
-  const float squared_norm = Dot(row, row, width);
-  *is_short = squared_norm <= kMinSquaredNorm;
-  return 1.0f / (*is_short ? kMinNorm : std::sqrt(squared_norm));
-}
-
-TFXC_VECTORIZE void Score(const Problem& p, int64_t first, int64_t last, float* scores) {
-  for (int64_t n = first; n < last; ++n) {
-    const float* query = p.query + n * p.width;
-    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
-      p.Prefetch(slot + kPrefetchDistance);
-      if (p.ids[slot] < 0) {
-        scores[slot] = 0.0f;
-        continue;
-      }
-      const float* row = p.Row(slot);
-      bool is_short;
-      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
-      scores[slot] = scale * Dot(query, row, p.width);
-    }
-  }
-}
-
-TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width, 0.0f); }
-
-// query_gradient[n] = sum over its slots of gradient * class vector.
-TFXC_VECTORIZE void QueryGradients(const Problem& p, int64_t first, int64_t last, const float* gradients,
-                                   float* query_gradients) {
-  for (int64_t n = first; n < last; ++n) {
-    float* out = query_gradients + n * p.width;
-    ZeroRow(out, p.width);
-    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
-      p.Prefetch(slot + kPrefetchDistance);
-      if (p.ids[slot] < 0 || gradients[slot] == 0.0f) continue;
-      const float* row = p.Row(slot);
-      bool is_short;
-      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
-      AddScaled(gradients[slot] * scale, row, out, p.width);
-    }
-  }
-}
-
-// The slots of one class are neighbours in `slots`; class u owns those from starts[u] to starts[u + 1].
-struct ClassSlots {
-  std::vector<RowPosition> slots;
-  std::vector<int64_t> starts;
-  int64_t NumClasses() const { return starts.size() - 1; }
-};
-
-ClassSlots GroupByClass(const Problem& p) {
-  ClassSlots groups;
-  groups.slots.reserve(p.num_slots);
-  for (int64_t slot = 0; slot < p.num_slots; ++slot) {
-    if (p.ids[slot] >= 0) groups.slots.push_back(Pack(p.ids[slot], slot));
-  }
-  SortByRow(p.num_classes, &groups.slots);
-  groups.starts = GroupStarts(groups.slots);
-  return groups;
-}
-
-// row_gradient[u] = sum over the slots of class u of gradient * query. Normalised scores: of that sum what is
-// perpendicular to the class vector, over the vector's length; the projection is linear, so once a class is enough.
-TFXC_VECTORIZE void RowGradients(const Problem& p, const ClassSlots& groups, int64_t first, int64_t last,
-                                 const float* gradients, float* row_gradients) {
-  for (int64_t u = first; u < last; ++u) {
-    float* out = row_gradients + u * p.width;
-    ZeroRow(out, p.width);
-    for (int64_t i = groups.starts[u]; i < groups.starts[u + 1]; ++i) {
-      const int64_t slot = Position(groups.slots[i]);
-      AddScaled(gradients[slot], p.query + slot / p.samples * p.width, out, p.width);
-    }
-    if (!p.normalize) continue;
-    const float* row = p.table + Row(groups.slots[groups.starts[u]]) * p.width;
-    bool is_short;
-    const float scale = InverseNorm(row, p.width, &is_short);
-    const float along = is_short ? 0.0f : Dot(out, row, p.width) * scale * scale;
-    for (int64_t d = 0; d < p.width; ++d) out[d] = is_short ? 0.0f : scale * (out[d] - along * row[d]);
-  }
-}
 
 // What forward and backward share: the attributes, the lookup of the table and all checks.
 class CandidateScoresBase : public tensorflow::OpKernel {
@@ -135,27 +28,24 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     // The lock keeps writers away while rows are read in place, so nothing is copied and the
     // variable need not enter copy-on-read mode.
     tensorflow::tf_shared_lock lock(*table->mu());
-    Problem problem;
+    CandidateProblem problem;
     OP_REQUIRES_OK(context, Check(context, *table, &problem));
     Run(context, problem);
   }
 
  protected:
-  virtual void Run(OpKernelContext* context, const Problem& problem) = 0;
+  virtual void Run(OpKernelContext* context, const CandidateProblem& problem) = 0;
 
   template <typename Work>
-  static void ShardOverQueries(OpKernelContext* context, const Problem& p, int64_t cost_per_float,
-                               Work work) {
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+  static void ForEachQuery(OpKernelContext* context, const CandidateProblem& p, const Work& work) {
     const int64_t queries = p.samples == 0 ? 0 : p.num_slots / p.samples;
-    const int64_t cost = p.samples * (100 + cost_per_float * p.width);
-    tensorflow::Shard(workers.num_threads, workers.workers, queries, cost, work);
+    ForEach(context, queries, p.samples * (100 + p.width), work);
   }
 
   int64_t row_offset_;
 
  private:
-  absl::Status Check(OpKernelContext* context, Var& variable, Problem* p) const {
+  absl::Status Check(OpKernelContext* context, Var& variable, CandidateProblem* p) const {
     const Tensor& table = *variable.tensor();
     const Tensor& query = context->input(1);
     const Tensor& ids = context->input(2);
@@ -189,7 +79,7 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     return CheckIds(*p);
   }
 
-  static absl::Status CheckIds(const Problem& p) {
+  static absl::Status CheckIds(const CandidateProblem& p) {
     const int64_t num_classes = p.num_classes;
     const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
     bool any_bad = false;
@@ -209,11 +99,11 @@ class CandidateScoresOp : public CandidateScoresBase {
   using CandidateScoresBase::CandidateScoresBase;
 
  protected:
-  void Run(OpKernelContext* context, const Problem& p) override {
+  void Run(OpKernelContext* context, const CandidateProblem& p) override {
     Tensor* scores;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(2).shape(), &scores));
     float* out = Data<float>(scores);
-    ShardOverQueries(context, p, 1, [&](int64_t first, int64_t last) { Score(p, first, last, out); });
+    ForEachQuery(context, p, [&](int64_t first, int64_t last) { ScoreCandidates(p, first, last, out); });
   }
 };
 
@@ -222,7 +112,7 @@ class CandidateScoresGradOp : public CandidateScoresBase {
   using CandidateScoresBase::CandidateScoresBase;
 
  protected:
-  void Run(OpKernelContext* context, const Problem& p) override {
+  void Run(OpKernelContext* context, const CandidateProblem& p) override {
     const Tensor& gradient = context->input(3);
     OP_REQUIRES(context, gradient.shape() == context->input(2).shape(),
                 InvalidArgument("The gradient must have the shape of class_ids, ",
@@ -242,13 +132,10 @@ class CandidateScoresGradOp : public CandidateScoresBase {
       out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
     }
     if (p.num_slots == 0) std::fill(dq, dq + query_gradient->NumElements(), 0.0f);
-    ShardOverQueries(context, p, 1,
-                     [&](int64_t first, int64_t last) { QueryGradients(p, first, last, g, dq); });
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    ForEachQuery(context, p, [&](int64_t first, int64_t last) { CandidateQueryGradients(p, first, last, g, dq); });
     const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
-    tensorflow::Shard(workers.num_threads, workers.workers, touched, cost, [&](int64_t first, int64_t last) {
-      RowGradients(p, groups, first, last, g, dw);
-    });
+    ForEach(context, touched, cost,
+            [&](int64_t first, int64_t last) { CandidateRowGradients(p, groups, first, last, g, dw); });
   }
 };
 

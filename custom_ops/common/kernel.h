@@ -1,11 +1,11 @@
-// What the files of CPU kernels share: TensorFlow's short names, errors, and tensors as plain arrays.
+// What the files of CPU kernels share: TensorFlow's short names, errors, tensors as plain arrays, seeds, threads.
 #ifndef TFXC_COMMON_KERNEL_H_
 #define TFXC_COMMON_KERNEL_H_
 
-#include <string>
+#include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "common/errors.h"
+#include "common/philox.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -16,11 +16,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-template <typename... Args>
-absl::Status InvalidArgument(const Args&... args) {
-  return absl::InvalidArgumentError(absl::StrCat(args...));
-}
-
 // The numbers of a tensor, at any address: a tensor that is a part of another, or that came from another library, need
 // not be aligned, and the process dies where Tensor::flat() or scalar() meets one. What an op allocates is aligned.
 template <typename T>
@@ -30,6 +25,24 @@ const T* Data(const Tensor& tensor) {
 template <typename T>
 T* Data(Tensor* tensor) {
   return tensor->unaligned_flat<T>().data();
+}
+
+// The seed [2] that is an input of an op.
+inline absl::Status ReadSeed(OpKernelContext* context, int input, Seed* seed) {
+  const Tensor& given = context->input(input);
+  if (given.shape() != TensorShape({2})) {
+    return InvalidArgument("seed must have shape [2], but has ", given.shape().DebugString(), ".");
+  }
+  const int64_t* numbers = Data<int64_t>(given);
+  *seed = {static_cast<uint64_t>(numbers[0]), static_cast<uint64_t>(numbers[1])};
+  return absl::OkStatus();
+}
+
+// Calls work(first, last) for parts of [0, count) on TensorFlow's threads; `cost` is about how many cycles one takes.
+template <typename Work>
+void ForEach(OpKernelContext* context, int64_t count, int64_t cost, const Work& work) {
+  const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+  tensorflow::Shard(workers.num_threads, workers.workers, count, cost, work);
 }
 
 }  // namespace tfxc

@@ -10,13 +10,18 @@
 
 namespace tfxc {
 
-// Fills first[i], second[i] with the 128 random bits of counter {i, stream, sequence} under key.
-TFXC_INLINE void Philox(uint64_t key, uint64_t sequence, uint32_t stream, int64_t count,
-                        uint64_t* __restrict first, uint64_t* __restrict second) {
+// What an op's seed [2] says: the key, and the upper half of the counter.
+struct Seed {
+  uint64_t key, sequence;
+};
+
+// Fills first[i], second[i] with the 128 random bits of counter {i, stream, sequence} under the key.
+TFXC_INLINE void Philox(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
+                        uint64_t* __restrict second) {
   for (int64_t i = 0; i < count; ++i) {
     uint32_t x0 = static_cast<uint32_t>(i), x1 = stream;
-    uint32_t x2 = static_cast<uint32_t>(sequence), x3 = static_cast<uint32_t>(sequence >> 32);
-    uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+    uint32_t x2 = static_cast<uint32_t>(seed.sequence), x3 = static_cast<uint32_t>(seed.sequence >> 32);
+    uint32_t key0 = static_cast<uint32_t>(seed.key), key1 = static_cast<uint32_t>(seed.key >> 32);
     for (int round = 0; round < 10; ++round) {
       const uint64_t product0 = uint64_t{0xD2511F53u} * x0;
       const uint64_t product1 = uint64_t{0xCD9E8D57u} * x2;
@@ -31,6 +36,9 @@ TFXC_INLINE void Philox(uint64_t key, uint64_t sequence, uint32_t stream, int64_
     second[i] = uint64_t{x3} << 32 | x2;
   }
 }
+
+// The same, vectorised.
+void FillBits(const Seed& seed, uint32_t stream, int64_t count, uint64_t* first, uint64_t* second);
 
 // Uniform in [0, 1), a multiple of 2^-53.
 TFXC_INLINE double ToUnit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }

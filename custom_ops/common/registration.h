@@ -2,9 +2,9 @@
 #ifndef TFXC_COMMON_REGISTRATION_H_
 #define TFXC_COMMON_REGISTRATION_H_
 
-#include "tensorflow/core/framework/op.h"
-
+#include "common/errors.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace tfxc {

@@ -15,8 +15,8 @@ REGISTER_OP("Tfxc>HashTables")
       int64_t num_buckets;
       TF_RETURN_IF_ERROR(c->GetAttr("num_buckets", &num_buckets));
       if (num_buckets > kMostBuckets) {
-        return absl::InvalidArgumentError(absl::StrCat("num_buckets must be 1 to ", kMostBuckets,
-                                                       ", what codes of 16 bits tell apart, but is ", num_buckets, "."));
+        return InvalidArgument("num_buckets must be 1 to ", kMostBuckets, ", what codes of 16 bits tell apart, but is ",
+                               num_buckets, ".");
       }
       c->set_output(0, c->Matrix(c->Dim(codes, 1), num_buckets + 1));
       c->set_output(1, c->Matrix(c->Dim(codes, 1), c->Dim(codes, 0)));

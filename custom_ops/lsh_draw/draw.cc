@@ -17,11 +17,6 @@ TFXC_INLINE double WeightIfEqual(int32_t code, int32_t other, double weight) {
   return weight * static_cast<double>(code == other);
 }
 
-TFXC_VECTORIZE void FillBits(const Seed& seed, uint32_t query, int64_t count, uint64_t* first,
-                             uint64_t* second) {
-  Philox(seed.key, seed.sequence, query, count, first, second);
-}
-
 // expected[s] = the summed weights of the tables in which class ids[s] has the query's code.
 TFXC_VECTORIZE void AddUpMatches(const uint16_t* __restrict codes, const int32_t* __restrict ids,
                                  int64_t count, const int32_t* __restrict query,

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/philox.h"
+
 namespace tfxc {
 
 struct HashTables {
@@ -21,10 +23,6 @@ struct Scheme {
   int64_t num_candidates;   // S
   double uniform_fraction;  // epsilon: the share of draws from all classes
   int64_t bucket_slots;     // 0: independent draws; else the most classes that a table adds to a union
-};
-
-struct Seed {
-  uint64_t key, sequence;
 };
 
 // The buckets of one query, the expected count of any class, and the candidates. Precondition: codes

@@ -92,7 +92,8 @@ class LshOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("uniform_fraction", &uniform_fraction));
     OP_REQUIRES_OK(context, context->GetAttr("bucket_slots", &scheme_.bucket_slots));
     OP_REQUIRES(context, scheme_.num_candidates <= kMostPerQuery,
-                InvalidArgument("num_candidates must be 1 to ", kMostPerQuery, ", but is ", scheme_.num_candidates, "."));
+                InvalidArgument("num_candidates must be 1 to ", kMostPerQuery, ", but is ", scheme_.num_candidates,
+                                "."));
     OP_REQUIRES(context, uniform_fraction > 0 && uniform_fraction <= 1,
                 InvalidArgument("uniform_fraction must be in (0, 1], but is ", uniform_fraction,
                                 ": without it classes outside the buckets could never come."));
@@ -117,16 +118,15 @@ class LshOp : public tensorflow::OpKernel {
     const Tensor& query_codes = context->input(0);
     const HashTables tables = TablesOf(context);
     const int64_t num_parts = query_codes.dim_size(1), stride = num_parts * tables.num_tables;
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int32_t* codes = Data<int32_t>(query_codes);
     const int64_t cost = 5 * stride + num_asked * (50 + stride);
-    tensorflow::Shard(workers.num_threads, workers.workers, query_codes.dim_size(0), cost,
-                      [&](int64_t first, int64_t last) {
-                        QueryBuckets buckets(tables, scheme_);
-                        for (int64_t n = first; n < last; ++n) {
-                          buckets.SetQuery(Data<int32_t>(query_codes) + n * stride, num_parts);
-                          work(&buckets, n);
-                        }
-                      });
+    ForEach(context, query_codes.dim_size(0), cost, [&](int64_t first, int64_t last) {
+      QueryBuckets buckets(tables, scheme_);
+      for (int64_t n = first; n < last; ++n) {
+        buckets.SetQuery(codes + n * stride, num_parts);
+        work(&buckets, n);
+      }
+    });
   }
 
   Scheme scheme_;
@@ -138,11 +138,8 @@ class LshDrawOp : public LshOp {
 
   void Compute(OpKernelContext* context) override {
     OP_REQUIRES_OK(context, Check(context));
-    const Tensor& seed_input = context->input(4);
-    OP_REQUIRES(context, seed_input.shape() == TensorShape({2}),
-                InvalidArgument("seed must have shape [2], but has ", seed_input.shape().DebugString(), "."));
-    const Seed seed{static_cast<uint64_t>(Data<int64_t>(seed_input)[0]),
-                    static_cast<uint64_t>(Data<int64_t>(seed_input)[1])};
+    Seed seed;
+    OP_REQUIRES_OK(context, ReadSeed(context, 4, &seed));
     const int64_t size = scheme_.num_candidates;
     const TensorShape shape({context->input(0).dim_size(0), size});
     Tensor *class_ids, *log_count;

@@ -2,7 +2,6 @@
 #include "common/registration.h"
 
 namespace tfxc {
-
 namespace {
 
 // Inputs 0 to 3 are query_codes [N, M, T], codes [L, T], offsets [T, buckets + 1] and members [T, L].

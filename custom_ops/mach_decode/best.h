@@ -1,6 +1,6 @@
 // The k best of a stream of scored ids, the lower id first among equals: the same whatever the order they come in.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_
+#ifndef TFXC_MACH_DECODE_BEST_H_
+#define TFXC_MACH_DECODE_BEST_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -86,4 +86,4 @@ TFXC_INLINE void OfferAll(const float* scores, int64_t count, int32_t first, Bes
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_BEST_H_
+#endif  // TFXC_MACH_DECODE_BEST_H_

@@ -1,6 +1,6 @@
 // Scores of all classes, block by block, each block ranked and forgotten.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_EXHAUSTIVE_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_EXHAUSTIVE_H_
+#ifndef TFXC_MACH_DECODE_EXHAUSTIVE_H_
+#define TFXC_MACH_DECODE_EXHAUSTIVE_H_
 
 #include <vector>
 
@@ -31,4 +31,4 @@ void RankClassesOfTile(const Hashes& hashes, const Queries& queries, const std::
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_EXHAUSTIVE_H_
+#endif  // TFXC_MACH_DECODE_EXHAUSTIVE_H_

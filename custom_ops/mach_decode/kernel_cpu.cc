@@ -31,8 +31,8 @@ class MachTopKOp : public tensorflow::OpKernel {
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
     // Between a number and its double there is a prime. The time a bucket takes goes with the prime.
     OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31 && prime_ <= 2 * num_classes_,
-                InvalidArgument("The prime must be the next from num_classes on and below 2^31, but is ", prime_, " for ",
-                                num_classes_, " classes."));
+                InvalidArgument("The prime must be in [num_classes, 2 num_classes] and below 2^31, but is ", prime_,
+                                " for ", num_classes_, " classes."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -78,8 +78,8 @@ class MachTopKOp : public tensorflow::OpKernel {
       const int64_t a = row[0], b = row[1], inverse = row[2];
       const auto in_range = [this](int64_t x) { return x >= 0 && x < prime_; };
       if (!(in_range(a) && in_range(b) && in_range(inverse) && a * inverse % prime_ == 1)) {
-        return InvalidArgument("coefficients[", r, "] are ", a, ", ", b, ", ", inverse, ": they must be in [0, ", prime_,
-                               ") and the last the inverse of the first modulo ", prime_, ".");
+        return InvalidArgument("coefficients[", r, "] are ", a, ", ", b, ", ", inverse, ": they must be in [0, ",
+                               prime_, ") and the last the inverse of the first modulo ", prime_, ".");
       }
       hashes->functions.push_back({static_cast<uint64_t>(a), static_cast<uint64_t>(b), static_cast<uint64_t>(inverse)});
     }
@@ -107,9 +107,8 @@ class MachTopKOp : public tensorflow::OpKernel {
   void RankProbed(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k,
                   std::vector<Best>* best) const {
     const int64_t num_probes = std::min(num_probes_, hashes.num_buckets);
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     const int64_t cost = hashes.Count() * hashes.num_buckets;
-    tensorflow::Shard(workers.num_threads, workers.workers, queries.count, cost, [&](int64_t first, int64_t last) {
+    ForEach(context, queries.count, cost, [&](int64_t first, int64_t last) {
       Prober prober(hashes, queries, k, num_probes);
       for (int64_t n = first; n < last; ++n) prober.Rank(n, &(*best)[n]);
     });
@@ -120,9 +119,8 @@ class MachTopKOp : public tensorflow::OpKernel {
                                   std::vector<Best>* best) const {
     std::vector<char> done(queries.count, 0);
     if (prune_ && !Pruner(hashes, queries, k).IsFutile()) {
-      const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
       const int64_t cost = hashes.Count() * hashes.num_buckets;
-      tensorflow::Shard(workers.num_threads, workers.workers, queries.count, cost, [&](int64_t first, int64_t last) {
+      ForEach(context, queries.count, cost, [&](int64_t first, int64_t last) {
         Pruner pruner(hashes, queries, k);
         for (int64_t n = first; n < last; ++n) {
           Best own(k);
@@ -149,9 +147,8 @@ class MachTopKOp : public tensorflow::OpKernel {
       if (count > 1) LayOut(context, hashes, queries, tile, &laid_out);
       std::mutex mutex;
       const int64_t num_pieces = (num_classes_ + kPiece - 1) / kPiece;
-      const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
       const int64_t cost = kPiece * hashes.Count() * kCostOfLookUp * (count > 1 ? 8 : 1);
-      tensorflow::Shard(workers.num_threads, workers.workers, num_pieces, cost, [&](int64_t first, int64_t last) {
+      ForEach(context, num_pieces, cost, [&](int64_t first, int64_t last) {
         const int64_t stop = std::min(last * kPiece, num_classes_);
         std::vector<Best> own(count, Best(k));
         if (count > 1) {
@@ -169,13 +166,11 @@ class MachTopKOp : public tensorflow::OpKernel {
   void LayOut(OpKernelContext* context, const Hashes& hashes, const Queries& queries, const std::vector<int64_t>& tile,
               std::vector<TileRow>* laid_out) const {
     laid_out->resize(hashes.Count() * hashes.num_buckets);
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
-    tensorflow::Shard(workers.num_threads, workers.workers, hashes.Count(), hashes.num_buckets * kTileWidth * 2,
-                      [&](int64_t first, int64_t last) {
-                        for (int64_t r = first; r < last; ++r) {
-                          LayOutTile(hashes, queries, tile, r, laid_out->data() + r * hashes.num_buckets);
-                        }
-                      });
+    ForEach(context, hashes.Count(), hashes.num_buckets * kTileWidth * 2, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        LayOutTile(hashes, queries, tile, r, laid_out->data() + r * hashes.num_buckets);
+      }
+    });
   }
 
   int64_t num_classes_, prime_, num_probes_;

@@ -1,6 +1,6 @@
 // The largest of very many numbers, most of which are never looked at one by one.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_
+#ifndef TFXC_MACH_DECODE_LARGEST_H_
+#define TFXC_MACH_DECODE_LARGEST_H_
 
 #include <cstdint>
 #include <vector>
@@ -18,4 +18,4 @@ void FindLargest(const float* values, int64_t count, int64_t wanted, std::vector
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_LARGEST_H_
+#endif  // TFXC_MACH_DECODE_LARGEST_H_

@@ -1,6 +1,6 @@
 // The classes of a bucket, found by inverting the hash function.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_MEMBERS_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_MEMBERS_H_
+#ifndef TFXC_MACH_DECODE_MEMBERS_H_
+#define TFXC_MACH_DECODE_MEMBERS_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -48,4 +48,4 @@ class Members {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_MEMBERS_H_
+#endif  // TFXC_MACH_DECODE_MEMBERS_H_

@@ -1,6 +1,6 @@
 // The best classes of one query among those of a few buckets: most often the best of all, in a fraction of the time.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
+#ifndef TFXC_MACH_DECODE_PROBED_H_
+#define TFXC_MACH_DECODE_PROBED_H_
 
 #include <cstdint>
 #include <vector>
@@ -35,4 +35,4 @@ class Prober {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_PROBED_H_
+#endif  // TFXC_MACH_DECODE_PROBED_H_

@@ -1,6 +1,6 @@
 // The best classes of one query from its best buckets, exactly, without a look at all classes.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_PRUNED_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_PRUNED_H_
+#ifndef TFXC_MACH_DECODE_PRUNED_H_
+#define TFXC_MACH_DECODE_PRUNED_H_
 
 #include <cstdint>
 #include <vector>
@@ -47,4 +47,4 @@ class Pruner {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_PRUNED_H_
+#endif  // TFXC_MACH_DECODE_PRUNED_H_

@@ -1,6 +1,6 @@
 // A table much smaller than L that holds a number for each of some classes, of which few share a place.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_SKETCH_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_SKETCH_H_
+#ifndef TFXC_MACH_DECODE_SKETCH_H_
+#define TFXC_MACH_DECODE_SKETCH_H_
 
 #include <cstdint>
 
@@ -22,4 +22,4 @@ TFXC_INLINE Ids Place(Ids ids, int bits) {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_SKETCH_H_
+#endif  // TFXC_MACH_DECODE_SKETCH_H_

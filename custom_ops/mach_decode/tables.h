@@ -1,6 +1,6 @@
 // What a MACH decode reads: bucket scores of some queries, and the hash functions that send classes to buckets.
-#ifndef TFXC_CUSTOM_OPS_MACH_DECODE_TABLES_H_
-#define TFXC_CUSTOM_OPS_MACH_DECODE_TABLES_H_
+#ifndef TFXC_MACH_DECODE_TABLES_H_
+#define TFXC_MACH_DECODE_TABLES_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -74,4 +74,4 @@ inline float Reach(Decoder decoder, int64_t count) {
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_MACH_DECODE_TABLES_H_
+#endif  // TFXC_MACH_DECODE_TABLES_H_

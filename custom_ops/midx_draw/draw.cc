@@ -31,7 +31,7 @@ class CellSampler {
  public:
   CellSampler(const Cells& cells, int64_t num_samples);
   void SetQuery(const float* row_logits, const float* column_logits);
-  void Draw(uint64_t key, uint64_t sequence, uint32_t query, int32_t* class_ids, float* log_prob);
+  void Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob);
 
  private:
   void AddUpSeparably();
@@ -134,11 +134,6 @@ TFXC_VECTORIZE void NarrowDown(const double* __restrict sums, const double* __re
   }
 }
 
-TFXC_VECTORIZE void FillBits(uint64_t key, uint64_t sequence, uint32_t query, int64_t count,
-                             uint64_t* cell_bits, uint64_t* class_bits) {
-  Philox(key, sequence, query, count, cell_bits, class_bits);
-}
-
 void CellSampler::SetQuery(const float* row_logits, const float* column_logits) {
   Exponentiate(row_logits, cells_.row_in_use, &row_logit_, &row_weight_);
   Exponentiate(column_logits, cells_.column_in_use, &column_logit_, &column_weight_);
@@ -221,8 +216,8 @@ void CellSampler::ChoosePositions() {
   for (int64_t s = 0; s < samples_; ++s) __builtin_prefetch(cells_.classes + position_[s]);
 }
 
-void CellSampler::Draw(uint64_t key, uint64_t sequence, uint32_t query, int32_t* class_ids, float* log_prob) {
-  FillBits(key, sequence, query, samples_, cell_bits_.data(), class_bits_.data());
+void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob) {
+  FillBits(seed, query, samples_, cell_bits_.data(), class_bits_.data());
   ChooseCells();
   ChoosePositions();
   const double log_total = std::log(total_);
@@ -256,13 +251,13 @@ Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, cons
   }
 }
 
-void DrawClasses(const Cells& cells, const Queries& queries, int64_t first, int64_t last, int32_t* class_ids,
+void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
                  float* log_prob) {
   CellSampler sampler(cells, queries.num_samples);
   for (int64_t n = first; n < last; ++n) {
     sampler.SetQuery(queries.row_logits + n * cells.num_codewords,
                      queries.column_logits + n * cells.num_codewords);
-    sampler.Draw(queries.key, queries.sequence, static_cast<uint32_t>(n), class_ids + n * queries.num_samples,
+    sampler.Draw(queries.seed, static_cast<uint32_t>(n), class_ids + n * queries.num_samples,
                  log_prob + n * queries.num_samples);
   }
 }

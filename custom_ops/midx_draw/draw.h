@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/philox.h"
+
 namespace tfxc {
 
 struct Cells {
@@ -22,10 +24,10 @@ struct Cells {
   std::vector<char> row_in_use, column_in_use;  // whether a codeword has any mass
 };
 
-struct Queries {
+struct CellQueries {
   const float* row_logits;     // u [N, C]
   const float* column_logits;  // v [N, C]
-  uint64_t key, sequence;      // the seed
+  Seed seed;
   int64_t num_samples;         // S
 };
 
@@ -33,7 +35,7 @@ struct Queries {
 // is a pure function of the seed, the query's number and the draw's number. Precondition: some
 // mass is positive, every cell with mass has a class, and the logits are finite. A class of
 // non-positive weight, which a decreasing cumulative_weight can yield, gets log_prob NaN.
-void DrawClasses(const Cells& cells, const Queries& queries, int64_t first, int64_t last, int32_t* class_ids,
+void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
                  float* log_prob);
 
 }  // namespace tfxc

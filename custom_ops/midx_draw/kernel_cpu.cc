@@ -29,10 +29,6 @@ absl::Status CheckShapes(OpKernelContext* context) {
         "[L + 1] or [0], but for C = ", codewords, " got ", offsets.DebugString(), ", ",
         classes.DebugString(), " and ", weight.DebugString(), ".");
   }
-  if (context->input(6).shape() != TensorShape({2})) {
-    return InvalidArgument("seed must have shape [2], but has ", context->input(6).shape().DebugString(),
-                           ".");
-  }
   return absl::OkStatus();
 }
 
@@ -138,16 +134,14 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
-    const int64_t* seed = Data<int64_t>(context->input(6));
-    const Queries queries{Data<float>(row_logits), Data<float>(column_logits),
-                          static_cast<uint64_t>(seed[0]), static_cast<uint64_t>(seed[1]), num_samples_};
+    Seed seed;
+    OP_REQUIRES_OK(context, ReadSeed(context, 6, &seed));
+    const CellQueries queries{Data<float>(row_logits), Data<float>(column_logits), seed, num_samples_};
     int32_t* ids = Data<int32_t>(class_ids);
     float* log_q = Data<float>(log_prob);
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     const int64_t cost = num_codewords * num_codewords + 100 * num_samples_;
-    tensorflow::Shard(
-        workers.num_threads, workers.workers, num_queries, cost,
-        [&](int64_t first, int64_t last) { DrawClasses(cells, queries, first, last, ids, log_q); });
+    ForEach(context, num_queries, cost,
+            [&](int64_t first, int64_t last) { DrawClasses(cells, queries, first, last, ids, log_q); });
     OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_prob, cells.num_classes));
   }
 

@@ -1,16 +1,15 @@
 // CPU kernels of the row updates: validate, sort the gradient rows by table row, update each touched row once.
 #define EIGEN_USE_THREADS
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "common/huge_pages.h"
 #include "common/kernel.h"
-#include "common/simd.h"
-#include "row_groups.h"
-#include "row_kernels.h"
+#include "row_updates/row_groups.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor_util.h"
@@ -21,61 +20,34 @@ namespace {
 
 using tensorflow::Var;
 
-TensorShape SameShape(const TensorShape& table) { return table; }
-TensorShape OnePerRow(const TensorShape& table) { return TensorShape({table.dim_size(0)}); }
+// The shape of a slot beside a table.
+template <typename Rule>
+TensorShape SlotShape(const TensorShape& table) {
+  return Rule::kOneSlotPerRow ? TensorShape({table.dim_size(0)}) : table;
+}
 
-// A rule says how one row of the table and of its slots changes. `data` are the buffers of table and slots,
-// `scalars` the op's scalar inputs in their order.
-struct LazyAdamRule {
-  static constexpr int kNumVariables = 3, kNumScalars = 4;
-  static constexpr auto kSlotShape = SameShape;
-  LazyAdamRule(const std::array<float*, 3>& data, const std::array<double, 4>& scalars, int64_t width)
-      : table(data[0]), momentum(data[1]), velocity(data[2]), width(width),
-        scalars{static_cast<float>(scalars[0]), static_cast<float>(1.0 - scalars[1]),
-                static_cast<float>(1.0 - scalars[2]), static_cast<float>(scalars[3])} {}
-  void Prefetch(int64_t row) const {
-    for (const float* data : {table, momentum, velocity}) PrefetchRow(data + row * width, width);
+// Range-checks every row id, then sorts the pairs (row, position).
+template <typename Index>
+absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_rows,
+                               std::vector<RowPosition>* sorted) {
+  constexpr int64_t kLimit = std::numeric_limits<uint32_t>::max();
+  if (num_rows > kLimit || num_gradients > kLimit) {
+    return InvalidArgument("a row update takes at most ", kLimit, " table rows and gradient rows, got ", num_rows,
+                           " and ", num_gradients, "; split the table");
   }
-  void operator()(int64_t row, const float* gradient) const {
-    const int64_t start = row * width;
-    AdamRow(gradient, scalars, table + start, momentum + start, velocity + start, width);
+  sorted->resize(num_gradients);
+  for (int64_t position = 0; position < num_gradients; ++position) {
+    const int64_t row = static_cast<int64_t>(row_ids[position]);
+    if (row < 0 || row >= num_rows) {
+      return InvalidArgument("row id ", row, " at position ", position, " is outside [0, ", num_rows,
+                             "): the table has ", num_rows, " rows; nothing was updated");
+    }
+    (*sorted)[position] = Pack(row, position);
   }
-  float *table, *momentum, *velocity;
-  int64_t width;
-  AdamScalars scalars;
-};
-
-struct RowSgdRule {
-  static constexpr int kNumVariables = 1, kNumScalars = 1;
-  static constexpr auto kSlotShape = SameShape;
-  RowSgdRule(const std::array<float*, 1>& data, const std::array<double, 1>& scalars, int64_t width)
-      : table(data[0]), width(width), learning_rate(scalars[0]) {}
-  void Prefetch(int64_t row) const { PrefetchRow(table + row * width, width); }
-  void operator()(int64_t row, const float* gradient) const {
-    SgdRow(gradient, learning_rate, table + row * width, width);
-  }
-  float* table;
-  int64_t width;
-  float learning_rate;
-};
-
-struct RowwiseAdagradRule {
-  static constexpr int kNumVariables = 2, kNumScalars = 2;
-  static constexpr auto kSlotShape = OnePerRow;
-  RowwiseAdagradRule(const std::array<float*, 2>& data, const std::array<double, 2>& scalars, int64_t width)
-      : table(data[0]), accumulator(data[1]), width(width), learning_rate(scalars[0]), epsilon(scalars[1]) {}
-  void Prefetch(int64_t row) const {
-    PrefetchRow(table + row * width, width);
-    __builtin_prefetch(accumulator + row);
-  }
-  void operator()(int64_t row, const float* gradient) const {
-    accumulator[row] += MeanSquare(gradient, width);
-    SgdRow(gradient, learning_rate / (std::sqrt(accumulator[row]) + epsilon), table + row * width, width);
-  }
-  float *table, *accumulator;
-  int64_t width;
-  float learning_rate, epsilon;
-};
+  // The gradients of class scores come in order.
+  if (!std::is_sorted(sorted->begin(), sorted->end())) SortByRow(num_rows, sorted);
+  return absl::OkStatus();
+}
 
 template <typename Index, typename Rule>
 class RowUpdateOp : public tensorflow::OpKernel {
@@ -103,8 +75,8 @@ class RowUpdateOp : public tensorflow::OpKernel {
     const Tensor& values = context->input(kNumVariables);
     const Tensor& row_ids = context->input(kNumVariables + 1);
     std::vector<RowPosition> sorted;
-    OP_REQUIRES_OK(context, CheckAndSortByRow(Data<Index>(row_ids), row_ids.NumElements(),
-                                              table_shape.dim_size(0), &sorted));
+    OP_REQUIRES_OK(context, CheckAndSortByRow(Data<Index>(row_ids), row_ids.NumElements(), table_shape.dim_size(0),
+                                              &sorted));
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
     std::array<float*, kNumVariables> data;
@@ -114,7 +86,11 @@ class RowUpdateOp : public tensorflow::OpKernel {
         MoveToHugePages(data[i], variables[i]->tensor()->TotalBytes());
       }
     }
-    ForEachTouchedRow(context, sorted, Data<float>(values), width, Rule(data, scalars, width));
+    const Rule rule(data, scalars, width);
+    const float* gradient = Data<float>(values);
+    ForEach(context, sorted.size(), /*cost=*/200 + 8 * width, [&](int64_t begin, int64_t end) {
+      UpdateRows(sorted, begin, end, gradient, width, rule);
+    });
   }
 
  private:
@@ -124,8 +100,8 @@ class RowUpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < Rule::kNumScalars; ++i) {
       const Tensor& scalar = context->input(kNumVariables + 2 + i);
       if (!tensorflow::TensorShapeUtils::IsScalar(scalar.shape())) {
-        return absl::InvalidArgumentError(absl::StrCat("input ", kNumVariables + 2 + i, " has shape ",
-                                                       scalar.shape().DebugString(), ", expected a scalar"));
+        return InvalidArgument("input ", kNumVariables + 2 + i, " has shape ", scalar.shape().DebugString(),
+                               ", expected a scalar");
       }
       (*scalars)[i] = *Data<double>(scalar);
     }
@@ -136,17 +112,16 @@ class RowUpdateOp : public tensorflow::OpKernel {
     for (const auto& variable : variables) {
       const Tensor& tensor = *variable->tensor();
       if (!tensor.IsInitialized() || tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() < 1) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a row update needs initialized float32 variables of rank 1 or more, got ", variable->DebugString()));
+        return InvalidArgument("a row update needs initialized float32 variables of rank 1 or more, got ",
+                               variable->DebugString());
       }
     }
     const TensorShape& table = variables[0]->tensor()->shape();
     for (int i = 1; i < kNumVariables; ++i) {
       const TensorShape& slot = variables[i]->tensor()->shape();
-      if (slot != Rule::kSlotShape(table)) {
-        return absl::InvalidArgumentError(absl::StrCat("slot ", i, " has shape ", slot.DebugString(), ", expected ",
-                                                       Rule::kSlotShape(table).DebugString(), " for a table of shape ",
-                                                       table.DebugString()));
+      if (slot != SlotShape<Rule>(table)) {
+        return InvalidArgument("slot ", i, " has shape ", slot.DebugString(), ", expected ",
+                               SlotShape<Rule>(table).DebugString(), " for a table of shape ", table.DebugString());
       }
     }
     return absl::OkStatus();
@@ -159,10 +134,9 @@ class RowUpdateOp : public tensorflow::OpKernel {
     bool fits = row_ids.dims() == 1 && values.dims() == table.dims() && values.dim_size(0) == row_ids.NumElements();
     for (int i = 1; fits && i < table.dims(); ++i) fits = values.dim_size(i) == table.dim_size(i);
     if (!fits) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient values ", values.shape().DebugString(), " and row ids ",
-                                                     row_ids.shape().DebugString(), " do not fit a table of shape ",
-                                                     table.DebugString(), "; expected values [N, ...] with the table's ",
-                                                     "trailing dimensions and N row ids"));
+      return InvalidArgument("gradient values ", values.shape().DebugString(), " and row ids ",
+                             row_ids.shape().DebugString(), " do not fit a table of shape ", table.DebugString(),
+                             "; expected values [N, ...] with the table's trailing dimensions and N row ids");
     }
     return absl::OkStatus();
   }

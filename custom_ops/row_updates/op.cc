@@ -38,7 +38,9 @@ REGISTER_OP("Tfxc>LazyAdamUpdate")
     .Input("epsilon: double")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<3>);
+    .SetShapeFn(RowUpdateShape<3>)
+    .Doc("m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); variable -= learning_rate * m / (sqrt(v) + epsilon), "
+         "in the rows of the gradient, duplicates summed first.");
 
 REGISTER_OP("Tfxc>RowSgdUpdate")
     .Input("variable: resource")
@@ -47,7 +49,8 @@ REGISTER_OP("Tfxc>RowSgdUpdate")
     .Input("learning_rate: double")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<1>);
+    .SetShapeFn(RowUpdateShape<1>)
+    .Doc("variable -= learning_rate * g in the rows of the gradient, duplicates summed first.");
 
 REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
     .Input("variable: resource")
@@ -58,6 +61,8 @@ REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
     .Input("epsilon: double")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<2>);
+    .SetShapeFn(RowUpdateShape<2>)
+    .Doc("accumulator += mean(g^2); variable -= learning_rate * g / (sqrt(accumulator) + epsilon), in the rows of the "
+         "gradient, duplicates summed first.");
 
 }  // namespace tfxc

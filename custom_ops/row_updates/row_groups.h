@@ -1,49 +1,77 @@
-// Groups the rows of a sparse gradient by the table row they belong to, and visits each touched row once.
-#ifndef TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_GROUPS_H_
-#define TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_GROUPS_H_
+// How a row changes, and the visit, once, of each row that a sparse gradient touches. Free of TensorFlow.
+#ifndef TFXC_ROW_UPDATES_ROW_GROUPS_H_
+#define TFXC_ROW_UPDATES_ROW_GROUPS_H_
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
-#include "common/kernel.h"
 #include "common/row_sort.h"
 #include "common/simd.h"
-#include "row_kernels.h"
+#include "row_updates/row_kernels.h"
 
 namespace tfxc {
 
-// Range-checks every row id, then sorts the pairs (row, position).
-template <typename Index>
-absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_rows,
-                       std::vector<RowPosition>* sorted) {
-  constexpr int64_t kLimit = std::numeric_limits<uint32_t>::max();
-  if (num_rows > kLimit || num_gradients > kLimit) {
-    return absl::InvalidArgumentError(absl::StrCat("a row update takes at most ", kLimit,
-                                                   " table rows and gradient rows, got ", num_rows, " and ",
-                                                   num_gradients, "; split the table"));
+// A rule says how one row of the table and of its slots changes. `data` are the buffers of table and slots,
+// `scalars` the op's scalar inputs in their order.
+struct LazyAdamRule {
+  static constexpr int kNumVariables = 3, kNumScalars = 4;
+  static constexpr bool kOneSlotPerRow = false;
+  LazyAdamRule(const std::array<float*, 3>& data, const std::array<double, 4>& scalars, int64_t width)
+      : table(data[0]), momentum(data[1]), velocity(data[2]), width(width),
+        scalars{static_cast<float>(scalars[0]), static_cast<float>(1.0 - scalars[1]),
+                static_cast<float>(1.0 - scalars[2]), static_cast<float>(scalars[3])} {}
+  void Prefetch(int64_t row) const {
+    for (const float* data : {table, momentum, velocity}) PrefetchRow(data + row * width, width);
   }
-  sorted->resize(num_gradients);
-  for (int64_t position = 0; position < num_gradients; ++position) {
-    const int64_t row = static_cast<int64_t>(row_ids[position]);
-    if (row < 0 || row >= num_rows) {
-      return absl::InvalidArgumentError(absl::StrCat("row id ", row, " at position ", position,
-                                                     " is outside [0, ", num_rows, "): the table has ", num_rows,
-                                                     " rows; nothing was updated"));
-    }
-    (*sorted)[position] = Pack(row, position);
+  void operator()(int64_t row, const float* gradient) const {
+    const int64_t start = row * width;
+    AdamRow(gradient, scalars, table + start, momentum + start, velocity + start, width);
   }
-  // The gradients of class scores come in order.
-  if (!std::is_sorted(sorted->begin(), sorted->end())) SortByRow(num_rows, sorted);
-  return absl::OkStatus();
-}
+  float *table, *momentum, *velocity;
+  int64_t width;
+  AdamScalars scalars;
+};
 
-// Calls rule(row, gradient) once for each touched row, `gradient` being the sum of its gradients, on TensorFlow's
-// threads. A shard owns the rows whose first gradient lies in its part of `sorted`.
+struct RowSgdRule {
+  static constexpr int kNumVariables = 1, kNumScalars = 1;
+  static constexpr bool kOneSlotPerRow = false;
+  RowSgdRule(const std::array<float*, 1>& data, const std::array<double, 1>& scalars, int64_t width)
+      : table(data[0]), width(width), learning_rate(scalars[0]) {}
+  void Prefetch(int64_t row) const { PrefetchRow(table + row * width, width); }
+  void operator()(int64_t row, const float* gradient) const {
+    SgdRow(gradient, learning_rate, table + row * width, width);
+  }
+  float* table;
+  int64_t width;
+  float learning_rate;
+};
+
+struct RowwiseAdagradRule {
+  static constexpr int kNumVariables = 2, kNumScalars = 2;
+  static constexpr bool kOneSlotPerRow = true;
+  RowwiseAdagradRule(const std::array<float*, 2>& data, const std::array<double, 2>& scalars, int64_t width)
+      : table(data[0]), accumulator(data[1]), width(width), learning_rate(scalars[0]), epsilon(scalars[1]) {}
+  void Prefetch(int64_t row) const {
+    PrefetchRow(table + row * width, width);
+    __builtin_prefetch(accumulator + row);
+  }
+  void operator()(int64_t row, const float* gradient) const {
+    accumulator[row] += MeanSquare(gradient, width);
+    SgdRow(gradient, learning_rate / (std::sqrt(accumulator[row]) + epsilon), table + row * width, width);
+  }
+  float *table, *accumulator;
+  int64_t width;
+  float learning_rate, epsilon;
+};
+
+// Calls rule(row, gradient) once for each touched row, `gradient` being the sum of its gradients, for those rows whose
+// first gradient lies in begin <= i < end of `sorted`.
 template <typename Rule>
-void ForEachTouchedRow(tensorflow::OpKernelContext* context, const std::vector<RowPosition>& sorted,
-                       const float* values, int64_t width, const Rule& rule) {
+void UpdateRows(const std::vector<RowPosition>& sorted, int64_t begin, int64_t end, const float* values, int64_t width,
+                const Rule& rule) {
   constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency
   const int64_t num_gradients = sorted.size();
   const auto prefetch = [&](int64_t i) {
@@ -51,32 +79,27 @@ void ForEachTouchedRow(tensorflow::OpKernelContext* context, const std::vector<R
     PrefetchRow(values + Position(sorted[i]) * width, width);
     rule.Prefetch(Row(sorted[i]));
   };
-  const auto update_rows = [&](int64_t begin, int64_t end) {
-    std::vector<float> sum(width);
-    int64_t i = begin;
-    while (i > 0 && i < end && Row(sorted[i]) == Row(sorted[i - 1])) ++i;
-    while (i < end) {
-      const int64_t row = Row(sorted[i]);
-      const float* gradient = values + Position(sorted[i]) * width;
-      prefetch(i + kAhead);
-      int64_t next = i + 1;
-      if (next < num_gradients && Row(sorted[next]) == row) {
-        std::copy_n(gradient, width, sum.data());
-        for (; next < num_gradients && Row(sorted[next]) == row; ++next) {
-          prefetch(next + kAhead);
-          AddRow(values + Position(sorted[next]) * width, sum.data(), width);
-        }
-        gradient = sum.data();
+  std::vector<float> sum(width);
+  int64_t i = begin;
+  while (i > 0 && i < end && Row(sorted[i]) == Row(sorted[i - 1])) ++i;
+  while (i < end) {
+    const int64_t row = Row(sorted[i]);
+    const float* gradient = values + Position(sorted[i]) * width;
+    prefetch(i + kAhead);
+    int64_t next = i + 1;
+    if (next < num_gradients && Row(sorted[next]) == row) {
+      std::copy_n(gradient, width, sum.data());
+      for (; next < num_gradients && Row(sorted[next]) == row; ++next) {
+        prefetch(next + kAhead);
+        AddRow(values + Position(sorted[next]) * width, sum.data(), width);
       }
-      rule(row, gradient);
-      i = next;
+      gradient = sum.data();
     }
-  };
-  const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
-  const int64_t cycles_per_row = 200 + 8 * width;
-  tensorflow::Shard(workers.num_threads, workers.workers, num_gradients, cycles_per_row, update_rows);
+    rule(row, gradient);
+    i = next;
+  }
 }
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_GROUPS_H_
+#endif  // TFXC_ROW_UPDATES_ROW_GROUPS_H_

@@ -1,4 +1,4 @@
-#include "row_kernels.h"
+#include "row_updates/row_kernels.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // The arithmetic of one row, vectorised at run time. Everything else about a row update is bookkeeping.
-#ifndef TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_KERNELS_H_
-#define TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_KERNELS_H_
+#ifndef TFXC_ROW_UPDATES_ROW_KERNELS_H_
+#define TFXC_ROW_UPDATES_ROW_KERNELS_H_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ float MeanSquare(const float* g, int64_t width);
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_ROW_UPDATES_ROW_KERNELS_H_
+#endif  // TFXC_ROW_UPDATES_ROW_KERNELS_H_

@@ -1,12 +1,12 @@
 // What every op of the uniformly sparse head begins with: the lookup of its variables and the checks of its inputs.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
+#ifndef TFXC_SPARSE_HEAD_INPUTS_H_
+#define TFXC_SPARSE_HEAD_INPUTS_H_
 
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tiles.h"
+#include "sparse_head/tiles.h"
 
 namespace tfxc {
 
@@ -20,17 +20,17 @@ struct HeadInputs {
 };
 
 // `bias` [L] or [0], or nullptr for an op without.
-inline absl::Status ReadInputs(tensorflow::OpKernelContext* context, const tensorflow::Tensor* bias,
-                               HeadInputs* inputs) {
+inline absl::Status ReadInputs(OpKernelContext* context, const Tensor* bias, HeadInputs* inputs) {
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
   inputs->indices_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->indices->mu());
-  const tensorflow::Tensor& query = context->input(0);
+  const Tensor& query = context->input(0);
   inputs->num_biases = bias == nullptr || bias->dims() != 1 ? 0 : bias->dim_size(0);
-  const tensorflow::Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
+  const Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
-      weights.shape() != indices.shape() || weights.dim_size(0) > kMostClasses || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
+      weights.shape() != indices.shape() || weights.dim_size(0) > kMostClasses || query.dims() != 2 ||
+      (bias != nullptr && bias->dims() != 1) ||
       (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
                            "[L] or [0], L below 2^31, but got ", inputs->weights->DebugString(), ", ",
@@ -58,7 +58,7 @@ inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
 }
 
 // Class ids [N, S] in [-1, L).
-inline absl::Status CheckIds(const HeadInputs& inputs, const tensorflow::Tensor& ids, const char* name) {
+inline absl::Status CheckIds(const HeadInputs& inputs, const Tensor& ids, const char* name) {
   if (ids.dims() != 2 || ids.dim_size(0) != inputs.num_queries) {
     return InvalidArgument(name, " must be [N, S] for ", inputs.num_queries, " queries, but is ",
                            ids.shape().DebugString(), ".");
@@ -76,4 +76,4 @@ inline absl::Status CheckIds(const HeadInputs& inputs, const tensorflow::Tensor&
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_INPUTS_H_
+#endif  // TFXC_SPARSE_HEAD_INPUTS_H_

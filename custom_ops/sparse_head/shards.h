@@ -1,13 +1,14 @@
 // How the work on all classes is cut up: into tiles of queries and shards of classes, the same for any number of
 // threads, so that sums over classes come out alike.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
+#ifndef TFXC_SPARSE_HEAD_SHARDS_H_
+#define TFXC_SPARSE_HEAD_SHARDS_H_
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 
 #include "common/kernel.h"
-#include "inputs.h"
+#include "sparse_head/inputs.h"
 
 namespace tfxc {
 
@@ -38,9 +39,8 @@ inline Shards BackwardShards(const HeadInputs& inputs, Range classes, int width)
 // Calls work(shard) for each shard on TensorFlow's threads.
 template <typename Work>
 void ForEachShard(OpKernelContext* context, const HeadInputs& inputs, const Shards& shards, int width, Work work) {
-  const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
   const int64_t cost = (shards.classes.last - shards.classes.first) * inputs.rows.fan_in * width / 8 / shards.count;
-  tensorflow::Shard(workers.num_threads, workers.workers, shards.count, cost, [&](int64_t first, int64_t last) {
+  ForEach(context, shards.count, cost, [&](int64_t first, int64_t last) {
     for (int64_t shard = first; shard < last; ++shard) work(shard);
   });
 }
@@ -117,34 +117,16 @@ class BackwardOp : public tensorflow::OpKernel {
         bad.Report(pass(part, {d_weights + part.first * fan_in, d_bias == nullptr ? nullptr : d_bias + part.first,
                                tile_gradient, n > 0}));
       });
-      SumPrivates(context, inputs, own, shards.count, count, tile_width,
-                  Data<float>(query_gradient) + n * inputs.num_inputs);
+      float* of_query = Data<float>(query_gradient) + n * inputs.num_inputs;
+      ForEach(context, inputs.num_inputs, shards.count * tile_width, [&](int64_t first, int64_t last) {
+        SumTiles(own, shards.count, inputs.num_inputs, tile_width, count, first, last, of_query);
+      });
       return absl::OkStatus();
     }));
     return CheckClass(inputs, bad.get());
-  }
-
- private:
-  // Adds up the shards' [E, width], in their order, and lays the sum out as [count, E].
-  static void SumPrivates(OpKernelContext* context, const HeadInputs& inputs, const float* privates,
-                          int64_t num_shards, int64_t count, int width, float* query_gradient) {
-    const int64_t size = inputs.num_inputs * width;
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
-    tensorflow::Shard(workers.num_threads, workers.workers, inputs.num_inputs, num_shards * width,
-                      [&](int64_t first, int64_t last) {
-                        float sum[kMaxTileWidth];
-                        for (int64_t e = first; e < last; ++e) {
-                          std::fill(sum, sum + width, 0.0f);
-                          for (int64_t shard = 0; shard < num_shards; ++shard) {
-                            const float* part = privates + shard * size + e * width;
-                            for (int n = 0; n < width; ++n) sum[n] += part[n];
-                          }
-                          for (int64_t n = 0; n < count; ++n) query_gradient[n * inputs.num_inputs + e] = sum[n];
-                        }
-                      });
   }
 };
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_SHARDS_H_
+#endif  // TFXC_SPARSE_HEAD_SHARDS_H_

@@ -1,4 +1,4 @@
-#include "tiles.h"
+#include "sparse_head/tiles.h"
 
 #include <algorithm>
 #include <cmath>
@@ -195,6 +195,19 @@ TFXC_VECTORIZE void FillTile(const float* query, int64_t count, int64_t num_inpu
   for (int64_t e = 0; e < num_inputs; ++e) {
     for (int64_t n = 0; n < count; ++n) tile[e * width + n] = query[n * num_inputs + e];
     for (int64_t n = count; n < width; ++n) tile[e * width + n] = 0.0f;
+  }
+}
+
+TFXC_VECTORIZE void SumTiles(const float* tiles, int64_t num_tiles, int64_t num_inputs, int width, int64_t count,
+                             int64_t first, int64_t last, float* query_gradient) {
+  float sum[kMaxTileWidth];
+  for (int64_t e = first; e < last; ++e) {
+    std::fill(sum, sum + width, 0.0f);
+    for (int64_t t = 0; t < num_tiles; ++t) {
+      const float* part = tiles + (t * num_inputs + e) * width;
+      for (int n = 0; n < width; ++n) sum[n] += part[n];
+    }
+    for (int64_t n = 0; n < count; ++n) query_gradient[n * num_inputs + e] = sum[n];
   }
 }
 

@@ -2,8 +2,8 @@
 //
 // A tile holds its queries side by side, [E, width]: a weight multiplies one contiguous run of the tile, and its sums
 // over the K inputs of a class stay in registers. Zero padding fills up the last tile.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_TILES_H_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_TILES_H_
+#ifndef TFXC_SPARSE_HEAD_TILES_H_
+#define TFXC_SPARSE_HEAD_TILES_H_
 
 #include <cstdint>
 
@@ -38,6 +38,11 @@ inline int TileWidth(int64_t num_queries) { return num_queries <= kTileWidths[0]
 // query [count, E] to tile [E, width].
 void FillTile(const float* query, int64_t count, int64_t num_inputs, int width, float* tile);
 
+// Adds up the tiles [num_tiles, E, width], in their order, and lays the sum of inputs first <= e < last out as query
+// gradients [count, E].
+void SumTiles(const float* tiles, int64_t num_tiles, int64_t num_inputs, int width, int64_t count, int64_t first,
+              int64_t last, float* query_gradient);
+
 // The functions below work on classes [first, last). They return the first class that reads an input outside [0, E),
 // which they skip, or kNoClass.
 
@@ -60,7 +65,8 @@ struct TileGradients {
 };
 
 // Backward of TileReduce. The gradient of a lane's logits is the reduction's times `upstream` of that lane, plus that
-// of the labels, sorted by class. `reduced` is read by the log-sum-exp only. Where it is 0 in all lanes the class is skipped.
+// of the labels, sorted by class. `reduced` is read by the log-sum-exp only. Where the gradient is 0 in all lanes the
+// class is skipped.
 int64_t TileReduceGradient(const SparseRows& rows, Reduction reduction, const float* tile, int width,
                            const float* reduced, const float* upstream, const LabelGradient* labels,
                            const LabelGradient* labels_end, int64_t first, int64_t last, const TileGradients& out);
@@ -71,4 +77,4 @@ int64_t TileLogitsGradient(const SparseRows& rows, const float* tile, int width,
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_TILES_H_
+#endif  // TFXC_SPARSE_HEAD_TILES_H_

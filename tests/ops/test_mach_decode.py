@@ -284,8 +284,16 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
 def test_bad_input_is_an_error():
     family = make_family(9, 4, 2)
     tables = tf.constant(make_tables(family, 3))
+    for k in (10, -1, 2**32, 2**62):
+        with pytest.raises(ValueError, match=rf"k must be in \[0, 9\].* is {k}"):
+            mach_top_k(tables, family, k)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"k must be in \[0, 9\].* is 10"):
-        mach_top_k(tables, family, 10)
+        mach_top_k(tables, family, tf.constant(10))
+    with pytest.raises(ValueError, match=r"tables must be \[B, R, 5\]"):
+        mach_top_k(tables, family._replace(num_buckets=5), 2)
+    for num_probes in (0, 5):
+        with pytest.raises(ValueError, match=rf"num_probes must be in \[1, 4\] \(M\), but is {num_probes}"):
+            mach_top_k_probed(tables, family, 2, num_probes)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"exclude\[1, 1\] is 9, but there are 9 classes"
     ):

@@ -108,13 +108,19 @@ class Vocabulary:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: if the file is no vocabulary, or holds more or fewer names than its header says.
+            ValueError: if the file is no vocabulary, not UTF-8, or not of as many names as its header says.
         """
         with open(path, encoding="utf-8", newline="\n") as file:
-            header, _, count = file.readline().rstrip("\n").rpartition(" ")
-            if header != _HEADER or not count.isdecimal():
-                raise ValueError(f"{path} is no vocabulary: its first line is not '{_HEADER} <count>'.")
-            lines = file.read().split("\n")
+            try:
+                header, _, count = file.readline().rstrip("\n").rpartition(" ")
+                if header != _HEADER or not count.isdecimal():
+                    raise ValueError(f"{path} is no vocabulary: its first line is not '{_HEADER} <count>'.")
+                lines = file.read().split("\n")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
+                    "with Vocabulary.save."
+                ) from error
         if len(lines) != int(count) + 1 or lines[-1]:
             raise ValueError(
                 f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it was "

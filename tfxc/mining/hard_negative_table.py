@@ -55,7 +55,7 @@ class HardNegativeTable:
         """Maps the newest table, if there is one, of queries up to an epoch; removes all other files.
 
         Raises:
-            ValueError: if the table is of another shape, as for other data.
+            ValueError: if the table is of another shape, as for other data, or damaged.
         """
         for path in self.folder.glob("*" + _UNFINISHED):
             path.unlink()
@@ -69,7 +69,15 @@ class HardNegativeTable:
             (self.folder / name).unlink()
 
     def _map(self, path, epoch):
-        rows = np.load(path, mmap_mode="r")
+        try:
+            rows = np.load(path, mmap_mode="r")
+        except OSError:
+            raise
+        except Exception as error:  # NumPy lets out whatever its parsers of a header meet
+            raise ValueError(
+                f"{path} is no whole table of hard negatives ({error}): it is cut short or damaged. Delete "
+                "it, and mining starts anew."
+            ) from error
         if rows.shape != self.shape or rows.dtype != np.int32:
             raise ValueError(
                 f"{path} holds {rows.dtype} {rows.shape}, but int32 {self.shape} (examples, columns) is "

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.ops import library
+from tfxc.ops.checks import check_number
 
 # The reference path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -70,7 +71,8 @@ def block_draw(query, block_mass, index, num_samples, seed):
         ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
 
     Raises:
-        ValueError: ``num_samples`` is below 1, the floor is not positive, or a shape does not fit.
+        ValueError: ``num_samples`` is outside [1, 2^24], ``block_size`` below 1, the floor not positive, or a
+            shape does not fit.
         tf.errors.InvalidArgumentError: NaN or infinite mass (naming the query), or a shape does not fit.
 
     >>> rows = tf.Variable([[1.0], [2.0], [0.0]])
@@ -153,11 +155,17 @@ def block_log_prob_reference(query, block_mass, index, class_ids):
 def _convert(query, block_mass, index):
     if not index.kernel.floor > 0:
         raise ValueError(f"The kernel's floor must be above 0, but is {index.kernel.floor}.")
+    if not index.block_size >= 1:
+        raise ValueError(f"block_size must be at least 1, but is {index.block_size}.")
     query, block_mass = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (query, block_mass))
     num_classes, width = index.rows.shape
     num_blocks = -(-num_classes // index.block_size)
-    fits = query.shape.is_compatible_with([block_mass.shape[0], width])
-    if not fits or not block_mass.shape.is_compatible_with([query.shape[0], num_blocks]):
+    fits = (
+        query.shape.is_compatible_with([None, width])
+        and block_mass.shape.is_compatible_with([None, num_blocks])
+        and query.shape[:1].is_compatible_with(block_mass.shape[:1])
+    )
+    if not fits:
         raise ValueError(
             f"For rows [{num_classes}, {width}] in blocks of {index.block_size}, query must be [N, {width}] "
             f"and block_mass [N, {num_blocks}], but their shapes are {query.shape} and {block_mass.shape}."
@@ -166,8 +174,7 @@ def _convert(query, block_mass, index):
 
 
 def _check_draw(num_samples, seed):
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, but is {num_samples}.")
+    check_number("num_samples", num_samples)
     return tf.cast(seed, tf.int64)
 
 
@@ -198,7 +205,7 @@ def _log_prob(query, block_mass, index, class_ids):
         num_classes - 1,
     ]
     with tf.control_dependencies([_require(tf.equal(tf.size(slot), 0), *message)]):
-        blocks, position = class_ids // index.block_size, class_ids % index.block_size
+        blocks, position = class_ids // _block_size(index), class_ids % _block_size(index)
     mass = _floored(block_mass, index)
     return _visit(query, mass, blocks, index, lambda weights, position: position, position)[1]
 
@@ -213,10 +220,10 @@ def _visit(query, mass, blocks, index, choose, item):
         share = tf.gather(weights, position, batch_dims=2) / tf.reduce_sum(weights, 2)
         block_share = tf.gather(mass, blocks, batch_dims=1) / tf.reduce_sum(mass, 1, keepdims=True)
         log_prob = tf.math.log(share) + tf.math.log(block_share)
-        return blocks * index.block_size + position, tf.cast(log_prob, tf.float32)
+        return blocks * _block_size(index) + position, tf.cast(log_prob, tf.float32)
 
     num_queries, num_samples = tf.shape(blocks)[0], tf.shape(blocks)[1]
-    at_once = _ELEMENTS_AT_ONCE // tf.maximum(num_samples * index.block_size * index.rows.shape[1], 1)
+    at_once = _ELEMENTS_AT_ONCE // tf.maximum(num_samples * _block_size(index) * index.rows.shape[1], 1)
     at_once = tf.clip_by_value(at_once, 1, tf.maximum(num_queries, 1))
     num_turns = tf.maximum(-(-num_queries // at_once), 1)
 
@@ -238,10 +245,16 @@ def _visit(query, mass, blocks, index, choose, item):
 def _weights(query, blocks, index):
     """Weights float64 [N, S, b] of the classes of blocks [N, S]; 0 past the last class."""
     num_classes = index.rows.shape[0]
-    ids = blocks[:, :, tf.newaxis] * index.block_size + tf.range(index.block_size)
+    block_size = _block_size(index)
+    ids = blocks[:, :, tf.newaxis] * block_size + tf.range(block_size)
     rows = tf.gather(index.rows, tf.minimum(ids, num_classes - 1))
     products = tf.linalg.matvec(rows, query[:, tf.newaxis])
     return tf.where(ids < num_classes, index.kernel(tf.cast(products, tf.float64)), 0.0)
+
+
+def _block_size(index):
+    """No larger than there are classes: a block of more is one of all."""
+    return max(min(index.block_size, index.rows.shape[0]), 1)
 
 
 def _rows_of(tensor):
@@ -255,8 +268,9 @@ def _floored(block_mass, index):
     message = "block_mass must be finite, but there is NaN or infinity in the row of query"
     with tf.control_dependencies([_require(tf.equal(tf.size(bad), 0), message, bad)]):
         mass = tf.cast(block_mass, tf.float64)
-    starts = tf.range(0, index.rows.shape[0], index.block_size)
-    sizes = tf.cast(tf.minimum(index.rows.shape[0] - starts, index.block_size), tf.float64)
+    block_size = _block_size(index)
+    starts = tf.range(0, index.rows.shape[0], block_size)
+    sizes = tf.cast(tf.minimum(index.rows.shape[0] - starts, block_size), tf.float64)
     return tf.maximum(mass + index.kernel.constant * sizes, index.kernel.floor * sizes)
 
 

@@ -58,7 +58,10 @@ def hash_tables_reference(codes, num_buckets):
 def _check(codes, num_buckets):
     if not 1 <= num_buckets <= 1 << 16:
         raise ValueError(f"num_buckets must be in [1, 65536], but is {num_buckets}.")
-    return tf.convert_to_tensor(codes, tf.uint16)
+    codes = tf.convert_to_tensor(codes, tf.uint16)
+    if codes.shape.rank != 2:
+        raise ValueError(f"codes must be [L, T], but their shape is {codes.shape}.")
+    return codes
 
 
 def _sort(codes, num_buckets):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import library
+from tfxc.ops.checks import check_number
 from tfxc.ops.hash_tables import HashTables
 from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
 
@@ -48,7 +49,7 @@ def lsh_draw(query_codes, tables, scheme, seed):
         (0 for an empty slot).
 
     Raises:
-        ValueError: The scheme leaves no uniform draw.
+        ValueError: The scheme leaves no uniform draw, or ``num_candidates`` is outside [1, 2^24].
         tf.errors.InvalidArgumentError: A query code out of range, or malformed tables.
 
     >>> from tfxc.ops.hash_tables import hash_tables
@@ -93,7 +94,12 @@ def _convert(query_codes, tables, scheme):
             for part, dtype in zip(tables, (tf.uint16, tf.int32, tf.int32), strict=True)
         )
     )
+    if tables.codes.shape.rank != 2:
+        raise ValueError(f"The tables' codes must be [L, T], but their shape is {tables.codes.shape}.")
     num_tables = tables.codes.shape[-1]
+    check_number("num_candidates", scheme.num_candidates)
+    if scheme.bucket_slots < 0:
+        raise ValueError(f"bucket_slots must be at least 0, but is {scheme.bucket_slots}.")
     if not 0 < scheme.uniform_fraction <= 1 or scheme.bucket_slots * num_tables >= scheme.num_candidates:
         raise ValueError(
             f"{scheme} with {num_tables} tables leaves no uniform draw, so classes outside the buckets could "

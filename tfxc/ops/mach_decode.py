@@ -14,14 +14,18 @@ def decode(values, decoder):
 
     Args:
         values: R float tensors of one shape ``[...]``.
-        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle).
+        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). Each
+            gives NaN where a value is NaN.
 
     >>> decode([tf.constant(value) for value in (1.0, 2.0, 6.0, 3.0)], "median").numpy().tolist()
     2.5
     """
     if decoder == "median":
-        ordered, num = tf.sort(tf.stack(values), axis=0), len(values)
-        return (ordered[(num - 1) // 2] + ordered[num // 2]) / 2
+        stacked, num = tf.stack(values), len(values)
+        ordered = tf.sort(stacked, axis=0)
+        median = (ordered[(num - 1) // 2] + ordered[num // 2]) / 2
+        # NaN has no place in an order.
+        return tf.where(tf.reduce_any(tf.math.is_nan(stacked), axis=0), float("nan"), median)
     # One by one: stacked they would be R times as large as the result.
     if decoder == "min":
         return functools.reduce(tf.minimum, values)
@@ -76,6 +80,7 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
         there are fewer, -inf and -1. No gradient.
 
     Raises:
+        ValueError: tables of another number of buckets, or a k (if it is no tensor) outside ``[0, L]``.
         tf.errors.InvalidArgumentError: bad shapes, an excluded id outside ``[-1, L)``, or k above L.
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
@@ -86,9 +91,23 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     Reference: Medini et al., Extreme Classification in Log Memory using Count-Min Sketch, 2019; Fagin, Lotem,
     Naor, Optimal Aggregation Algorithms for Middleware, 2003 (what ends the search).
     """
+    _check(tables, family, k)
     if not library.use_compiled(tables):
         return mach_top_k_reference(tables, family, k, exclude, decoder)
     return _compiled(tables, family, k, exclude, decoder, prune=prune, num_probes=0)
+
+
+def _check(tables, family, k, num_probes=1):
+    if tables.shape.rank != 3 or not tables.shape[2:].is_compatible_with([family.num_buckets]):
+        raise ValueError(
+            f"tables must be [B, R, {family.num_buckets}], a score for each bucket of the family, but their "
+            f"shape is {tables.shape}."
+        )
+    # As an int32 a larger number would lose its upper bits.
+    if isinstance(k, int) and not 0 <= k <= family.num_keys:
+        raise ValueError(f"k must be in [0, {family.num_keys}], the number of classes, but is {k}.")
+    if not 1 <= num_probes <= family.num_buckets:
+        raise ValueError(f"num_probes must be in [1, {family.num_buckets}] (M), but is {num_probes}.")
 
 
 def _compiled(tables, family, k, exclude, decoder, **how):
@@ -112,6 +131,7 @@ def mach_top_k_reference(tables, family, k, exclude=None, decoder="mean"):
     >>> mach_top_k_reference(tf.constant([[[0.1, 0.9]]]), family, 2)[1].numpy().tolist()
     [[1, 3]]
     """
+    _check(tables, family, k)
     scores = class_scores(tf.stop_gradient(tables), family, tf.range(family.num_keys), decoder)
     ids = tf.broadcast_to(tf.range(family.num_keys), tf.shape(scores))
     return _ranked(_without(scores, ids, exclude), ids, k)
@@ -135,6 +155,7 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
     >>> mach_top_k_probed(tables, family, 2, num_probes=1)[1].numpy().tolist()
     [[1, 3]]
     """
+    _check(tables, family, k, num_probes)
     if not library.use_compiled(tables):
         return mach_top_k_probed_reference(tables, family, k, num_probes, exclude, decoder)
     return _compiled(tables, family, k, exclude, decoder, prune=True, num_probes=num_probes)
@@ -152,6 +173,7 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
     >>> mach_top_k_probed_reference(tables, family, 2, num_probes=1)[1].numpy().tolist()
     [[1, 3]]
     """
+    _check(tables, family, k, num_probes)
     tables = tf.stop_gradient(tables)
     _, buckets = tf.math.top_k(tables, num_probes, sorted=False)
     ids = family.members(tf.transpose(buckets, [1, 0, 2]))

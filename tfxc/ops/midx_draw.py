@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import library
+from tfxc.ops.checks import check_number
 
 # Below this the sum over cells may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
@@ -48,7 +49,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
 
     Raises:
-        ValueError: ``num_samples`` is below 1, or the static length of ``cumulative_weight`` unknown.
+        ValueError: ``num_samples`` outside [1, 2^24], or a ``cumulative_weight`` of unknown static length.
         tf.errors.InvalidArgumentError: NaN or infinite logits (naming the query), a malformed
             index, or no mass at all.
 
@@ -107,8 +108,7 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
 
 
 def _convert(row_logits, column_logits, index, num_samples, seed):
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, but is {num_samples}.")
+    check_number("num_samples", num_samples)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32, tf.float64)
     index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
     if index.cumulative_weight.shape.num_elements() is None:
@@ -196,10 +196,15 @@ def _require_index(index, num_codewords):
     sizes = tf.reshape(offsets[1:] - offsets[:-1], tf.shape(mass))
     expected = tf.cast(sizes, tf.float64)
     rounding = tf.constant(0.0, tf.float64)
+    whole = []
     if index.cumulative_weight.shape != [0]:
         sums = tf.gather(index.cumulative_weight, offsets)
         expected = tf.reshape(sums[1:] - sums[:-1], tf.shape(mass))
         rounding = 1e-12 * index.cumulative_weight[-1]
+        # An infinite sum would allow any mass by way of the rounding.
+        ends = tf.stack([index.cumulative_weight[0], index.cumulative_weight[-1]])
+        runs = tf.equal(ends[0], 0.0) & tf.math.is_finite(ends[1])
+        whole = [_require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends)]
     exact = tf.cast(mass, tf.float64)
     agrees = tf.abs(exact - expected) <= 1e-5 * exact + rounding
     sound = agrees & (mass >= 0) & tf.math.is_finite(mass) & ((sizes > 0) | (mass == 0))
@@ -207,6 +212,7 @@ def _require_index(index, num_codewords):
     well_ordered = tf.reduce_all(sizes >= 0) & (offsets[0] == 0) & (offsets[-1] == num_classes)
     square = tf.reduce_all(tf.shape(mass) == num_codewords)
     return [
+        *whole,
         _require(square, "cell_mass must be [C, C], but its shape is", tf.shape(mass)),
         _require(well_ordered, "cell_offsets must start at 0, never decrease and end at L =", num_classes),
         _require(tf.reduce_all(sound), "cell_mass must hold each cell's summed weight. Rebuild the index."),

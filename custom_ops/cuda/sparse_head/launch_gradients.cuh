@@ -1,8 +1,8 @@
 // The CUDA kernels of the backward passes of the uniformly sparse head.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_
+#ifndef TFXC_CUDA_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_
+#define TFXC_CUDA_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_
 
-#include "launch_kernels.cuh"
+#include "cuda/sparse_head/launch_kernels.cuh"
 
 namespace tfxc {
 namespace {
@@ -206,4 +206,4 @@ __global__ void QueryGradientKernel(Sums sums, int64_t count, int64_t num_inputs
 }  // namespace
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_
+#endif  // TFXC_CUDA_SPARSE_HEAD_LAUNCH_GRADIENTS_CUH_

@@ -1,6 +1,6 @@
 // The random problems of launch_check.cu, and their copies on the device.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_
+#ifndef TFXC_CUDA_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_
+#define TFXC_CUDA_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "launch.h"
+#include "cuda/sparse_head/launch.h"
 
 namespace tfxc {
 namespace {
@@ -177,4 +177,4 @@ struct Device {
 }  // namespace
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_
+#endif  // TFXC_CUDA_SPARSE_HEAD_LAUNCH_PROBLEM_CUH_

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launch_problem.cuh"
+#include "cuda/sparse_head/launch_problem.cuh"
 
 namespace tfxc {
 namespace {

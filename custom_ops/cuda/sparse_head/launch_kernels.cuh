@@ -4,8 +4,8 @@
 // warp takes a class: its 32 / W groups of W lanes share out the inputs of the class, and lane n of each
 // group holds query n. Weights and indices of a class are read once by the warp, 32 at a time, and handed
 // around by shuffles.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
+#ifndef TFXC_CUDA_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
+#define TFXC_CUDA_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -187,4 +187,4 @@ __global__ void CheckIndicesKernel(Rows rows, int64_t num_classes, unsigned long
 }  // namespace
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
+#endif  // TFXC_CUDA_SPARSE_HEAD_LAUNCH_KERNELS_CUH_

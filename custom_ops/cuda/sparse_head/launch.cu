@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "launch.h"
-#include "launch_gradients.cuh"
+#include "cuda/sparse_head/launch.h"
+#include "cuda/sparse_head/launch_gradients.cuh"
 
 #define TFXC_RETURN_IF_ERROR(CALL)                                            \
   do {                                                                        \

@@ -5,8 +5,8 @@
 // and not waited for. The kernels trust indices to be distinct within a row and in [0, E): LaunchCheckIndices
 // tells whether they are. An index out of range is moved to the nearest input, so that it spoils numbers but
 // never reads astray.
-#ifndef TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_H_
-#define TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_H_
+#ifndef TFXC_CUDA_SPARSE_HEAD_LAUNCH_H_
+#define TFXC_CUDA_SPARSE_HEAD_LAUNCH_H_
 
 #include <cuda_runtime_api.h>
 
@@ -76,4 +76,4 @@ cudaError_t LaunchCheckIndices(const DeviceHead& head, int64_t* first_bad, cudaS
 
 }  // namespace tfxc
 
-#endif  // TFXC_CUSTOM_OPS_SPARSE_HEAD_LAUNCH_H_
+#endif  // TFXC_CUDA_SPARSE_HEAD_LAUNCH_H_

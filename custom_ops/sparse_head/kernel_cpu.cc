@@ -1,4 +1,5 @@
-// Ops of the uniformly sparse head that go over all classes, or over a block of them.
+// The ops of the uniformly sparse head: those that go over all classes or a block of them, and those for a few chosen
+// classes a query.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -6,7 +7,8 @@
 #include <vector>
 
 #include "common/kernel.h"
-#include "shards.h"
+#include "sparse_head/candidates.h"
+#include "sparse_head/shards.h"
 
 namespace tfxc {
 namespace {
@@ -206,11 +208,73 @@ class SparseHeadReduceGradOp : public BackwardOp {
   Reduction reduction_;
 };
 
+// The slots of the ids [N, S], checked, and so are the classes in them.
+absl::Status ReadCandidates(OpKernelContext* context, const HeadInputs& inputs, CandidateSlots* slots) {
+  const Tensor& ids = context->input(3);
+  TF_RETURN_IF_ERROR(CheckIds(inputs, ids, "class_ids"));
+  *slots = {Data<int32_t>(ids), ids.NumElements(), ids.dim_size(1), inputs.query};
+  return CheckClass(inputs, FindBadCandidate(inputs.rows, *slots));
+}
+
+class SparseHeadCandidatesOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    CandidateSlots slots;
+    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    OP_REQUIRES_OK(context, ReadCandidates(context, inputs, &slots));
+    Tensor* scores;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(3).shape(), &scores));
+    float* out = Data<float>(scores);
+    const int64_t cost = slots.samples * (20 + 2 * inputs.rows.fan_in);
+    ForEach(context, inputs.num_queries, cost,
+            [&](int64_t first, int64_t last) { SparseScores(inputs.rows, slots, first, last, out); });
+  }
+};
+
+class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    HeadInputs inputs;
+    CandidateSlots slots;
+    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    OP_REQUIRES_OK(context, ReadCandidates(context, inputs, &slots));
+    const Tensor &ids = context->input(3), &gradient = context->input(4);
+    OP_REQUIRES(context, gradient.shape() == ids.shape(),
+                InvalidArgument("The gradient must have the shape of class_ids, ", ids.shape().DebugString(),
+                                ", but has ", gradient.shape().DebugString(), "."));
+    const std::vector<RowPosition> sorted = SortedByClass(slots, inputs.num_classes);
+    const std::vector<int64_t> starts = GroupStarts(sorted);
+    const int64_t touched = starts.size() - 1, fan_in = inputs.rows.fan_in;
+    Tensor *query_gradient, *row_gradients, *class_ids;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, fan_in}), &row_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &class_ids));
+    const float* g = Data<float>(gradient);
+    float *of_query = Data<float>(query_gradient), *of_rows = Data<float>(row_gradients);
+    int32_t* rows = Data<int32_t>(class_ids);
+    ForEach(context, inputs.num_queries, inputs.num_inputs / 8 + slots.samples * (20 + 2 * fan_in),
+            [&](int64_t first, int64_t last) {
+              SparseQueryGradients(inputs.rows, slots, g, first, last, of_query);
+            });
+    ForEach(context, touched, (20 + 2 * fan_in) * (1 + slots.count / std::max<int64_t>(touched, 1)),
+            [&](int64_t first, int64_t last) {
+              SparseRowGradients(inputs.rows, slots, g, sorted, starts, first, last, of_rows, rows);
+            });
+  }
+};
+
 #define TFXC_REGISTER(NAME, OP) REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU), OP)
 TFXC_REGISTER("Tfxc>SparseHeadLogits", SparseHeadLogitsOp);
 TFXC_REGISTER("Tfxc>SparseHeadLogitsGrad", SparseHeadLogitsGradOp);
 TFXC_REGISTER("Tfxc>SparseHeadReduce", SparseHeadReduceOp);
 TFXC_REGISTER("Tfxc>SparseHeadReduceGrad", SparseHeadReduceGradOp);
+TFXC_REGISTER("Tfxc>SparseHeadCandidates", SparseHeadCandidatesOp);
+TFXC_REGISTER("Tfxc>SparseHeadCandidatesGrad", SparseHeadCandidatesGradOp);
 
 }  // namespace
 }  // namespace tfxc

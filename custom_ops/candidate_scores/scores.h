@@ -1,0 +1,54 @@
+// Scores of chosen classes, and their gradients, free of TensorFlow, read straight from the rows of the table: there is
+// no [N, S, D] tensor on the way forward, and on the way back one gradient row for each class touched.
+#ifndef TFXC_CANDIDATE_SCORES_SCORES_H_
+#define TFXC_CANDIDATE_SCORES_SCORES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/row_sort.h"
+#include "common/simd.h"
+
+namespace tfxc {
+
+// Scores asked for, [N, S] slots of which -1 is empty.
+struct CandidateProblem {
+  const float* table;  // from the first class on
+  const float* query;
+  const int32_t* ids;
+  int64_t num_slots;  // N * S
+  int64_t samples;    // S
+  int64_t width;      // D
+  int64_t num_classes;  // L
+  bool normalize;
+
+  const float* Row(int64_t slot) const { return table + static_cast<int64_t>(ids[slot]) * width; }
+  TFXC_INLINE void Prefetch(int64_t slot) const {
+    if (slot < num_slots && ids[slot] >= 0) PrefetchRow(Row(slot), width);
+  }
+};
+
+// The slots of one class are neighbours in `slots`; class u owns those from starts[u] to starts[u + 1].
+struct ClassSlots {
+  std::vector<RowPosition> slots;
+  std::vector<int64_t> starts;
+  int64_t NumClasses() const { return starts.size() - 1; }
+};
+ClassSlots GroupByClass(const CandidateProblem& p);
+
+// Scores of queries first <= n < last.
+void ScoreCandidates(const CandidateProblem& p, int64_t first, int64_t last, float* scores);
+
+// query_gradient[n] = sum over its slots of gradient * class vector.
+void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last, const float* gradients,
+                             float* query_gradients);
+
+// row_gradient[u] = sum over the slots of class u of gradient * query, for touched classes first <= u < last.
+// Normalised scores: of that sum what is perpendicular to the class vector, over the vector's length; the projection is
+// linear, so once a class is enough.
+void CandidateRowGradients(const CandidateProblem& p, const ClassSlots& groups, int64_t first, int64_t last,
+                           const float* gradients, float* row_gradients);
+
+}  // namespace tfxc
+
+#endif  // TFXC_CANDIDATE_SCORES_SCORES_H_

@@ -1,0 +1,25 @@
+// Hash tables as sorted arrays, by a counting sort, free of TensorFlow: codes [L, T] become the members of each bucket.
+#ifndef TFXC_HASH_TABLES_TABLES_H_
+#define TFXC_HASH_TABLES_TABLES_H_
+
+#include <cstdint>
+
+namespace tfxc {
+
+// Tables sorted in one pass over the codes: few enough that the ends of all buckets stay in the cache.
+constexpr int64_t kTablesAPass = 8;
+
+struct Codes {
+  const uint16_t* values;  // [L, T]
+  int64_t num_classes;     // L
+  int64_t num_tables;      // T
+  int64_t num_buckets;
+};
+
+// Sorts tables first <= t < last into offsets [T, num_buckets + 1] and members [T, L]; returns a class whose code is
+// out of range, or -1.
+int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members);
+
+}  // namespace tfxc
+
+#endif  // TFXC_HASH_TABLES_TABLES_H_

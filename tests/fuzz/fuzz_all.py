@@ -1,0 +1,11 @@
+"""All targets, by the modules that register them."""
+
+import fuzz_block_draw  # noqa: F401
+import fuzz_candidate_scores  # noqa: F401
+import fuzz_hash_tables  # noqa: F401
+import fuzz_mach_decode  # noqa: F401
+import fuzz_midx_draw  # noqa: F401
+import fuzz_readers  # noqa: F401
+import fuzz_row_updates  # noqa: F401
+import fuzz_sparse_head  # noqa: F401
+from fuzz_targets import CALLS, TARGETS, limited_memory  # noqa: F401

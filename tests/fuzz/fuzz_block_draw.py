@@ -1,0 +1,175 @@
+"""Draws by blocks and their log-probabilities against the distribution in float64."""
+
+import numpy as np
+import tensorflow as tf
+from fuzz_arrays import Arrays, agree
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from hypothesis import strategies as st
+
+from tfxc.ops import library
+from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_draw_reference, block_log_prob
+
+KERNELS = (
+    Kernel(1.0, 0.0, 1.0, 1.0),
+    Kernel(0.0, 1.0, 2.0, 0.5),
+    Kernel(0.0, 0.0, 0.0, 1e-3),
+    Kernel(100.0, 0.0, 0.0, 1e-30),
+)
+MORE_SEEDS = 4  # by one distribution
+FAULTS = (*["none"] * 9, "mass", "id", "samples", "block", "kernel", "shape", "rows")
+
+
+@fuzz(
+    n=SIZES,
+    classes=SIZES.filter(bool),
+    features=SIZES,
+    block=SIZES.filter(bool) | HUGE,
+    samples=SIZES.filter(bool),
+    kernel=st.sampled_from(range(len(KERNELS))),
+    fault=st.sampled_from(FAULTS),
+    huge=HUGE,
+    seed=SEEDS,
+)
+def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed):
+    arrays = Arrays(seed)
+    n, samples, kernel = n % 34, samples % 65 + 1, KERNELS[kernel]
+    rows, query = arrays.numbers((classes, features)), arrays.numbers((n, features))
+    products = query.astype(np.float64) @ rows.T.astype(np.float64)
+    blocks = -(-classes // block)
+    of_block = np.minimum(np.arange(classes) // block, blocks)
+    own = (kernel.quadratic * products + kernel.linear) * products
+    mass = np.zeros((n, blocks))
+    np.add.at(mass, (slice(None), of_block), own)
+    mass = mass.astype(np.float32)
+    ids = arrays.ids((n, arrays.random.integers(0, 5)), classes)
+    draw = look = True
+    if fault == "mass" and n:
+        mass[-1, -1], draw, look = arrays.pick([np.nan, np.inf, -np.inf]), False, False
+    if fault == "id" and (spoiled := arrays.spoil(ids, 0, classes)) is not None:
+        ids, look = spoiled, False
+    if fault == "rows" and n and features:
+        rows[:], draw, look = np.nan, False, not ids.size
+    if fault == "samples":
+        samples, draw = arrays.pick([0, -1, huge, -huge]), False
+    if fault == "block":
+        block, draw, look = arrays.pick([0, -1, -huge]), False, False
+    if fault == "kernel":
+        kernel = kernel._replace(floor=arrays.pick([0.0, -1.0, float("nan")]))
+        draw = look = False
+    variable = tf.Variable(rows)
+    index = BlockIndex(variable, block, kernel)
+    given = arrays.tensor(query), arrays.tensor(mass)
+    if fault == "shape":
+        check_shapes(arrays, given, index, ids, huge)
+        return
+    seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
+    ops, attributes = library.load(), {"kernel": list(kernel), "block_size": block}
+    drawn = attempt("block_draw", draw, block_draw, *given, index, samples, seeds)
+    handles = variable.handle, *given
+    own_seed = tf.constant(seeds, tf.int64)
+    raw = attempt(
+        "tfxc_block_draw", draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes
+    )
+    looked = attempt("block_log_prob", look, block_log_prob, *given, index, ids)
+    attempt("tfxc_block_log_prob", look, ops.tfxc_block_log_prob, *handles, ids, **attributes)
+    if not (draw or look) or fault == "rows":
+        return
+    wanted, tolerance = log_q(products, np.sqrt(np.abs(query) ** 2 @ (rows**2).T), mass, of_block, kernel)
+    for _ in range(MORE_SEEDS if look and draw else 0):
+        more = arrays.ids((n, 7), classes)
+        found = call("tfxc_block_log_prob", ops.tfxc_block_log_prob, *handles, more, **attributes)
+        want, error = (np.take_along_axis(part, more, 1) for part in (wanted, tolerance))
+        agree(found, want, error, "log-probabilities of classes")
+    if look:
+        want, error = (np.take_along_axis(part, ids, 1) for part in (wanted, tolerance))
+        agree(looked, want, error, "log-probabilities of classes")
+    if draw:
+        for got, again in zip(drawn, raw, strict=True):
+            np.testing.assert_array_equal(got, again)
+        check_drawn(drawn, wanted, tolerance, (n, samples))
+        for _ in range(MORE_SEEDS):
+            own_seed = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
+            op = ops.tfxc_block_draw
+            drawn = call("tfxc_block_draw", op, *handles, own_seed, num_samples=samples, **attributes)
+            check_drawn(drawn, wanted, tolerance, (n, samples))
+        if arrays.chance(0.03) and block < 1000:
+            stock = call("block_draw_reference", block_draw_reference, *given, index, samples, seeds)
+            check_drawn(stock, wanted, tolerance, (n, samples))
+
+
+def log_q(products, sizes, mass, of_block, kernel):
+    """log Q [N, L] and its error, by the masses as given."""
+    weights = np.maximum(
+        (kernel.quadratic * products + kernel.linear) * products + kernel.constant, kernel.floor
+    )
+    slope = 2 * kernel.quadratic * np.abs(products) + abs(kernel.linear)
+    error = (
+        slope * 4e-6 * sizes
+        + kernel.quadratic * (4e-6 * sizes) ** 2
+        + 1e-6
+        * (
+            (kernel.quadratic * np.abs(products) + abs(kernel.linear)) * np.abs(products)
+            + kernel.constant
+            + kernel.floor
+        )
+    )
+    sums, errors = np.zeros(mass.shape), np.zeros(mass.shape)
+    np.add.at(sums, (slice(None), of_block), weights)
+    np.add.at(errors, (slice(None), of_block), error)
+    size = np.bincount(of_block, minlength=mass.shape[1])
+    floored = np.maximum(mass.astype(np.float64) + kernel.constant * size, kernel.floor * size)
+    mass_error = 1e-6 * (np.abs(mass) + (kernel.constant + kernel.floor) * size)
+    of_mass = mass_error / floored + mass_error.sum(1, keepdims=True) / floored.sum(1, keepdims=True)
+    share = floored / floored.sum(1, keepdims=True)
+    own = error / weights + (errors / sums)[:, of_block] + of_mass[:, of_block]
+    # Of two nearly equal running sums the difference has an error of its own.
+    own += 1e-14 * sums[:, of_block] / weights + 1e-14 / share[:, of_block]
+    want = np.log(weights) - np.log(sums)[:, of_block] + np.log(share)[:, of_block]
+    return want, np.where(own < 0.3, 2 * own, np.inf) + 1e-5 * (1 + np.abs(want))
+
+
+def check_drawn(drawn, wanted, tolerance, shape):
+    ids, log_prob = (part.numpy() for part in drawn)
+    assert ids.shape == log_prob.shape == shape
+    assert ((ids >= 0) & (ids < wanted.shape[1])).all()
+    want, error = (np.take_along_axis(part, ids, 1) for part in (wanted, tolerance))
+    agree(log_prob, want, error, "log-probabilities of draws")
+
+
+def check_shapes(arrays, given, index, ids, huge):
+    ops, (query, mass) = library.load(), given
+    attributes = {"kernel": list(index.kernel), "block_size": index.block_size}
+    seeds, handle, n = tf.constant([1, 2], tf.int64), index.rows.handle, query.shape[0]
+    flat, double = tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros(index.rows.shape, tf.float64))
+    none = tf.Variable(tf.zeros([0, query.shape[1]]))
+    bad = [
+        (handle, tf.zeros([n, query.shape[1] + 1]), mass),
+        (handle, tf.zeros([n]), mass),
+        (handle, tf.constant(0.0), mass),
+        (handle, query, mass[:, :-1]),
+        (handle, query, tf.zeros([n + 1, mass.shape[1]])),
+        (handle, query, tf.zeros([n])),
+        (handle, query, tf.constant(0.0)),
+        (flat.handle, *given),
+        (double.handle, *given),
+        (none.handle, *given),
+    ]
+    if huge < 1 << 60:
+        wide = tf.Variable(tf.zeros([huge, 0]))
+        bad.append((wide.handle, tf.zeros([n, 0]), tf.zeros([n, 1])))
+        attributes["block_size"] = arrays.pick([attributes["block_size"], huge])
+    given = arrays.pick(bad)
+    refused("tfxc_block_draw", ops.tfxc_block_draw, *given, seeds, num_samples=1, **attributes)
+    refused("tfxc_block_log_prob", ops.tfxc_block_log_prob, *given, ids, **attributes)
+    if given[0] is handle and attributes["block_size"] == index.block_size:
+        refused("block_draw", block_draw, *given[1:], index, 1, [1, 2])
+        refused("block_log_prob", block_log_prob, *given[1:], index, ids)
+    attributes["block_size"] = index.block_size
+    bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
+    refused("tfxc_block_log_prob", ops.tfxc_block_log_prob, handle, query, mass, bad_ids, **attributes)
+    bad_seed = arrays.pick([seeds[:1], seeds[0], seeds[tf.newaxis]])
+    refused(
+        "tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes
+    )
+    attributes["kernel"] = arrays.pick([[1.0] * 3, [1.0] * 5, []])
+    refused("tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)

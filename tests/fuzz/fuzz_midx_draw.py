@@ -1,0 +1,176 @@
+"""The MIDX draw against the distribution in float64: every class drawn comes with its own log-probability."""
+
+import numpy as np
+import tensorflow as tf
+from fuzz_arrays import Arrays, agree
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from hypothesis import strategies as st
+
+from tfxc.ops import library
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
+
+FAULTS = (*["none"] * 10, "logits", "offsets", "classes", "mass", "weights", "samples", "shape", "empty")
+MORE_SEEDS = 8  # by one distribution
+LOGITS = ("normal", "large", "small", "grid", "enormous")
+
+
+def make_index(arrays, codewords, classes, weighted):
+    cells = np.sort(arrays.ids(classes, codewords**2))
+    offsets = np.searchsorted(cells, np.arange(codewords**2 + 1)).astype(np.int32)
+    order = arrays.random.permutation(classes).astype(np.int32)
+    sums = np.zeros(0)
+    mass = np.diff(offsets).astype(np.float64)
+    if weighted:
+        weights = arrays.random.random(classes) * (arrays.random.random(classes) < 0.7)
+        sums = np.concatenate([[0.0], np.cumsum(weights)])
+        mass = np.diff(sums[offsets])
+    mass = mass.reshape(codewords, codewords).astype(np.float32)
+    return CellIndex(mass, offsets, order, sums)
+
+
+def log_q(rows, columns, index):
+    """log Q [N, L] of the class at each position, float64; -inf where there is no mass."""
+    codewords = len(index.cell_mass)
+    with np.errstate(divide="ignore"):
+        mass = np.log(index.cell_mass.astype(np.float64))
+        weights = np.log(np.diff(index.cumulative_weight)) if len(index.cumulative_weight) else 0.0
+    logits = rows.astype(np.float64)[:, :, np.newaxis] + columns.astype(np.float64)[:, np.newaxis]
+    # Relative to the largest with mass first: beside 1e30 the log of a mass would be lost.
+    shift = np.where(np.isfinite(mass), logits, -np.inf).max(axis=(1, 2), keepdims=True)
+    logits = logits - shift
+    total = (logits + mass).reshape(len(rows), codewords**2)
+    log_z = np.log(np.exp(total).sum(1, keepdims=True))
+    cells = np.repeat(np.arange(codewords**2), np.diff(index.cell_offsets))
+    return logits.reshape(len(rows), codewords**2)[:, cells] - log_z + weights, log_z[:, 0] + shift[:, 0, 0]
+
+
+@fuzz(
+    n=SIZES,
+    codewords=st.sampled_from([1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33]),
+    classes=SIZES,
+    samples=SIZES.filter(bool),
+    weighted=st.booleans(),
+    logits=st.sampled_from(LOGITS),
+    fault=st.sampled_from(FAULTS),
+    huge=HUGE,
+    seed=SEEDS,
+)
+def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, seed):
+    arrays = Arrays(seed)
+    n = n % 34
+    index = make_index(arrays, codewords, classes, weighted)
+    rows, columns = (
+        arrays.numbers((n, codewords), "large" if logits == "enormous" else logits) for _ in range(2)
+    )
+    if logits == "enormous":
+        rows, columns = rows * np.float32(1e30), columns * np.float32(1e30)
+    valid = bool(index.cell_mass.any())
+    if fault == "logits" and n:
+        arrays.pick([rows, columns])[arrays.random.integers(n), -1] = arrays.pick([np.nan, np.inf, -np.inf])
+        valid = False
+    if fault == "samples":
+        samples, valid = arrays.pick([0, -1, huge, -huge]), False
+    if fault == "mass":
+        index.cell_mass[-1, -1] += arrays.pick([1.0, -1.0, np.nan, np.inf])
+        valid = False
+    if fault == "offsets":
+        spoiled = arrays.spoil(index.cell_offsets, 0, classes + 1)
+        index, valid = index._replace(cell_offsets=spoiled), False
+    if fault == "empty":
+        index.cell_mass[:] = 0
+        index, valid = (
+            CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(0)),
+            False,
+        )
+    seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
+    given = arrays.tensor(rows), arrays.tensor(columns)
+    op = library.load().tfxc_midx_draw
+    if fault == "shape":
+        check_shapes(arrays, given, index)
+        return
+    if fault in ("classes", "weights") and classes:
+        check_broken(arrays, fault, given, index, samples, seeds)
+        return
+    drawn = attempt("midx_draw", valid, midx_draw, *given, index, samples, seeds)
+    raw = attempt(
+        "tfxc_midx_draw", valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples
+    )
+    if not valid:
+        return
+    tensors = [tf.constant(part) for part in index]
+    for got, again in zip(drawn, raw, strict=True):
+        np.testing.assert_array_equal(got, again)
+    wanted, log_z = log_q(rows, columns, index)
+    position = np.argsort(index.cell_classes)
+    check_drawn(drawn, wanted, position, classes, (n, samples))
+    for _ in range(MORE_SEEDS):
+        seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
+        drawn = call("tfxc_midx_draw", op, *given, *tensors, seeds, num_samples=samples)
+        check_drawn(drawn, wanted, position, classes, (n, samples))
+    if not arrays.chance(0.2):
+        return
+    partition = call("midx_log_partition", midx_log_partition, *given, index.cell_mass)
+    agree(partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition")
+    if arrays.chance(0.03):
+        stock = call("midx_draw_reference", midx_draw_reference, *given, index, samples, seeds)
+        check_drawn(stock, wanted, position, classes, (n, samples))
+
+
+def check_drawn(drawn, wanted, position, classes, shape):
+    ids, log_prob = (part.numpy() for part in drawn)
+    assert ids.shape == log_prob.shape == shape
+    assert ((ids >= 0) & (ids < classes)).all()
+    want = np.take_along_axis(wanted, position[ids], 1) if ids.size else np.zeros(shape)
+    assert (want > -50).all(), f"a class of probability exp({want.min()}) was drawn"
+    agree(log_prob, want, 2e-5 * (1 + np.abs(want)), "log-probabilities")
+
+
+def check_broken(arrays, fault, given, index, samples, seeds):
+    """An index wrong beyond its cells: an error, unless no draw meets it; ids stay in range."""
+    if fault == "classes":
+        index = index._replace(cell_classes=arrays.spoil(index.cell_classes, 0, len(index.cell_classes)))
+    elif len(index.cumulative_weight):
+        sums = index.cumulative_weight.copy()
+        sums[arrays.random.integers(len(sums))] = arrays.pick([np.nan, np.inf, -np.inf, -1.0, 1e300])
+        index = index._replace(cumulative_weight=sums)
+    for op, function in (("midx_draw", midx_draw), ("tfxc_midx_draw", raw_draw)):
+        try:
+            ids, log_prob = call(op, function, *given, index, samples, seeds)
+        except AssertionError as error:
+            assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
+        else:
+            assert ((ids.numpy() >= 0) & (ids.numpy() < len(index.cell_classes))).all()
+            assert np.isfinite(log_prob).all()
+
+
+def raw_draw(rows, columns, index, samples, seeds):
+    op = library.load().tfxc_midx_draw
+    return op(rows, columns, *index, tf.constant(seeds, tf.int64), num_samples=samples)
+
+
+def check_shapes(arrays, given, index):
+    rows, columns = given
+    mass, offsets, classes, weights = index
+    seeds = tf.constant([1, 2], tf.int64)
+    n, c = rows.shape
+    bad = [
+        (rows[:, :-1], columns, *index, seeds),
+        (rows, columns[:, :-1], *index, seeds),
+        (rows[:, :0], columns[:, :0], *index, seeds),
+        (tf.zeros([c]), columns, *index, seeds),
+        (tf.constant(0.0), tf.constant(0.0), *index, seeds),
+        (rows, tf.zeros([n + 1, c]), *index, seeds),
+        (rows, columns, mass[:-1], offsets, classes, weights, seeds),
+        (rows, columns, np.float32(1.0), offsets, classes, weights, seeds),
+        (rows, columns, mass, offsets[:-1], classes, weights, seeds),
+        (rows, columns, mass, np.int32(0), classes, weights, seeds),
+        (rows, columns, mass, offsets, classes[:, np.newaxis], weights, seeds),
+        (rows, columns, mass, offsets, np.int32(0), weights, seeds),
+        (rows, columns, mass, offsets, classes, np.zeros(len(classes) + 2), seeds),
+        (rows, columns, mass, offsets, classes, np.float64(0.0), seeds),
+        (rows, columns, *index, seeds[:1]),
+        (rows, columns, *index, seeds[0]),
+    ]
+    bad = arrays.pick(bad)
+    refused("tfxc_midx_draw", library.load().tfxc_midx_draw, *bad, num_samples=1)
+    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:6]), 1, bad[6])

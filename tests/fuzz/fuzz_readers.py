@@ -1,0 +1,209 @@
+"""Text readers and files of hard negatives, on bytes that are nearly right: results that fit, or an error."""
+
+import gzip
+import lzma
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+from fuzz_arrays import Arrays
+from fuzz_targets import CALLS, SEEDS, fuzz
+from hypothesis import strategies as st
+
+from tfxc import data
+from tfxc.samplers.hard_negative_table import HardNegativeTable
+
+WORDS = [
+    *["a", "b", "c", "tea", "milk", "1", "2", "3", "0", "17"],
+    *["", " ", "\t", ",", ":", '"', "'", "\\", "\\n", "=", "=== x ===", "<unk>", "#"],
+    *[
+        "nan",
+        "inf",
+        "-1",
+        "1e400",
+        "1e-400",
+        "0x10",
+        "1_0",
+        "99999999999999999999",
+        "2147483648",
+        "-0",
+        "1.5",
+    ],
+    *["2020-01-01", "2020-13-45", "0001-01-01", "9999-12-31T23:59:59.999999+23:59", "1e308", "-1e308"],
+    *["\x00", "\u2028", "\x85", "\ufeff", "é", "ß", "\U0001f600", "İ", "٣", "²", "x" * 300],
+]
+SEPARATORS = [" ", " ", ",", "\t", ":", "::", ", "]
+ENDS = ["\n", "\n", "\n", "\r\n", "\r", "\n\n", ""]
+DAMAGES = ("none", "none", "none", "byte", "cut", "insert")
+SUFFIXES = (".txt", ".txt", ".txt", ".gz", ".xz")
+
+
+def lines_of(arrays, kind):
+    """Text of the kind that a reader expects, with some words that it does not."""
+
+    def word(usual):
+        return arrays.pick(WORDS) if arrays.chance(0.08) else str(usual)
+
+    number = arrays.random.integers
+    count = int(number(0, 6))
+    if kind == "points":
+        lines = [" ".join(word(x) for x in (count, 5, 4))]
+        for _ in range(count):
+            labels = ",".join(word(number(4)) for _ in range(number(3)))
+            features = " ".join(
+                word(number(5)) + ":" + word(round(number(99) / 7, 3)) for _ in range(number(4))
+            )
+            lines.append(f"{labels} {features}")
+    elif kind == "log":
+        between = arrays.pick(SEPARATORS)
+        lines = ["user,item,time".replace(",", between)] if arrays.chance(0.5) else []
+        for _ in range(count):
+            lines.append(between.join(word(x) for x in (f"u{number(3)}", f"i{number(5)}", number(1000))))
+    else:
+        lines = [" ".join(word(f"w{number(5)}") for _ in range(number(5))) for _ in range(count)]
+    if kind == "vocabulary":
+        lines = [f"tfxc-vocabulary 1 {word(count)}", *lines]
+    return "".join(line + arrays.pick(ENDS) for line in lines)
+
+
+def damaged(arrays, content, damage):
+    if damage == "none" or not content:
+        return content
+    at = int(arrays.random.integers(len(content)))
+    if damage == "cut":
+        return content[:at]
+    own = bytes(arrays.random.integers(256, size=1 if damage == "byte" else 3, dtype=np.uint8))
+    return content[:at] + own + content[at + (damage == "byte") :]
+
+
+def write(path, content):
+    pack = {".gz": lambda raw: gzip.compress(raw, 1), ".xz": lambda raw: lzma.compress(raw, preset=0)}
+    Path(path).write_bytes(pack.get(os.path.splitext(path)[1], bytes)(content))
+
+
+def read(name, function, *args, **kwargs):
+    """What a reader gives, or None after a ValueError that says something."""
+    CALLS[name] += 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return function(*args, **kwargs)
+    except ValueError as error:
+        assert not isinstance(error, UnicodeError) and len(str(error)) > 20, f"{name}: {error!r}"
+        return None
+
+
+def check_sequences(sequences, name):
+    """Whole and consistent: the constructor takes it again."""
+    if sequences is None:
+        return
+    assert len(sequences.items) and len(sequences.vocabulary)
+    parts = sequences.items, sequences.offsets, sequences.vocabulary, sequences.user_ids, sequences.times
+    data.Sequences(*parts)
+    assert (
+        sequences.user_ids is None
+        or len(set(sequences.user_ids)) == len(sequences.user_ids)
+        or name == "read_text"
+    )
+
+
+@fuzz(
+    kind=st.sampled_from(["points", "log", "lines", "vocabulary"]),
+    suffix=st.sampled_from(SUFFIXES),
+    damage=st.sampled_from(DAMAGES),
+    seed=SEEDS,
+)
+def readers(kind, suffix, damage, seed):
+    arrays = Arrays(seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        content = damaged(arrays, lines_of(arrays, kind).encode(), damage if arrays.chance(0.5) else "none")
+        suffix = ".txt" if kind == "vocabulary" else suffix  # which is never packed
+        path = os.path.join(folder, "file" + suffix)
+        write(path, content)
+        if suffix != ".txt":
+            Path(path).write_bytes(damaged(arrays, Path(path).read_bytes(), damage))
+        for on_error in ("raise", "skip"):
+            READERS[kind](path, on_error)
+
+
+def read_points(path, on_error):
+    points = read("read_extreme_classification", data.read_extreme_classification, path, on_error)
+    if points is None:
+        return
+    assert np.isfinite(points.features.data).all()
+    again = path + ".again"
+    read("write_extreme_classification", data.write_extreme_classification, again, points)
+    second = read("read_extreme_classification", data.read_extreme_classification, again)
+    assert second is not None and (second.labels != points.labels).nnz == 0
+    assert (second.features != points.features).nnz == 0
+
+
+def read_logs(path, on_error):
+    for time in ("time", None):
+        sequences = read("read_csv", data.read_csv, path, "user", "item", time, on_error=on_error)
+        check_sequences(sequences, "read_csv")
+    for delimiter in (",", None):
+        sequences = read(
+            "read_interactions", data.read_interactions, path, delimiter=delimiter, on_error=on_error
+        )
+        check_sequences(sequences, "read_interactions")
+
+
+def read_lines(path, on_error):
+    vocabulary = data.Vocabulary(["w0", "w1", "w2", "<unk>"])
+    for name in ("read_sequences", "read_sessions", "read_text", "read_tokens"):
+        for given in (None, vocabulary):
+            check_sequences(read(name, getattr(data, name), path, vocabulary=given, on_error=on_error), name)
+
+
+def read_vocabulary(path, _):
+    vocabulary = read("Vocabulary.load", data.Vocabulary.load, path)
+    if vocabulary is not None:
+        vocabulary.save(path + ".again")
+        assert data.Vocabulary.load(path + ".again") == vocabulary
+
+
+READERS = {"points": read_points, "log": read_logs, "lines": read_lines, "vocabulary": read_vocabulary}
+
+
+@fuzz(
+    rows=st.sampled_from([1, 2, 7]),
+    columns=st.sampled_from([1, 3]),
+    damage=st.sampled_from([*DAMAGES, "header", "empty", "other"]),
+    seed=SEEDS,
+)
+def hard_negative_files(rows, columns, damage, seed):
+    arrays = Arrays(seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        first = HardNegativeTable(folder, (rows, columns), query_dim=2)
+        new = first.create()
+        new[:] = wanted = arrays.ids((rows, columns), 100, low=-1)
+        first.swap(new, epoch=3)
+        path = Path(folder, os.listdir(folder)[0])
+        content = path.read_bytes()
+        header = 128
+        if damage == "header":
+            content = (
+                damaged(arrays, content[:header], arrays.pick(["byte", "insert", "cut"])) + content[header:]
+            )
+        elif damage == "empty":
+            content = b""
+        elif damage == "other":
+            content = bytes(arrays.random.integers(256, size=200, dtype=np.uint8))
+        else:
+            content = damaged(arrays, content, damage)
+        del new, first  # the map of the old bytes
+        path.write_bytes(content)
+        again = HardNegativeTable(folder, (rows, columns), query_dim=2)
+        CALLS["HardNegativeTable.resume"] += 1
+        try:
+            again.resume(epoch=5)
+        except ValueError as error:
+            assert str(path) in str(error), f"no file is named: {error!r}"
+            return
+        found = again.rows(np.arange(rows))
+        assert found.shape == (rows, columns) and found.dtype == np.int32
+        if damage == "none":
+            np.testing.assert_array_equal(found, wanted)

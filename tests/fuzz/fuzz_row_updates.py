@@ -1,0 +1,154 @@
+"""The three row updates against float64, by wrapper and by raw op; a refused one must change nothing."""
+
+import numpy as np
+import tensorflow as tf
+from fuzz_arrays import GRADIENTS, Arrays, agree
+from fuzz_targets import HUGE, SEEDS, SIZES, call, fuzz, refused
+from hypothesis import strategies as st
+
+from tfxc.ops import library
+from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
+
+FAULTS = (*["none"] * 8, "id", "shape")
+EPSILON = 1e-3
+HYPER = AdamHyper(0.1, 0.9, 0.99, EPSILON)
+SCALARS = {name: np.float64(value) for name, value in HYPER._asdict().items()}
+
+
+@fuzz(
+    rows=SIZES,
+    width=st.sampled_from([(), (0,), (1,), (2, 3), (1, 0)]) | st.tuples(SIZES),
+    n=SIZES,
+    long_ids=st.booleans(),
+    gradients=st.sampled_from(GRADIENTS),
+    fault=st.sampled_from(FAULTS),
+    huge=HUGE,
+    seed=SEEDS,
+)
+def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
+    arrays = Arrays(seed)
+    width = tuple(width)
+    n = 0 if rows == 0 else n
+    ids = arrays.ids(n, rows).astype(np.int64 if long_ids else np.int32)
+    values = arrays.gradient((n, *width), gradients)
+    if fault == "id":
+        ids = ids if (spoiled := arrays.spoil(ids, 0, rows)) is None else spoiled
+        if long_ids and n and arrays.chance(0.3):
+            ids[0] = arrays.pick([huge, -huge, 2**32, -(2**32)])
+    valid = bool(((ids >= 0) & (ids < rows)).all())
+    gradient = tf.IndexedSlices(arrays.tensor(values), arrays.tensor(ids))
+    start = [np.abs(arrays.numbers((rows, *width))) for _ in range(3)] + [np.abs(arrays.numbers(rows))]
+    table, momentum, velocity = (tf.Variable(part) for part in start[:3])
+    accumulator = tf.Variable(start[3])
+    reader = table.read_value() if arrays.chance(0.5) else None  # what somebody holds must not change
+    if fault == "shape":
+        check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
+    steps = {
+        "lazy_adam_update": lambda: lazy_adam_update(table, momentum, velocity, gradient, HYPER),
+        "row_sgd_update": lambda: row_sgd_update(table, gradient, 0.1),
+        "rowwise_adagrad_update": lambda: rowwise_adagrad_update(table, accumulator, gradient, 0.1, EPSILON),
+    }
+    ops = library.load()
+    given = {"values": gradient.values, "row_ids": gradient.indices}
+    moments = {"momentum": momentum.handle, "velocity": velocity.handle}
+    raw = {
+        "lazy_adam_update": lambda: ops.tfxc_lazy_adam_update(table.handle, **moments, **given, **SCALARS),
+        "row_sgd_update": lambda: ops.tfxc_row_sgd_update(table.handle, **given, learning_rate=0.1),
+        "rowwise_adagrad_update": lambda: ops.tfxc_rowwise_adagrad_update(
+            table.handle, accumulator.handle, **given, learning_rate=0.1, epsilon=EPSILON
+        ),
+    }
+    state = [part.astype(np.float64) for part in start]
+    for name in steps:
+        if not valid:
+            refused(name, steps[name])
+            refused("tfxc_" + name, raw[name])
+            continue
+        for op, step in ((name, steps[name]), ("tfxc_" + name, raw[name])):
+            call(op, step)
+            UPDATES[name](state, ids, values)
+            # One step's rounding; the next starts from what there is.
+            now = [variable.numpy() for variable in (table, momentum, velocity, accumulator)]
+            size = 1 + np.abs(values).sum()
+            for got, want in zip(now, state, strict=True):
+                agree(got, want, 4e-6 * (np.abs(want) + size), op)
+            state = [part.astype(np.float64) for part in now]
+    if not valid:
+        for variable, part in zip((table, momentum, velocity, accumulator), start, strict=True):
+            np.testing.assert_array_equal(variable.numpy(), part)
+    if reader is not None:
+        np.testing.assert_array_equal(reader, start[0])
+
+
+def distinct(ids, values):
+    rows, group = np.unique(ids, return_inverse=True)
+    sums = np.zeros((len(rows), *values.shape[1:]))
+    np.add.at(sums, group, values)
+    return rows, sums
+
+
+def adam(state, ids, values):
+    table, momentum, velocity, _ = state
+    rows, g = distinct(ids, values)
+    momentum[rows] += (1 - HYPER.beta_1) * (g - momentum[rows])
+    velocity[rows] += (1 - HYPER.beta_2) * (g**2 - velocity[rows])
+    table[rows] -= HYPER.learning_rate * momentum[rows] / (np.sqrt(velocity[rows]) + EPSILON)
+
+
+def sgd(state, ids, values):
+    rows, g = distinct(ids, values)
+    state[0][rows] -= 0.1 * g
+
+
+def adagrad(state, ids, values):
+    if not values.size:
+        return
+    rows, g = distinct(ids, values)
+    state[3][rows] += (g**2).reshape(len(rows), -1).mean(1)
+    rate = 0.1 / (np.sqrt(state[3][rows]) + EPSILON)
+    state[0][rows] -= rate.reshape(-1, *[1] * (g.ndim - 1)) * g
+
+
+UPDATES = {"lazy_adam_update": adam, "row_sgd_update": sgd, "rowwise_adagrad_update": adagrad}
+
+
+def check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge):
+    ops = library.load()
+    values, ids = gradient.values, gradient.indices
+    n = ids.shape[0]
+    bad = [
+        (tf.zeros([n + 1, *table.shape[1:]]), ids),
+        (tf.zeros([n, *table.shape[1:], 2]), ids),
+        (tf.zeros([]), ids),
+        (values, tf.zeros([n, 1], ids.dtype)),
+        (values, tf.zeros([], ids.dtype)),
+    ]
+    values, ids = arrays.pick(bad)
+    moments = momentum.handle, velocity.handle
+    op = ops.tfxc_lazy_adam_update
+    refused("tfxc_lazy_adam_update", op, table.handle, *moments, values, ids, **SCALARS)
+    refused(
+        "lazy_adam_update", lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER
+    )
+    refused("row_sgd_update", row_sgd_update, table, tf.IndexedSlices(values, ids), 0.1)
+    refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1)
+    op = ops.tfxc_rowwise_adagrad_update
+    refused("tfxc_rowwise_adagrad_update", op, table.handle, accumulator.handle, values, ids, 0.1, EPSILON)
+    refused(
+        "rowwise_adagrad_update",
+        *(rowwise_adagrad_update, table, accumulator, tf.IndexedSlices(values, ids), 0.1, EPSILON),
+    )
+    # Slots that are not the table's.
+    other = tf.Variable(tf.zeros([table.shape[0] + 1, *table.shape[1:]]))
+    values, ids = gradient.values, gradient.indices
+    op = ops.tfxc_lazy_adam_update
+    refused("tfxc_lazy_adam_update", op, table.handle, other.handle, moments[1], values, ids, **SCALARS)
+    op = ops.tfxc_rowwise_adagrad_update
+    scalars = 0.1, EPSILON
+    refused("tfxc_rowwise_adagrad_update", op, table.handle, other.handle, values, ids, *scalars)
+    refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, table.handle, values, ids, [0.1])
+    # A table without rows may be wider than anything that has some.
+    if huge < 1 << 60:
+        wide = tf.Variable(tf.zeros([0, huge]))
+        values, ids = tf.zeros([8, 2]), tf.zeros([8], ids.dtype)
+        refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, wide.handle, values, ids, 0.1)

@@ -1,0 +1,325 @@
+"""The sparse head's three wrappers and six ops against dense float64 matrices."""
+
+import numpy as np
+import tensorflow as tf
+from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
+from fuzz_targets import SEEDS, SIZES, attempt, call, fuzz, refused
+from hypothesis import strategies as st
+
+from tfxc.ops import library
+from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
+
+REDUCTIONS = ("squared_hinge", "softplus", "logsumexp")
+FAULTS = (*["none"] * 6, "index", "id", "block", "shape")
+QUERIES = st.one_of(SIZES, st.integers(1, 200))
+# A few problems are large enough to be shared out among threads.
+CLASSES = st.one_of(*[SIZES] * 15, st.sampled_from([500, 2000]))
+FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
+# Of a sum of float32 terms, relative to the sum of their sizes.
+ROUNDING = 4e-6
+MORE_GRADIENTS = 3  # of the same head
+
+
+def finite(errors):
+    """Bounds on the errors of finite numbers: what is not finite has none."""
+    return np.nan_to_num(errors, nan=0.0, posinf=0.0)
+
+
+class Head:
+    """A sparse head, its queries and ids; all about it in float64, with bounds on rounding errors."""
+
+    def __init__(self, arrays, sizes, use_bias, numbers):
+        n, e, l, k = self.sizes = sizes  # noqa: E741
+        self.query = arrays.numbers((n, e), numbers)
+        self.weights = arrays.numbers((l, k), "grid" if numbers == "grid" else "normal")
+        self.indices = arrays.ids((l, k), e)
+        self.bias = arrays.numbers((l if use_bias else 0,), numbers if numbers == "non-finite" else "normal")
+        # Most classes far beyond their margin: their gradient is 0 for all queries.
+        if use_bias and arrays.chance(0.5):
+            self.bias = np.where(arrays.random.random(l) < 0.8, np.float32(-10.0 - k), self.bias)
+        self.ids = arrays.ids((n, arrays.random.integers(0, 4)), l, low=-1)
+
+    def check(self):
+        """To be called when indices are as they stay."""
+        n, e, l, _ = self.sizes  # noqa: E741
+        self.bad = (self.indices < 0) | (self.indices >= e)
+        self.inputs = np.where(self.bad, 0, self.indices)
+        self.reads, self.size_of_reads = np.zeros((l, e)), np.zeros((l, e))
+        if e:
+            rows = np.broadcast_to(np.arange(l)[:, np.newaxis], self.inputs.shape)
+            np.add.at(self.reads, (rows, self.inputs), self.weights)
+            np.add.at(self.size_of_reads, (rows, self.inputs), np.abs(self.weights))
+        bias = self.bias.astype(np.float64) if len(self.bias) else np.zeros(l)
+        self.query64 = self.query.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            self.products = self._product(self.query64, self.reads)
+            # Inputs read twice with different signs: infinity or NaN, by the order of the sum.
+            self.products[~np.isfinite(self.products)] = np.nan
+            self.logits = self.products + bias
+            sizes = self._product(np.abs(self.query64), self.size_of_reads)
+        self.error = ROUNDING * (finite(sizes) + finite(np.abs(bias))) + 1e-30
+        self.exact = not np.isinf(self.query).any()
+
+    def _product(self, query, reads):
+        """Only what a class reads, for 0 times infinity is NaN."""
+        if np.isfinite(query).all():
+            return query @ reads.T
+        picked = np.where(self.size_of_reads[np.newaxis] != 0, query[:, np.newaxis] * reads[np.newaxis], 0.0)
+        return picked.sum(2)
+
+    def any_bad(self, classes):
+        return bool(self.bad[classes].any())
+
+    def given(self):
+        return tf.constant(self.query), tf.Variable(self.weights), tf.Variable(self.indices)
+
+    def gradients(self, of_logits, error):
+        """Of query, weights and bias, each with its tolerance."""
+        error = finite(error + ROUNDING * np.abs(of_logits))
+        with np.errstate(invalid="ignore"):
+            of_rows, row_error = of_logits.T @ self.query64, error.T @ finite(np.abs(self.query64))
+            of_query, query_error = of_logits @ self.reads, error @ self.size_of_reads
+        of_weights, weight_error = (
+            np.take_along_axis(rows, self.inputs, 1) if rows.shape[1] else np.zeros(self.indices.shape)
+            for rows in (of_rows, row_error)
+        )
+        count = len(self.bias)
+        bias = of_logits.sum(0)[:count], error.sum(0)[:count]
+        return (of_query, query_error), (of_weights, weight_error), bias
+
+    def of_ids(self, upstream):
+        """The gradient of the logits [N, L] of that of the chosen ones."""
+        gradient, (rows, slots) = np.zeros(self.logits.shape), np.nonzero(self.ids >= 0)
+        np.add.at(gradient, (rows, self.ids[rows, slots]), upstream[rows, slots])
+        return gradient
+
+    def chosen(self, values):
+        picked = np.zeros(self.ids.shape)
+        rows, slots = np.nonzero(self.ids >= 0)
+        picked[rows, slots] = values[rows, self.ids[rows, slots]]
+        return picked
+
+
+def reduced(logits, error, reduction):
+    """The reduction, its gradient to the logits, and the errors of both for those of the logits."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if reduction == "squared_hinge":
+            beyond = np.maximum(0, 1 + logits)
+            value = (beyond**2).sum(1)
+            value_error = (2 * beyond * error + error**2).sum(1)
+            return value, 2 * beyond, value_error + ROUNDING * value, 2 * error
+        if reduction == "softplus":
+            value = np.logaddexp(0, logits).sum(1)
+            slope = 1 / (1 + np.exp(-logits))
+            return value, slope, (slope * error).sum(1) + ROUNDING * value + 1e-30, slope * error + 1e-30
+        value = np.logaddexp.reduce(logits, axis=1, initial=-np.inf)
+        largest = error.max(axis=1, initial=0)
+        slope = np.exp(logits - np.where(np.isfinite(value), value, np.nan)[:, np.newaxis])
+        rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * (1 + np.abs(value[:, np.newaxis])))
+        return value, slope, largest + ROUNDING * (1 + np.abs(value)), slope * rise + 1e-30
+
+
+def spoil(head, arrays, fault):
+    if fault == "index":
+        spoiled = arrays.spoil(head.indices, 0, head.sizes[1])
+        head.indices = head.indices if spoiled is None else spoiled
+    if fault == "id":
+        spoiled = arrays.spoil(head.ids, -1, head.sizes[2])
+        head.ids = head.ids if spoiled is None else spoiled
+    head.check()
+
+
+@fuzz(
+    n=QUERIES,
+    e=SIZES,
+    l=CLASSES,
+    k=FAN_INS,
+    use_bias=st.booleans(),
+    numbers=st.sampled_from(NUMBERS),
+    gradients=st.sampled_from(GRADIENTS),
+    fault=st.sampled_from(FAULTS),
+    seed=SEEDS,
+)
+def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed):  # noqa: E741
+    arrays = Arrays(seed)
+    if n * l * e > 1 << 22:  # a reference of some milliseconds
+        n = 1 + n % 17
+    head = Head(arrays, (n, e, l, k), use_bias, numbers)
+    spoil(head, arrays, fault)
+    given = head.given()
+    check_logits(head, given, arrays, gradients, fault)
+    for reduction in REDUCTIONS:
+        check_reduce(head, given, arrays, gradients, reduction)
+    check_candidates(head, given, arrays, gradients)
+    if fault == "shape":
+        check_shapes(head, given, arrays)
+
+
+@fuzz(
+    n=st.integers(1, 200),
+    e=st.sampled_from([1, 2, 3, 9]),
+    l=st.sampled_from([1, 2, 3, 16, 17, 40]),
+    k=st.sampled_from([1, 2, 3]),
+    seed=SEEDS,
+)
+def sparse_head_few_gradients(n, e, l, k, seed):  # noqa: E741
+    """Reductions of any batch where hardly a logit has a gradient: what a kernel may skip, and what not."""
+    arrays = Arrays(seed)
+    head = Head(arrays, (n, e, l, k), True, "normal")
+    head.check()
+    given = head.given()
+    for reduction in REDUCTIONS:
+        check_reduce(head, given, arrays, arrays.pick(("mostly zero", "one")), reduction)
+        for _ in range(MORE_GRADIENTS):
+            check_reduce_gradients(head, given, arrays, reduction)
+
+
+def check_logits(head, given, arrays, gradients, fault):
+    n, _, l, _ = head.sizes  # noqa: E741
+    start, stop = sorted(int(x) for x in arrays.ids(2, l + 1))
+    bad_block = fault == "block"
+    if bad_block:
+        start, stop = arrays.pick([(-1, l), (0, l + 1), (1, 0), (l, l + 1), (2**31 - 1, -(2**31))])
+    block = slice(max(start, 0), max(stop, 0))
+    valid = not bad_block and (n == 0 or not head.any_bad(block))
+    bias = arrays.tensor(head.bias)
+    inputs = (*given, bias, start, stop)
+    logits = attempt("sparse_head_logits", valid, sparse_head_logits, *inputs)
+    upstream = arrays.gradient((n, max(stop - start, 0) if not bad_block else 1), gradients)
+    handles = given[0], given[1].handle, given[2].handle, bias, start, stop
+    op = library.load().tfxc_sparse_head_logits_grad
+    found = attempt("tfxc_sparse_head_logits_grad", valid, op, *handles, arrays.tensor(upstream))
+    if not valid:
+        refused("tfxc_sparse_head_logits", library.load().tfxc_sparse_head_logits, *handles)
+        return
+    agree(logits, head.logits[:, block], head.error[:, block], "logits")
+    of_logits = np.zeros(head.logits.shape)
+    of_logits[:, block] = upstream
+    check_gradients(found, head, of_logits, 0.0, "logits")
+
+
+def check_gradients(found, head, of_logits, error, what):
+    wanted = head.gradients(of_logits, error)
+    for name, got, (want, tolerance) in zip(("query", "weights", "bias"), found, wanted, strict=True):
+        agree(got, want, tolerance + 1e-30, f"gradient of {name} by {what}", not_hidden=False)
+
+
+def check_reduce(head, given, arrays, gradients, reduction):
+    n, _, l, _ = head.sizes  # noqa: E741
+    valid_ids = bool(((head.ids >= -1) & (head.ids < l)).all())
+    valid = valid_ids and (n == 0 or not head.any_bad(slice(None)))
+    upstream = arrays.gradient((n,), gradients)
+    for_labels = arrays.gradient(head.ids.shape, arrays.pick(GRADIENTS))
+    query, weights, indices = given
+    labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
+    if not valid:
+        refused("sparse_head_reduce", sparse_head_reduce, query, weights, indices, bias, labels, reduction)
+        op = library.load().tfxc_sparse_head_reduce_grad
+        handles = query, weights.handle, indices.handle, bias, labels
+        upstreams = np.zeros(n, np.float32), upstream, for_labels
+        refused("tfxc_sparse_head_reduce_grad", op, *handles, *upstreams, reduction=reduction)
+        return
+    with tf.GradientTape() as tape:
+        tape.watch([query, bias])
+        function = (query, weights, indices, bias, labels, reduction)
+        sums, positives = call("sparse_head_reduce", sparse_head_reduce, *function)
+    targets = tape.gradient(
+        [sums, positives],
+        [query, weights, bias],
+        output_gradients=[tf.constant(upstream), tf.constant(for_labels)],
+    )
+    call("tfxc_sparse_head_reduce_grad", lambda: targets)
+    value, slope, value_error, slope_error = reduced(head.logits, head.error, reduction)
+    agree(sums, value, value_error, reduction, head.exact)
+    agree(positives, head.chosen(head.logits), head.chosen(head.error), f"positives of {reduction}")
+    check_reduced_gradients(targets, head, upstream, for_labels, slope, slope_error, reduction)
+
+
+def check_reduce_gradients(head, given, arrays, reduction):
+    """The raw op of the gradients, for others than those before."""
+    upstream = arrays.gradient(head.sizes[:1], arrays.pick(("mostly zero", "one", "zero")))
+    for_labels = arrays.gradient(head.ids.shape, arrays.pick(("mostly zero", "one")))
+    value, slope, _, slope_error = reduced(head.logits, head.error, reduction)
+    op, bias = library.load().tfxc_sparse_head_reduce_grad, tf.constant(head.bias)
+    handles = given[0], given[1].handle, given[2].handle, bias, tf.constant(head.ids)
+    sums = tf.constant(value.astype(np.float32))
+    found = call(
+        "tfxc_sparse_head_reduce_grad", op, *handles, sums, upstream, for_labels, reduction=reduction
+    )
+    check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction)
+
+
+def check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction):
+    scale = np.abs(upstream)[:, np.newaxis].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        of_reduction = upstream[:, np.newaxis] * slope
+        error = scale * slope_error + ROUNDING * (np.abs(of_reduction) + head.of_ids(np.abs(for_labels)))
+    check_gradients(found, head, of_reduction + head.of_ids(for_labels), error, reduction)
+
+
+def check_candidates(head, given, arrays, gradients):
+    l = head.sizes[2]  # noqa: E741
+    inside = bool(((head.ids >= -1) & (head.ids < l)).all())
+    touched = np.unique(head.ids[head.ids >= 0])
+    valid = inside and not head.any_bad(touched)
+    ids = arrays.tensor(head.ids)
+    scores = attempt("sparse_head_candidates", valid, sparse_head_candidates, *given, ids)
+    upstream = arrays.gradient(head.ids.shape, gradients)
+    handles = given[0], given[1].handle, given[2].handle, ids, arrays.tensor(upstream)
+    op = library.load().tfxc_sparse_head_candidates_grad
+    found = attempt("tfxc_sparse_head_candidates_grad", valid, op, *handles)
+    if not valid or head.bad.any():
+        return
+    error = head.chosen(head.error)
+    agree(scores, head.chosen(head.products), error, "candidates")
+    of_logits, error = head.of_ids(upstream), ROUNDING * head.of_ids(np.abs(upstream))
+    of_query, of_weights, _ = head.gradients(of_logits, error)
+    agree(found[0], *of_query, "gradient of query by candidates", not_hidden=False)
+    np.testing.assert_array_equal(found[2], touched)
+    want, tolerance = (part[touched] for part in of_weights)
+    agree(found[1], want, tolerance + 1e-30, "gradient of weights by candidates", not_hidden=False)
+
+
+def check_shapes(head, given, arrays):
+    """Ranks and sizes that do not fit, to the raw ops, which have no wrapper before them."""
+    ops, (query, weights, indices) = library.load(), given
+    n, _, l, k = head.sizes  # noqa: E741
+    bias, ids = tf.constant(head.bias), tf.zeros([n, 1], tf.int32) - 1
+    other = tf.Variable(tf.zeros([l + 1, k], tf.int32))
+    flat = tf.Variable(tf.zeros([l * k]))
+    wide = tf.zeros([l + 1])
+    bad_heads = [
+        (query, weights.handle, other.handle, bias),
+        (query, flat.handle, indices.handle, bias),
+        (query, indices.handle, indices.handle, bias),
+        (query, weights.handle, weights.handle, bias),
+        (query, weights.handle, indices.handle, tf.constant(1.0)),
+        (query, weights.handle, indices.handle, wide[tf.newaxis]),
+        (tf.reshape(query, [-1]), weights.handle, indices.handle, bias),
+        (query[tf.newaxis], weights.handle, indices.handle, bias),
+        (tf.constant(1.0), weights.handle, indices.handle, bias),
+        *([] if l == 0 else [(query, weights.handle, indices.handle, wide)]),
+    ]
+    bad = arrays.pick(bad_heads)
+    reduction = arrays.pick(REDUCTIONS)
+    zeros = tf.zeros([n])
+    refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *bad, 0, 0)
+    refused("tfxc_sparse_head_logits_grad", ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]))
+    refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction)
+    upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
+    refused(
+        "tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction
+    )
+    good = query, weights.handle, indices.handle
+    bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])
+    refused("tfxc_sparse_head_candidates", ops.tfxc_sparse_head_candidates, *good, bad_ids)
+    bad_gradient = arrays.pick([tf.zeros([n + 1, 1]), tf.zeros([n, 2]), tf.zeros([]), tf.zeros([n])])
+    if n or bad_gradient.shape.rank != 2:
+        grad = ops.tfxc_sparse_head_candidates_grad
+        refused("tfxc_sparse_head_candidates_grad", grad, *good, ids, bad_gradient)
+        grad, block = ops.tfxc_sparse_head_logits_grad, tf.zeros([n, l + 1])
+        refused("tfxc_sparse_head_logits_grad", grad, *good, bias, 0, l, block)
+        refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *good, bias, [0], l)
+        upstream = (ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1]))
+        grad = ops.tfxc_sparse_head_reduce_grad
+        refused("tfxc_sparse_head_reduce_grad", grad, *good, bias, *upstream, reduction=reduction)

@@ -1,0 +1,95 @@
+"""What a fuzzer is: a strategy that draws small cases, and a check that makes a few calls of each.
+
+A case holds sizes, choices and a seed; arrays are filled by NumPy from the seed, so that a call costs about a
+millisecond and a case is a line of JSON. Every call is counted, and must either succeed or be refused.
+"""
+
+import contextlib
+import json
+import os
+import resource
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+from hypothesis import strategies as st
+
+# How often each op and reader was called in this process.
+CALLS: Counter = Counter()
+TARGETS: dict = {}
+# A process that may crash leaves here the case that it was at.
+_CASE_FILE = os.environ.get("TFXC_FUZZ_CASE_FILE")
+_REFUSALS = (tf.errors.InvalidArgumentError, ValueError)
+
+SEEDS = st.integers(0, 2**32 - 1)
+# 0, 1 and both sides of every vector and tile; most are small, for problems are products of several sizes.
+SIZES = st.sampled_from(
+    [0, *[1] * 3, *[2, 3, 5, 7] * 2, *[8, 9, 15, 16, 17] * 2, 31, 32, 33, 47, 63, 64, 65, 127, 128, 129]
+)
+# Numbers that no size comes near; 2^24 is the most draws of one query.
+HUGE = st.sampled_from(
+    [2**24 + 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**40, 2**61, 2**62 - 1, 2**62, 2**63 - 2, 2**63 - 1]
+)
+
+
+class Target(NamedTuple):
+    strategy: st.SearchStrategy
+    check: object
+
+    def run(self, case):
+        if _CASE_FILE:
+            with open(_CASE_FILE, "w") as file:
+                json.dump([self.check.__name__, case], file)
+        self.check(**case)
+
+
+@contextlib.contextmanager
+def limited_memory(most=6 << 30):
+    """What allocates so many bytes more than are in use fails, and does not take the machine with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def fuzz(**drawn):
+    """Makes a check a target: its arguments are drawn from these strategies."""
+
+    def register(check):
+        TARGETS[check.__name__] = Target(st.fixed_dictionaries(drawn), check)
+        return check
+
+    return register
+
+
+def call(op, function, *args, **kwargs):
+    """What a call gives that must succeed."""
+    CALLS[op] += 1
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        raise AssertionError(f"{op} refuses what it must take: {error}") from error
+
+
+def refused(op, function, *args, **kwargs):
+    """A call that must be refused, with a reason."""
+    CALLS[op] += 1
+    try:
+        result = function(*args, **kwargs)
+    except _REFUSALS as error:
+        assert len(str(error)) > 20, f"{op} gives no reason: {error!r}"
+    except Exception as error:
+        raise AssertionError(
+            f"{op} must refuse with InvalidArgumentError or ValueError: {error!r}"
+        ) from error
+    else:
+        raise AssertionError(f"{op} takes what it must refuse, and gives {result!r:.300}")
+
+
+def attempt(op, valid, function, *args, **kwargs):
+    """The result of a valid call; None for another, which must be refused."""
+    return (call if valid else refused)(op, function, *args, **kwargs)

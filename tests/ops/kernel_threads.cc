@@ -1,0 +1,420 @@
+// Calls the kernels from several threads, the way the ops cut up their work, and compares the results with those of one
+// thread. Compiled with -fsanitize=thread: inside TensorFlow that sanitizer itself crashes. Prints a line a kernel.
+// Exit status: 0 if all agree, 1 if not, and the sanitizer's own if it finds a race.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "block_draw/blocks.h"
+#include "candidate_scores/scores.h"
+#include "common/philox.h"
+#include "hash_tables/tables.h"
+#include "lsh_draw/draw.h"
+#include "mach_decode/exhaustive.h"
+#include "mach_decode/probed.h"
+#include "mach_decode/pruned.h"
+#include "midx_draw/draw.h"
+#include "row_updates/row_groups.h"
+#include "sparse_head/candidates.h"
+#include "sparse_head/tiles.h"
+
+namespace tfxc {
+namespace {
+
+// Calls work(first, last) for parts of [0, count): each thread takes the next part as soon as it is free.
+class Threads {
+ public:
+  explicit Threads(int count) : count_(count) {}
+
+  template <typename Work>
+  void ForEach(int64_t count, const Work& work) const {
+    const int64_t part = std::max<int64_t>(1, count / (3 * count_));
+    std::atomic<int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count_; ++i) {
+      threads.emplace_back([&] {
+        for (int64_t first; (first = next.fetch_add(part)) < count;) work(first, std::min(first + part, count));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  const int count_;
+};
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : generator_(seed) {}
+  std::vector<float> Floats(int64_t count) {
+    std::vector<float> values(count);
+    std::normal_distribution<float> normal;
+    for (float& value : values) value = normal(generator_);
+    return values;
+  }
+  template <typename T = int32_t>
+  std::vector<T> Integers(int64_t count, int64_t low, int64_t high) {  // high is never taken
+    std::vector<T> values(count);
+    for (T& value : values) value = static_cast<T>(low + static_cast<int64_t>(generator_() % (high - low)));
+    return values;
+  }
+
+ private:
+  std::mt19937 generator_;
+};
+
+// The bytes of some results, one after the other.
+class Bytes {
+ public:
+  template <typename T>
+  Bytes& Add(const std::vector<T>& values) {
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    return *this;
+  }
+  bool operator!=(const Bytes& other) const { return bytes_ != other.bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// A tile begins where a vector may, as what TensorFlow allocates does.
+struct alignas(64) Line {
+  float values[16];
+};
+
+class Tiles {
+ public:
+  explicit Tiles(int64_t num_floats) : lines_((num_floats + 15) / 16) {}
+  float* data() { return lines_.data()->values; }
+
+ private:
+  std::vector<Line> lines_;
+};
+
+Bytes SparseHead(const Threads& threads) {
+  constexpr int64_t kClasses = 301, kFanIn = 5, kInputs = 40, kQueries = 70, kShards = 8;
+  Random random(1);
+  const auto weights = random.Floats(kClasses * kFanIn), bias = random.Floats(kClasses);
+  const auto indices = random.Integers(kClasses * kFanIn, 0, kInputs);
+  const auto query = random.Floats(kQueries * kInputs), upstream = random.Floats(kQueries * kClasses);
+  const SparseRows rows{weights.data(), indices.data(), bias.data(), kFanIn, kInputs};
+  const auto shard_of = [](int64_t shard) { return kClasses * shard / kShards; };
+  Bytes bytes;
+  for (int64_t n = 0; n < kQueries; n += kMaxTileWidth) {
+    const int64_t count = std::min<int64_t>(kMaxTileWidth, kQueries - n);
+    const int width = TileWidth(count);
+    Tiles tile(kInputs * width), privates(kShards * kInputs * width);
+    FillTile(&query[n * kInputs], count, kInputs, width, tile.data());
+    std::vector<float> logits(count * kClasses), of_query(count * kInputs);
+    std::vector<float> of_weights(kClasses * kFanIn), of_bias(kClasses);
+    std::atomic<int64_t> bad{kNoClass};
+    threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
+      for (int64_t shard = begin; shard < end; ++shard) {
+        const int64_t first = shard_of(shard), last = shard_of(shard + 1);
+        const int64_t found = TileLogits(rows, tile.data(), width, count, first, last, &logits[first], kClasses);
+        if (found != kNoClass) bad = found;
+      }
+    });
+    bytes.Add(logits);
+    const auto backward = [&](const auto& pass) {
+      threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
+        for (int64_t shard = begin; shard < end; ++shard) {
+          const int64_t first = shard_of(shard), last = shard_of(shard + 1);
+          float* own = privates.data() + shard * kInputs * width;
+          std::fill(own, own + kInputs * width, 0.0f);
+          pass(first, last, TileGradients{&of_weights[first * kFanIn], &of_bias[first], own, n > 0});
+        }
+      });
+      threads.ForEach(kInputs, [&](int64_t first, int64_t last) {
+        SumTiles(privates.data(), kShards, kInputs, width, count, first, last, of_query.data());
+      });
+      bytes.Add(of_weights).Add(of_bias).Add(of_query);
+    };
+    backward([&](int64_t first, int64_t last, const TileGradients& out) {
+      TileLogitsGradient(rows, tile.data(), width, count, &upstream[n * kClasses + first], kClasses, first, last, out);
+    });
+    for (Reduction reduction : {Reduction::kSquaredHinge, Reduction::kSoftplus, Reduction::kLogSumExp}) {
+      std::vector<double> sums(kShards * width);
+      std::vector<float> maxima(kShards * width);
+      threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
+        for (int64_t shard = begin; shard < end; ++shard) {
+          TileReduce(rows, reduction, tile.data(), width, shard_of(shard), shard_of(shard + 1), &sums[shard * width],
+                     &maxima[shard * width]);
+        }
+      });
+      bytes.Add(sums).Add(maxima);
+      const std::vector<float> reduced(width, 3.0f), scale(upstream.begin(), upstream.begin() + width);
+      const std::vector<LabelGradient> labels = {{3, 0, 1.0f}, {3, 1, -1.0f}, {200, 2, 0.5f}};
+      backward([&](int64_t first, int64_t last, const TileGradients& out) {
+        const auto begin = std::lower_bound(labels.begin(), labels.end(), first,
+                                            [](const LabelGradient& label, int64_t l) { return label.class_id < l; });
+        TileReduceGradient(rows, reduction, tile.data(), width, reduced.data(), scale.data(),
+                           labels.data() + (begin - labels.begin()), labels.data() + labels.size(), first, last, out);
+      });
+    }
+  }
+  return bytes;
+}
+
+Bytes SparseCandidates(const Threads& threads) {
+  constexpr int64_t kClasses = 50, kFanIn = 5, kInputs = 40, kQueries = 30, kSamples = 7;
+  Random random(2);
+  const auto weights = random.Floats(kClasses * kFanIn), query = random.Floats(kQueries * kInputs);
+  const auto indices = random.Integers(kClasses * kFanIn, 0, kInputs);
+  const auto ids = random.Integers(kQueries * kSamples, -1, kClasses);
+  const auto upstream = random.Floats(kQueries * kSamples);
+  const SparseRows rows{weights.data(), indices.data(), nullptr, kFanIn, kInputs};
+  const CandidateSlots slots{ids.data(), kQueries * kSamples, kSamples, query.data()};
+  std::vector<float> scores(slots.count), of_query(query.size());
+  threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+    SparseScores(rows, slots, first, last, scores.data());
+  });
+  threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+    SparseQueryGradients(rows, slots, upstream.data(), first, last, of_query.data());
+  });
+  const auto sorted = SortedByClass(slots, kClasses);
+  const auto starts = GroupStarts(sorted);
+  const int64_t touched = starts.size() - 1;
+  std::vector<float> of_rows(touched * kFanIn);
+  std::vector<int32_t> classes(touched);
+  threads.ForEach(touched, [&](int64_t first, int64_t last) {
+    SparseRowGradients(rows, slots, upstream.data(), sorted, starts, first, last, of_rows.data(), classes.data());
+  });
+  return Bytes().Add(scores).Add(of_query).Add(of_rows).Add(classes);
+}
+
+Bytes CandidateScores(const Threads& threads) {
+  constexpr int64_t kClasses = 60, kWidth = 19, kQueries = 40, kSamples = 9;
+  Random random(3);
+  const auto table = random.Floats(kClasses * kWidth), query = random.Floats(kQueries * kWidth);
+  const auto upstream = random.Floats(kQueries * kSamples);
+  const auto ids = random.Integers(kQueries * kSamples, -1, kClasses);
+  Bytes bytes;
+  for (bool normalize : {false, true}) {
+    const CandidateProblem p{table.data(),        query.data(), ids.data(), kQueries * kSamples,
+                             kSamples, kWidth, kClasses,   normalize};
+    std::vector<float> scores(p.num_slots), of_query(query.size());
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) { ScoreCandidates(p, first, last, scores.data()); });
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      CandidateQueryGradients(p, first, last, upstream.data(), of_query.data());
+    });
+    const ClassSlots groups = GroupByClass(p);
+    std::vector<float> of_rows(groups.NumClasses() * kWidth);
+    threads.ForEach(groups.NumClasses(), [&](int64_t first, int64_t last) {
+      CandidateRowGradients(p, groups, first, last, upstream.data(), of_rows.data());
+    });
+    bytes.Add(scores).Add(of_query).Add(of_rows);
+  }
+  return bytes;
+}
+
+Bytes RowUpdates(const Threads& threads) {
+  constexpr int64_t kRows = 40, kWidth = 21, kGradients = 300;
+  Random random(4);
+  const auto values = random.Floats(kGradients * kWidth);
+  const auto rows = random.Integers(kGradients, 0, kRows);
+  std::vector<RowPosition> sorted;
+  for (int64_t i = 0; i < kGradients; ++i) sorted.push_back(Pack(rows[i] * rows[i] / kRows, i));  // some rows often
+  SortByRow(kRows, &sorted);
+  std::vector<float> table = random.Floats(kRows * kWidth), slot(table.size(), 0.1f), velocity(table.size(), 0.2f);
+  const auto update = [&](const auto& rule) {
+    threads.ForEach(kGradients, [&](int64_t begin, int64_t end) {
+      UpdateRows(sorted, begin, end, values.data(), kWidth, rule);
+    });
+  };
+  update(LazyAdamRule({table.data(), slot.data(), velocity.data()}, {0.1, 0.9, 0.99, 1e-7}, kWidth));
+  update(RowSgdRule({table.data()}, {0.1}, kWidth));
+  update(RowwiseAdagradRule({table.data(), slot.data()}, {0.1, 1e-7}, kWidth));
+  return Bytes().Add(table).Add(slot).Add(velocity);
+}
+
+Bytes DrawByBlocks(const Threads& threads) {
+  constexpr int64_t kClasses = 210, kWidth = 7, kBlock = 16, kQueries = 50, kSamples = 20;
+  Random random(5);
+  const auto rows = random.Floats(kClasses * kWidth), query = random.Floats(kQueries * kWidth);
+  const Blocks blocks{rows.data(), kClasses, kWidth, kBlock, {1.0f, 0.0f, 1.0f, 0.5f}};
+  const auto mass = random.Floats(kQueries * blocks.Count());
+  const Seed seed{7, 8};
+  std::vector<uint64_t> block_bits(kQueries * kSamples), bits(block_bits.size());
+  std::vector<int32_t> ids(bits.size());
+  std::vector<float> log_prob(bits.size());
+  Slots slots{query.data(), kSamples, {}, bits.data(), ids.data(), log_prob.data()};
+  slots.sorted.resize(bits.size());
+  threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+    BlockDistribution distribution(blocks);
+    for (int64_t n = first; n < last; ++n) {
+      distribution.SetMass(&mass[n * blocks.Count()]);
+      FillBits(seed, n, kSamples, &block_bits[n * kSamples], &bits[n * kSamples]);
+      for (int64_t slot = n * kSamples; slot < (n + 1) * kSamples; ++slot) {
+        const int64_t block = distribution.Draw(block_bits[slot]);
+        slots.sorted[slot] = Pack(block, slot);
+        log_prob[slot] = distribution.LogProb(block);
+      }
+    }
+  });
+  SortByRow(blocks.Count(), &slots.sorted);
+  const std::vector<Tile> tiles = MakeTiles(slots.sorted, kSamples);
+  threads.ForEach(tiles.size(), [&](int64_t first, int64_t last) {
+    VisitTiles(blocks, tiles.data() + first, last - first, &slots);
+  });
+  return Bytes().Add(ids).Add(log_prob);
+}
+
+Bytes HashTablesAndDraws(const Threads& threads) {
+  constexpr int64_t kClasses = 200, kTables = 19, kBuckets = 8, kQueries = 40, kParts = 2, kCandidates = 60;
+  Random random(6);
+  const auto codes = random.Integers<uint16_t>(kClasses * kTables, 0, kBuckets);
+  std::vector<int32_t> offsets(kTables * (kBuckets + 1)), members(kTables * kClasses);
+  threads.ForEach((kTables + kTablesAPass - 1) / kTablesAPass, [&](int64_t first, int64_t last) {
+    for (int64_t pass = first; pass < last; ++pass) {
+      SortTables({codes.data(), kClasses, kTables, kBuckets}, pass * kTablesAPass,
+                 std::min((pass + 1) * kTablesAPass, kTables), offsets.data(), members.data());
+    }
+  });
+  const HashTables tables{kClasses, kTables, kBuckets, codes.data(), offsets.data(), members.data()};
+  const auto query = random.Integers(kQueries * kParts * kTables, 0, kBuckets);
+  Bytes bytes;
+  for (int64_t bucket_slots : {0, 2}) {
+    std::vector<int32_t> ids(kQueries * kCandidates);
+    std::vector<float> counts(ids.size()), asked(ids.size());
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      QueryBuckets buckets(tables, {kCandidates, 0.2, bucket_slots});
+      for (int64_t n = first; n < last; ++n) {
+        const int64_t at = n * kCandidates;
+        buckets.SetQuery(&query[n * kParts * kTables], kParts);
+        buckets.Draw({7, 8}, n, &ids[at], &counts[at]);
+        const std::vector<int32_t> every(kCandidates, static_cast<int32_t>(n));
+        buckets.LogCounts(every.data(), kCandidates, &asked[at]);
+      }
+    });
+    bytes.Add(ids).Add(counts).Add(asked);
+  }
+  return bytes.Add(offsets).Add(members);
+}
+
+Bytes Midx(const Threads& threads) {
+  constexpr int64_t kCodewords = 5, kClasses = 90, kQueries = 40, kSamples = 33;
+  Random random(7);
+  auto cells = random.Integers(kClasses, 0, kCodewords * kCodewords);
+  std::sort(cells.begin(), cells.end());
+  std::vector<int32_t> offsets(kCodewords * kCodewords + 1), classes(kClasses);
+  std::vector<float> mass(kCodewords * kCodewords);
+  std::vector<double> cumulative(kClasses + 1);
+  for (int64_t i = 0; i < kClasses; ++i) {
+    classes[i] = static_cast<int32_t>(i);
+    ++offsets[cells[i] + 1];
+    ++mass[cells[i]];
+    cumulative[i + 1] = i + 1;
+  }
+  for (size_t cell = 1; cell < offsets.size(); ++cell) offsets[cell] += offsets[cell - 1];
+  const auto u = random.Floats(kQueries * kCodewords), v = random.Floats(kQueries * kCodewords);
+  Bytes bytes;
+  for (const double* weight : {static_cast<const double*>(nullptr), static_cast<const double*>(cumulative.data())}) {
+    const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), classes.data(), weight);
+    std::vector<int32_t> ids(kQueries * kSamples);
+    std::vector<float> log_prob(ids.size());
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data());
+    });
+    bytes.Add(ids).Add(log_prob);
+  }
+  return bytes;
+}
+
+Hashes MachHashes(int64_t num_classes, int64_t num_buckets, uint64_t prime, int64_t count) {
+  Hashes hashes{{}, prime, num_buckets, num_classes};
+  for (int64_t r = 0; r < count; ++r) {
+    const uint64_t multiplier = 17 + 5 * r;
+    uint64_t inverse = 1;
+    for (uint64_t i = 0; i < prime - 2; ++i) inverse = inverse * multiplier % prime;
+    hashes.functions.push_back({multiplier, 3 * static_cast<uint64_t>(r), inverse});
+  }
+  return hashes;
+}
+
+Bytes Mach(const Threads& threads) {
+  constexpr int64_t kClasses = 9000, kBuckets = 300, kRepetitions = 4, kQueries = 19, kBest = 6, kPiece = 1000;
+  const Hashes hashes = MachHashes(kClasses, kBuckets, 9001, kRepetitions);
+  Random random(8);
+  auto tables = random.Floats(kQueries * kRepetitions * kBuckets);
+  for (float& value : tables) value = std::exp(3.0f * value);
+  const auto exclude = random.Integers(kQueries * 2, -1, kClasses);
+  Bytes bytes;
+  const auto write = [&](std::vector<Best>* best) {
+    std::vector<float> scores(best->size() * kBest);
+    std::vector<int32_t> ids(scores.size());
+    for (size_t n = 0; n < best->size(); ++n) (*best)[n].Write(&scores[n * kBest], &ids[n * kBest]);
+    bytes.Add(scores).Add(ids);
+  };
+  for (Decoder decoder : {Decoder::kMean, Decoder::kMin, Decoder::kMedian}) {
+    const Queries queries{tables.data(), kQueries, exclude.data(), 2, decoder};
+    std::vector<Best> probed(kQueries, Best(kBest)), pruned(kQueries, Best(kBest)), all(kQueries, Best(kBest));
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      Prober prober(hashes, queries, kBest, 10);
+      for (int64_t n = first; n < last; ++n) prober.Rank(n, &probed[n]);
+    });
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      Pruner pruner(hashes, queries, kBest);
+      for (int64_t n = first; n < last; ++n) {
+        Best own(kBest);
+        if (pruner.Rank(n, &own)) pruned[n] = own;
+      }
+    });
+    const int64_t num_pieces = (kClasses + kPiece - 1) / kPiece;
+    const std::vector<std::vector<int64_t>> groups = {
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {16}, {17}};
+    for (const std::vector<int64_t>& tile : groups) {
+      std::vector<TileRow> laid_out(kRepetitions * kBuckets);
+      threads.ForEach(kRepetitions, [&](int64_t first, int64_t last) {
+        for (int64_t r = first; r < last; ++r) LayOutTile(hashes, queries, tile, r, &laid_out[r * kBuckets]);
+      });
+      std::mutex mutex;
+      threads.ForEach(num_pieces, [&](int64_t first, int64_t last) {
+        const int64_t stop = std::min(last * kPiece, kClasses);
+        std::vector<Best> own(tile.size(), Best(kBest));
+        if (tile.size() > 1) {
+          RankClassesOfTile(hashes, queries, tile, laid_out.data(), first * kPiece, stop, own.data());
+        } else {
+          RankClasses(hashes, queries, tile[0], first * kPiece, stop, own.data());
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        for (size_t j = 0; j < tile.size(); ++j) all[tile[j]].Merge(own[j]);
+      });
+    }
+    write(&probed);
+    write(&pruned);
+    write(&all);
+  }
+  return bytes;
+}
+
+int Main() {
+  const std::vector<std::pair<const char*, std::function<Bytes(const Threads&)>>> kernels = {
+      {"sparse_head, all classes", SparseHead}, {"sparse_head, candidates", SparseCandidates},
+      {"candidate_scores", CandidateScores},    {"row_updates", RowUpdates},
+      {"block_draw", DrawByBlocks},             {"hash_tables, lsh_draw", HashTablesAndDraws},
+      {"midx_draw", Midx},                      {"mach_decode", Mach}};
+  int status = 0;
+  for (const auto& [name, run] : kernels) {
+    const Bytes alone = run(Threads(1));
+    bool agree = true;
+    for (int count : {2, 3, 8}) agree &= !(run(Threads(count)) != alone);
+    std::printf("%s: %s\n", name, agree ? "the same on any number of threads" : "FAILED, threads change the result");
+    if (!agree) status = 1;
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace tfxc
+
+int main() { return tfxc::Main(); }
