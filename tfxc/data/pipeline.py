@@ -39,7 +39,7 @@ def sequence_training_dataset(
 
     Example:
         >>> sequences = Sequences.from_lists([[*"abcd"], [*"b"], [*"ba"]])
-        >>> dataset = sequence_training_dataset(sequences, max_length=2, batch_size=8, windows="all", seed=None)
+        >>> dataset = sequence_training_dataset(sequences, 2, batch_size=8, windows="all", seed=None)
         >>> items, labels = next(iter(dataset))
         >>> items.numpy().tolist(), labels.numpy().tolist()
         ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
@@ -76,7 +76,8 @@ def sequence_evaluation_dataset(
 
     Example:
         >>> sequences = Sequences.from_lists([[*"abcd"], [*"aba"]])
-        >>> inputs, labels = next(iter(sequence_evaluation_dataset(sequences, 2, batch_size=8, exclude_seen=True)))
+        >>> dataset = sequence_evaluation_dataset(sequences, 2, batch_size=8, exclude_seen=True)
+        >>> inputs, labels = next(iter(dataset))
         >>> inputs["items"].numpy().tolist(), labels.numpy().tolist()
         ([[2, 3], [1, 2]], [[-1, 3], [-1, 0]])
         >>> inputs["exclude"].numpy().tolist()
