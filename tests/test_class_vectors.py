@@ -6,7 +6,7 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc import class_vectors
-from tfxc.class_vectors import blocks, one_thread, subsample
+from tfxc.class_vectors import blocks, one_thread, require_finite, subsample
 
 
 def test_blocks_and_subsample_cover_the_head(monkeypatch):
@@ -20,6 +20,15 @@ def test_blocks_and_subsample_cover_the_head(monkeypatch):
     assert len(np.unique(ids)) == 9
     np.testing.assert_array_equal(rows, vectors[ids])
     np.testing.assert_array_equal(subsample(head, 100, seed=1)[1], vectors)
+
+
+def test_what_is_not_finite_is_named_and_large_numbers_are_fine():
+    vectors = np.full([5, 3], 3e38, np.float32)  # their squares are infinite
+    require_finite(vectors, range(5))
+    for wrong in (np.nan, np.inf, -np.inf):
+        vectors[3, 1] = wrong
+        with pytest.raises(ValueError, match=r"vector of class 13 is not finite"):
+            require_finite(vectors, range(10, 15))
 
 
 def test_faiss_runs_on_one_thread_and_is_put_back():

@@ -20,7 +20,7 @@ from sampler_checks import (
 )
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import MIDX
+from tfxc.samplers import MIDX, quantization
 
 VARIANTS = {
     "rq": {},
@@ -136,6 +136,31 @@ def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
         divergences.append(divergence(target, all_probs(sampler, query)))
         sample(sampler, tf.constant(query), tf.zeros([64, 1], tf.int32))
     assert divergences[1] < 0.9 * divergences[0]
+
+
+@pytest.mark.parametrize("quantizer", ["rq", "pq"])
+def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, quantizer):
+    """Zipf's law: half of the probability is with fewer than ten of 20,000 classes; k-means sees 2,048."""
+    vectors = clustered(20_000, 8, num_clusters=200, scale=1.0)
+    head, query = head_of(vectors, use_bias=True), queries(32, 8, seed=4)
+    ranks = np.random.default_rng(3).permutation(20_000) + 1
+    tf_variable(head.bias).assign(-1.5 * np.log(ranks))
+    effective = head.effective_query(query).numpy()
+    target = softmax(head(query).numpy().astype(np.float64))
+
+    def mean_divergence():
+        divergences = []
+        for seed in range(3):
+            sampler = MIDX(5, 4, quantizer, seed=seed)
+            sampler.build((20_000, 9))
+            tf_variable(sampler.mean_query).assign(effective.mean(0))
+            sampler.refresh(head)
+            divergences.append(divergence(target, all_probs(sampler, effective)))
+        return np.mean(divergences)
+
+    of_few = mean_divergence()
+    monkeypatch.setattr(quantization, "_POINTS_PER_CODEWORD", 20_000)
+    assert of_few < 1.1 * mean_divergence()
 
 
 def test_refresh_follows_the_head_and_is_deterministic():

@@ -184,7 +184,8 @@ class MIDX(Sampler):
     def _cells(self, cell, weight=None):
         """The classes sorted by cell, for a given cell int64 [L] and, by frequency, class weights [L]."""
         size = self.num_codewords
-        order = np.argsort(cell, kind="stable").astype(np.int32)
+        narrow = np.uint16 if size <= 256 else cell.dtype  # NumPy sorts 16 bits by radix, ten times faster
+        order = np.argsort(cell.astype(narrow), kind="stable").astype(np.int32)
         counts = np.bincount(cell, minlength=size * size)
         index = {
             "cell": cell.astype(np.int32),

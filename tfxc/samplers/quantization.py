@@ -3,10 +3,52 @@
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, one_thread, subsample
+from tfxc.class_vectors import blocks, one_thread, subsample, vectors_of
 
 _POINTS_PER_CODEWORD = 512
 _ITERATIONS = 10
+
+
+def sample_by_weight(weights, num_rows, seed):
+    """Rows drawn without replacement, in proportion to their weights, and what each of them stands for.
+
+    Row i is drawn with probability ``min(1, w_i / t)``, t such that num_rows of them come: one that is more
+    than a 1 / num_rows of the total always. Drawn, it weighs ``max(w_i, t)``, so the weight of any set of
+    rows is right in the mean, and that of the heavy ones exactly.
+
+    Args:
+        weights: positive weights [L].
+        num_rows: how many rows, if there are as many.
+        seed: int.
+
+    Returns:
+        Sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
+
+    Example:
+        >>> ids, weights = sample_by_weight(np.array([1, 1, 1, 1, 8]), 3, seed=0)
+        >>> len(ids), int(ids[-1]), weights.tolist()  # two of the first four stand for all of them
+        (3, 4, [2.0, 2.0, 8.0])
+
+    Reference:
+        Madow, "On the Theory of Systematic Sampling, II", 1949.
+    """
+    weights = np.asarray(weights, np.float64)
+    if len(weights) <= num_rows:
+        return np.arange(len(weights)), weights.astype(np.float32)
+    generator = np.random.default_rng(seed)
+    chance = num_rows * weights / weights.sum()
+    while chance.max() > 1:  # what is above 1 goes to the others
+        certain = chance >= 1
+        chance *= (num_rows - certain.sum()) / chance[~certain].sum()
+        chance[certain] = 1
+    # Systematic: one row in every unit of the summed chances. The order of the ids may have a period.
+    rest = generator.permutation(np.flatnonzero(chance < 1))
+    points = generator.random() + np.arange(num_rows - (len(chance) - len(rest)))
+    places = np.searchsorted(np.cumsum(chance[rest]), points, side="right")
+    drawn = chance == 1
+    drawn[rest[np.minimum(places, len(rest) - 1)]] = True
+    ids = np.flatnonzero(drawn)
+    return ids, (weights[ids] / chance[ids]).astype(np.float32)
 
 
 def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
@@ -43,21 +85,32 @@ def assign(vectors, codewords):
     return codes[:, 0].astype(np.int32), distances[:, 0]
 
 
+def rows_to_fit(head, num_rows, seed, weights=None):
+    """The class vectors float32 [n, D] that k-means sees, n <= num_rows, and their weights [n] or None.
+
+    Rows drawn uniformly would hardly hold a class that matters: of 400 thousand by Zipf's law, one in twelve
+    of the thousand heaviest, half of all weight.
+    """
+    if weights is None:
+        return subsample(head, num_rows, seed)[1], None
+    ids, weights = sample_by_weight(weights, num_rows, seed)
+    return vectors_of(head, ids), weights
+
+
 def fit_codebooks(head, start, residual, num_codewords, seed, weights=None):
     """Two codebooks float32 [C, D1], [C, D2] fitted by k-means to the head's class vectors.
 
     Args:
-        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        head: gives the class vectors.
         start: None, or the two codebooks to start from.
         residual: True quantises the residual of the first codebook with the second; False the first
             half of the dimensions with the first and the second half with the second.
         num_codewords: C.
         seed: int, of the k-means and the rows it sees.
-        weights: None or positive class weights [L].
+        weights: None or positive class weights [L], of the errors and of the rows it sees.
     """
     with one_thread():
-        ids, vectors = subsample(head, _POINTS_PER_CODEWORD * num_codewords, seed)
-        weights = None if weights is None else weights[ids].astype(np.float32)
+        vectors, weights = rows_to_fit(head, _POINTS_PER_CODEWORD * num_codewords, seed, weights)
         start = (None, None) if start is None else start
         left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
         first = kmeans(left, num_codewords, start[0], weights, seed)

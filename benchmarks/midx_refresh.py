@@ -1,0 +1,144 @@
+"""What MIDX's refresh costs, and how near its proposal comes, by the rows that its k-means sees.
+
+    python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2] [--output figures.json]
+
+Generated classes, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, biases the log of class
+frequencies that follow it too. Queries stand where the vectors of classes drawn by frequency do, so the
+softmax has a head, a tail and clusters. The sampler has seen the mean query. k-means sees 512 rows a
+codeword: drawn by weight, as ``refresh`` does; drawn uniformly, with the weights; all rows, with the weights;
+drawn uniformly, without weights, as before there was a query. The refreshes take turns; their CPU seconds
+count, all on one thread of FAISS. A pass reads the vectors of all classes once; two there must be: the mean
+query's logits, and the encoding.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from _measure import in_turns, show
+
+from tfxc import samplers
+from tfxc._keras import tf_variable
+from tfxc.class_vectors import subsample
+from tfxc.layers import DenseHead
+from tfxc.samplers import quantization
+from tfxc.samplers.quantization import rows_to_fit
+
+DIM, QUERIES, CENTRES, NORM, NOISE = 64, 128, 1000, 3.0, 0.3
+BY_WEIGHT = "by weight"
+
+
+def uniform_rows(head, num_rows, seed, weights):
+    ids, vectors = subsample(head, num_rows, seed)
+    return vectors, weights[ids].astype(np.float32)
+
+
+# By name: what chooses the rows. The first is the package's.
+WAYS = {
+    BY_WEIGHT: rows_to_fit,
+    "uniform, weighted": uniform_rows,
+    "all, weighted": lambda head, num_rows, seed, weights: rows_to_fit(head, head.num_classes, seed, weights),
+    "uniform, no weights": lambda head, num_rows, seed, weights: rows_to_fit(head, num_rows, seed),
+}
+
+
+def zipf(size, exponent, random):
+    frequency = random.permutation(np.arange(1.0, size + 1) ** -exponent)
+    return frequency / frequency.sum()
+
+
+def problem(num_classes, exponent):
+    """A head and queries float32 [N, D]."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(CENTRES, DIM))
+    centres *= NORM / np.linalg.norm(centres, axis=1, keepdims=True)
+    cluster = random.choice(CENTRES, size=num_classes, p=zipf(CENTRES, exponent, random))
+    table = NOISE * random.normal(size=(num_classes, DIM)).astype(np.float32)
+    table += centres[cluster].astype(np.float32)
+    frequency = zipf(num_classes, exponent, random)
+    head = DenseHead(num_classes, use_bias=True)
+    head.build((None, DIM))
+    tf_variable(head.table).assign(table)
+    tf_variable(head.bias).assign(np.log(frequency))
+    own = cluster[random.choice(num_classes, size=QUERIES, p=frequency)]
+    query = centres[own] + NOISE * random.normal(size=(QUERIES, DIM))
+    return head, tf.constant(query, tf.float32)
+
+
+def count_passes(head, task):
+    """How often the task reads the vectors of all classes."""
+    read, gather = [0], head.class_vectors_of
+
+    def counted(class_ids):
+        read[0] += len(class_ids)
+        return gather(class_ids)
+
+    with mock.patch.object(head, "class_vectors_of", counted):
+        task()
+    return read[0] / head.num_classes
+
+
+def sampler_of(quantizer, codewords, head, query):
+    sampler = samplers.MIDX(100, codewords, quantizer, seed=0)
+    sampler.build((head.num_classes, head.effective_dim))
+    tf_variable(sampler.mean_query).assign(tf.reduce_mean(head.effective_query(query), 0))
+    return sampler
+
+
+def measure(head, query, codewords, quantizer, rounds):
+    """Figures of every way to choose the rows, by name."""
+    labels = tf.zeros([QUERIES, 1], tf.int32)
+    tasks, results = {}, {}
+    for name, way in WAYS.items():
+        sampler = sampler_of(quantizer, codewords, head, query)
+
+        def refresh(sampler=sampler, way=way):
+            with mock.patch.object(quantization, "rows_to_fit", way):
+                sampler.refresh(head)
+
+        passes = count_passes(head, refresh)
+        quality = samplers.proposal_quality(sampler, head, query, labels)
+        results[name] = {
+            "kl": float(tf.reduce_mean(quality.kl)),
+            "effective_sample_size": float(tf.reduce_mean(quality.effective_sample_size)),
+            "passes": passes,
+        }
+        tasks[name] = refresh
+    for name, seconds in in_turns(tasks, rounds, 0, time.process_time).items():
+        results[name]["cpu_seconds"] = seconds
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, nargs="+", default=[400_000, 1_000_000])
+    parser.add_argument("--exponents", type=float, nargs="+", default=[1.0, 1.2], help="of Zipf's law")
+    parser.add_argument("--codewords", type=int, default=64)
+    parser.add_argument("--quantizers", nargs="+", choices=("rq", "pq"), default=["rq"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", help="write the figures here, as JSON")
+    args = parser.parse_args()
+    figures = []
+    for num_classes, exponent in itertools.product(args.classes, args.exponents):
+        head, query = problem(num_classes, exponent)
+        for quantizer in args.quantizers:
+            results = measure(head, query, args.codewords, quantizer, args.rounds)
+            rows = [
+                [name, row["kl"], row["effective_sample_size"], row["cpu_seconds"], f"{row['passes']:.2f}"]
+                for name, row in results.items()
+            ]
+            title = f"{num_classes:,} classes, Zipf's exponent {exponent}, {quantizer}, C = {args.codewords}"
+            show(title, rows, ["rows", "KL(softmax, Q)", "effective of 100 draws", "refresh CPU s", "passes"])
+            case = {"classes": num_classes, "exponent": exponent, "quantizer": quantizer}
+            figures.append({**case, "rows": results})
+    if args.output:
+        with open(args.output, "w", encoding="utf-8") as file:
+            json.dump({"arguments": vars(args), "figures": figures}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
