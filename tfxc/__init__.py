@@ -4,7 +4,7 @@ from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.step import head_loss
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ExtremeClassifier",
