@@ -2,11 +2,12 @@
 
     python benchmarks/sampler_draws.py [--classes 10000 100000 1000000] [--proposals Sphere LSH] [--rounds 5]
 
-What is timed is all a training step asks of a sampler, ``sample``: the draws, the log of their expected counts,
-and that of the positives. Then, in turns with it, the draws alone with their counts, and the ratio. Beside them: scoring all classes without drawing, and the same proposals as papers' code
-writes them for a GPU, with a weight for every class and a draw from the categorical distribution over all
-(queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64. Ten million classes
-take 20 GB and 15 minutes without SearchedHardNegatives, whose index takes FAISS 90 seconds a million.
+What is timed is all a training step asks of a sampler, ``sample``: the draws, the log of their expected
+counts, and that of the positives. Then, in turns with it, the draws alone with their counts, and the ratio.
+Beside them: scoring all classes without drawing, and the same proposals as papers' code writes them for a
+GPU, with a weight for every class and a draw from the categorical distribution over all (queries in groups,
+so that no tensor passes 128 MB). Class vectors are generated, D = 64. Ten million classes take 20 GB and 15
+minutes without SearchedHardNegatives, whose index takes FAISS 90 seconds a million.
 """
 
 import argparse

@@ -53,9 +53,11 @@ SAMPLERS = {
     "Uniform": lambda: samplers.Uniform(6, seed=3),
     "Uniform, shared": lambda: samplers.Uniform(6, shared=True, name="own"),
     "LogUniform": lambda: samplers.LogUniform(6, shared=True),
-    "Unigram": lambda: samplers.Unigram(6, counts=COUNTS, power=0.5),
+    "Unigram": lambda: samplers.Unigram(6, counts=COUNTS, smoothing=0.5, power=0.5),
+    "Unigram, counting": lambda: samplers.Unigram(6, shared=True),
     "InBatch": lambda: samplers.InBatch(4, counts=COUNTS),
-    "InBatch, all": lambda: samplers.InBatch(None, counts=COUNTS, seed=2),
+    "InBatch, all": lambda: samplers.InBatch(counts=COUNTS, smoothing=2.0, seed=2),
+    "InBatch, counting": lambda: samplers.InBatch(seed=2),
     "LSH": lambda: samplers.LSH(6, num_tables=3),
     "LSH, label": lambda: samplers.LSH(
         6, num_tables=3, num_bits=5, family="dwta", query="label", uniform_fraction=0.3, seed=5
@@ -72,6 +74,7 @@ SAMPLERS = {
     "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
     "Softmax": lambda: samplers.Softmax(6),
+    "Softmax, shared": lambda: samplers.Softmax(6, shared=True, seed=3),
     "MIDX, learnable": lambda: samplers.MIDX(
         6, num_codewords=3, cells="frequency", counts=COUNTS, learnable=True
     ),
@@ -97,7 +100,8 @@ LOSSES = {
         "partition", reduction="sum", name="own"
     ),
     "SoftmaxCrossentropy, nce": lambda: losses.SoftmaxCrossentropy("nce"),
-    "GBCE": lambda: losses.GBCE(0.5, reduction="sum", name="own"),
+    "SoftmaxCrossentropy, decoupled": lambda: losses.SoftmaxCrossentropy(decoupled=True),
+    "GBCE": lambda: losses.GBCE(calibration=0.5, reduction="sum", name="own"),
     "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
@@ -147,6 +151,17 @@ MODELS = {
 }
 EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 STATEFUL = pytest.mark.parametrize("name", [*HEADS, *SAMPLERS, *OPTIMIZERS])
+# Training goes on by way of each component's state, which is compared for all of them: so it is tried with
+# one component of each kind, and with every optimizer, whose slots nothing else compares.
+REPRESENTATIVES = [
+    "DenseHead, all options",
+    "UniformSparseHead",
+    "MACHHead, all options",
+    "Mixture, learnable",
+    "SquaredHinge",
+    "NDCGAtK",
+    *OPTIMIZERS,
+]
 
 
 def public(module, base):
@@ -185,11 +200,7 @@ def data_of(model):
         history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
         return history, history % NUM_CLASSES
     x, y = learnable(16)
-    return ({"features": x, "example_id": np.arange(16)} if reads_ids(model) else x), y
-
-
-def reads_ids(model):
-    return model.sampler is not None and model.sampler.reads_example_ids
+    return (x if model.sampler is None else {"features": x, "example_ids": np.arange(16)}), y
 
 
 def train(model, epochs=1):
@@ -206,28 +217,31 @@ def trained(name):
 
 
 def draws(model):
+    """The next draw of the sampler, part by part."""
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
-    effective = tf.zeros([4, model.head.effective_dim]) + query[:, :1]
-    known = {"example_ids": tf.range(4)} if reads_ids(model) else {}
-    return [tensor.numpy() for tensor in model.sampler.sample(effective, labels, **known)]
+    score = lambda ids: model.head.score(query, ids)  # noqa: E731
+    step = samplers.Step(model.head.effective_query(query), labels, tf.range(4), score)
+    return [part.numpy() for part in model.sampler.sample(step)]
 
 
-def assert_goes_on_alike(one, other, optimizer=True):
-    """Equal state, predictions, losses and next draws; and, optimizer included, equal further training."""
-    x, y = data_of(one)
+def assert_alike(one, other):
+    """Equal weights, and equal next draws."""
     for left, right in zip(weights_of(one), weights_of(other), strict=True):
         np.testing.assert_array_equal(left, right)
-    for key, value in one.predict(x, verbose=0).items():
-        np.testing.assert_array_equal(value, other.predict(x, verbose=0)[key])
     if one.sampler is not None:
         for left, right in zip(draws(one), draws(other), strict=True):
             np.testing.assert_array_equal(left, right)
-    assert one.evaluate(x, y, return_dict=True, verbose=0) == other.evaluate(
-        x, y, return_dict=True, verbose=0
-    )
-    if optimizer:
-        for left, right in zip(weights_of(train(one)), weights_of(train(other)), strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+def assert_goes_on_alike(one, other):
+    """Equal predictions and losses, and after equal further training equal weights."""
+    x, y = data_of(one)
+    for key, value in one.predict(x, verbose=0).items():
+        np.testing.assert_array_equal(value, other.predict(x, verbose=0)[key])
+    found = [model.evaluate(x, y, return_dict=True, verbose=0) for model in (one, other)]
+    assert found[0] == found[1]
+    for left, right in zip(weights_of(train(one)), weights_of(train(other)), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
 def plain(config):
@@ -256,7 +270,9 @@ def test_saved_model_goes_on_alike(name, tmp_path):
         if getattr(model, part) is not None:
             assert plain(getattr(loaded, part).get_config()) == plain(getattr(model, part).get_config())
     assert int(loaded.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) == 2
-    assert_goes_on_alike(model, loaded)
+    assert_alike(model, loaded)
+    if name in REPRESENTATIVES:
+        assert_goes_on_alike(model, loaded)
 
 
 @STATEFUL
@@ -277,7 +293,9 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
         tf_variable(weight).assign(tf.zeros_like(tf_variable(weight)))
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=other).read(path).assert_existing_objects_matched()
-    assert_goes_on_alike(model, other)
+    assert_alike(model, other)
+    if name in REPRESENTATIVES:
+        assert_goes_on_alike(model, other)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -290,7 +308,7 @@ def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
         np.testing.assert_array_equal(tf_variable(left), tf_variable(right))
 
 
-@STATEFUL
+@pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_same_seed_same_training(name):
     results = []
     for _ in range(2):
@@ -312,7 +330,7 @@ def test_export_serves_the_same(name, tmp_path):
     np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learnable"])
 def test_evaluation_draws_nothing(name):
     model = model_of(name)
     x, y = data_of(model)

@@ -42,3 +42,20 @@ def test_over_sampled_classes_training_comes_to_the_same_loss(results):
 def test_replicas_draw_differently_and_count_alike(results):
     draws = [tuple(draw) for step in results["draws"] for draw in step]
     assert len(set(draws)) == 4 and results["counter"] == 2
+
+
+@pytest.mark.parametrize("kind", ["InBatch", "Unigram"])
+def test_replicas_count_their_labels_together(results, kind):
+    """Twice [0, 1, 0] on one, and [3, 3, 3, 1] on the other."""
+    counts = results["counts"][kind]
+    assert counts["occurrences"] == [4, 4, 0, 6, 0] and counts["total"] == 14
+    assert counts["copies"] == [counts["occurrences"]] * 2
+    share = np.array([5, 5, 1, 7, 1]) / 19
+    np.testing.assert_allclose(counts["probs"], [share, share], rtol=1e-5)
+    if kind == "Unigram":
+        np.testing.assert_allclose(results["counts"]["refreshed"], share, rtol=1e-5)
+
+
+def test_a_sampler_that_counts_while_training_trains(results):
+    assert results["counting"]["losses"][-1] < results["counting"]["losses"][0]
+    assert results["counting"]["exact"] < 0.9 * np.log(25)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ids import check_ids, count_hits, drop_duplicates, is_positive
+from tfxc.ids import check_ids, drop_duplicates, hits, is_positive
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -47,8 +47,29 @@ def test_positives_among_candidates():
     assert one.numpy().tolist() == [[False, True], [False, False]]
 
 
-def test_hits_are_counted_by_positive():
+def test_hits_name_the_column_of_the_positive():
     labels = tf.constant([[3, -1], [5, 2]])
-    ids = tf.constant([[3, 3, -1, 7], [2, 4, 2, 2]])
-    assert count_hits(ids, labels).numpy().tolist() == [[2, 0], [0, 3]]
-    assert count_hits(tf.constant([2, 3, 3]), labels).numpy().tolist() == [[2, 0], [0, 1]]
+    ids = tf.constant([[3, 3, -1, 7], [2, 4, 2, 5]])
+    assert hits(ids, labels).numpy().tolist() == [[0, 0, -1, -1], [1, -1, 1, 0]]
+    assert hits(tf.constant([2, 3, -1]), labels).numpy().tolist() == [[-1, 0, -1], [1, -1, -1]]
+
+
+def test_an_empty_slot_hits_no_padding():
+    """Both are -1."""
+    for labels in ([[-1], [3]], [[-1, -1], [3, -1]]):
+        found = hits(tf.constant([[-1, 3], [-1, 3]]), tf.constant(labels))
+        assert found.numpy().tolist() == [[-1, -1], [-1, 0]] and found.dtype == tf.int32
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [[1, 2, 3], [0, 0, 0]]])
+def test_without_labels_nothing_is_hit(ids):
+    """Shaped [N, S] also for shared candidates."""
+    found = hits(tf.constant(ids), tf.zeros([2, 0], tf.int32))
+    assert found.numpy().tolist() == [[-1] * 3] * 2
+
+
+def test_hits_of_a_width_known_when_it_runs_only():
+    traced = tf.function(hits, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    for labels, want in [([[3]], [[-1, 0]]), ([[2, 3]], [[-1, 1]]), ([[]], [[-1, -1]])]:
+        labels = tf.reshape(tf.constant(labels, tf.int32), [1, -1])
+        assert traced(tf.constant([[-1, 3]]), labels).numpy().tolist() == want

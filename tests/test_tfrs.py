@@ -36,13 +36,13 @@ def loss_and_gradients(function, query, table):
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["uncorrected", "corrected"])
 @pytest.mark.parametrize("weights", [None, np.linspace(0, 2, 8, dtype=np.float32)], ids=["", "weighted"])
 def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weights):
-    """Loss and gradients: sampling probabilities, and accidental hits of several kinds."""
+    """Loss and gradients, by default: other rows' slots count, whatever class they hold."""
     labels = tf.constant([3, 7, 3, 0, 24, 7, 3, 1])
     query = tf.constant(2 * features(8))
     head = built_head(temperature=temperature)
-    task = tfrs.tasks.Retrieval(remove_accidental_hits=True, temperature=temperature)
+    task = tfrs.tasks.Retrieval(temperature=temperature)
     probability = None if counts is None else tf.constant((counts / counts.sum())[labels], tf.float32)
-    sampler = tfxc.samplers.InBatch(counts=np.ones(NUM_CLASSES) if counts is None else counts)
+    sampler = tfxc.samplers.InBatch(counts=np.ones(NUM_CLASSES) if counts is None else counts, smoothing=0)
     loss = tfxc.losses.SoftmaxCrossentropy(reduction="sum")
 
     def theirs(query):
@@ -52,7 +52,6 @@ def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weig
             candidates,
             sample_weight=weights,
             candidate_sampling_probability=probability,
-            candidate_ids=labels,
         )
 
     def ours(query):
@@ -66,10 +65,10 @@ def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weig
 def test_rare_candidates_are_not_clipped():
     """The retrieval task corrects every item rarer than one in a million alike."""
     counts = np.array([1.0, 50.0, 1e9])
-    sampler = tfxc.samplers.InBatch(counts=counts)
+    sampler = tfxc.samplers.InBatch(counts=counts, smoothing=0)
     sampler.build((3, DIM))
-    labels = tf.constant([[0], [1], [2]])
-    log_count = sampler.sample(tf.zeros([3, DIM]), labels)[1]
+    step = tfxc.samplers.Step(tf.zeros([3, DIM]), tf.constant([[0], [1], [2]]))
+    log_count = sampler.sample(step).label_log_count[:, 0]
     np.testing.assert_allclose(log_count[1] - log_count[0], np.log(50), rtol=1e-5)
     clipped = tfrs.layers.loss.SamplingProbablityCorrection()(tf.zeros([3]), tf.exp(log_count) / 3)
     assert clipped[0] == clipped[1]

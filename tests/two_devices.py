@@ -15,6 +15,7 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_m
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras, tf_variable  # noqa: E402
+from tfxc.samplers import InBatch, Step, Unigram  # noqa: E402
 
 ONE, TWO = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
@@ -83,11 +84,46 @@ def draws_of_replicas():
         sampler.build((NUM_CLASSES, DIM))
 
     def draw():
-        return sampler.sample(tf.zeros([1, DIM]), tf.zeros([1, 1], tf.int32))[0][0]
+        return sampler.sample(Step(tf.zeros([1, DIM]), tf.zeros([1, 1], tf.int32))).ids[0]
 
     step = tf.function(lambda: TWO.run(draw))
     draws = [[part.numpy().tolist() for part in TWO.experimental_local_results(step())] for _ in range(2)]
     return {"draws": draws, "counter": int(tf_variable(sampler.counter).numpy())}
+
+
+def counts_of_replicas():
+    """What two replicas count together in two steps of labels of their own, and what each makes of it."""
+    results = {}
+    for kind in (InBatch, Unigram):
+        with TWO.scope():
+            sampler = kind(4, seed=1)
+            sampler.build((5, DIM))
+
+        def count(sampler=sampler):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            labels = tf.where(replica == 0, [[0, 1], [0, -1]], [[3, 3], [3, 1]])
+            sampler.sample(Step(tf.zeros([2, DIM]), labels))
+            return sampler.running_counts.log_probs(tf.range(5))
+
+        step = tf.function(lambda count=count: TWO.run(count))
+        step()
+        parts = TWO.experimental_local_results(step())
+        occurrences = tf_variable(sampler.running_counts.occurrences)
+        results[kind.__name__] = {
+            "occurrences": occurrences.numpy().tolist(),
+            "copies": [part.numpy().tolist() for part in TWO.experimental_local_results(occurrences)],
+            "total": int(tf_variable(sampler.running_counts.total).numpy()),
+            "probs": [tf.exp(part).numpy().tolist() for part in parts],
+        }
+        if kind is Unigram:
+            sampler.refresh(None)
+            every = sampler.log_prob(tf.zeros([1, DIM]), tf.range(5)[tf.newaxis])
+            results["refreshed"] = tf.exp(every)[0].numpy().tolist()
+    return {"counts": results}
+
+
+def counting():
+    return make_model(InBatch(seed=3), optimizer=tfxc.optimizers.RowwiseAdagrad(0.3))
 
 
 if __name__ == "__main__":
@@ -96,5 +132,6 @@ if __name__ == "__main__":
         "classifier": [one, trained(classifier, TWO, 2)],
         "own": [trained(own, ONE, 2), trained(own, TWO, 2)],
         "sampled": [trained(sampled, ONE, 4), trained(sampled, TWO, 4)],
+        "counting": trained(counting, TWO, 4),
     }
-    print(json.dumps({**results, **draws_of_replicas()}))
+    print(json.dumps({**results, **draws_of_replicas(), **counts_of_replicas()}))

@@ -2,10 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
-from sampler_checks import log_count, sample
 
-from tfxc.ids import count_hits, is_positive
-from tfxc.scored import MASKED_LOGIT, Scored
+from tfxc.model.step import example_losses
 
 CASES = {  # labels by name, for 5 examples of 7 classes
     "one": [[0], [6], [3], [3], [1]],
@@ -72,18 +70,28 @@ def value_and_gradient(function, logits):
     return losses.numpy(), tape.gradient(total, logits).numpy()
 
 
+class TableOfLogits:
+    """In the place of a head: the logits [N, L] of each query are given."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def effective_query(self, query):
+        return tf.convert_to_tensor(query)
+
+    def score(self, query, ids):
+        ids = tf.maximum(ids, 0)
+        return tf.gather(self.logits, ids, axis=1, batch_dims=ids.shape.rank - 1)
+
+
 def sampled_losses(loss, sampler, query, logits, labels):
     """Losses [N] of logits [N, L] by sampled classes, the way a model does it."""
-    ids, counted = sample(sampler, query, labels)
-    if ids.shape.rank == 1:
-        drawn = tf.gather(logits, tf.maximum(ids, 0), axis=1)
-    else:
-        drawn = tf.gather(logits, tf.maximum(ids, 0), batch_dims=1)
-    drawn = tf.where(is_positive(ids, labels) | (ids < 0), MASKED_LOGIT, drawn)
-    own = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
-    own_count = log_count(sampler, query, labels, labels)
-    num_hits = None if sampler.draws_labels else count_hits(ids, labels)
-    return loss.sampled(Scored(own, own_count), Scored(drawn, counted), labels >= 0, num_hits)
+    return example_losses(TableOfLogits(logits), loss, query, tf.convert_to_tensor(labels), sampler)
+
+
+def no_hits(negatives):
+    """What ``sampled`` takes where no candidate is a positive."""
+    return tf.fill(tf.shape(negatives.logits), -1)
 
 
 def sampled_statistics(loss, sampler, query, logits, labels, copies=2000):

@@ -7,6 +7,7 @@ from loss_checks import (
     CASES,
     binary_reference,
     logits_for,
+    no_hits,
     sampled_losses,
     sampled_statistics,
     softplus,
@@ -45,8 +46,11 @@ def test_reductions_and_bad_input():
 
 def test_sampled_by_hand():
     positives = Scored(tf.constant([[1.0, 2.0], [3.0, 9.0]]), tf.zeros([2, 2]))
-    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT], [0.5, -1.0]]), tf.math.log([0.1, 0.5]))
-    losses = BinaryCrossentropy().sampled(positives, negatives, tf.constant([[True, True], [True, False]]))
+    negatives = Scored(
+        tf.constant([[0.5, 2.0, MASKED_LOGIT], [0.5, -1.0, 3.0]]), tf.math.log([0.1, 0.5, 0.2])
+    )
+    is_label, hits = tf.constant([[True, True], [True, False]]), tf.constant([[-1, 1, -1], [-1, -1, 0]])
+    losses = BinaryCrossentropy().sampled(positives, negatives, is_label, hits)
     first = softplus(-1) + softplus(-2) + softplus(0.5) / 0.1
     second = softplus(-3) + softplus(0.5) / 0.1 + softplus(-1) / 0.5
     np.testing.assert_allclose(losses, [first, second], rtol=1e-6)
@@ -93,7 +97,7 @@ def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
 def test_candidates_of_the_batch_shared_by_all():
     """Batches drawn by the counts: the mean over batches of the sampled loss is the full loss."""
     counts = np.array([1.0, 2.0, 3.0])
-    sampler, logits = InBatch(None, counts=counts), tf.constant([[0.3, -0.2, 0.5]])
+    sampler, logits = InBatch(counts=counts, smoothing=0), tf.constant([[0.3, -0.2, 0.5]])
     sampler.build((3, 1))
     random, losses = np.random.default_rng(0), []
     for _ in range(20):
@@ -107,11 +111,11 @@ def test_candidates_of_the_batch_shared_by_all():
     np.testing.assert_allclose(np.mean(losses), want[0], rtol=0.01)
 
 
-def test_empty_slots_and_hits_add_nothing():
+def test_empty_slots_add_nothing():
     def losses(logits):
         negatives = Scored(tf.where([[True, True, False]], MASKED_LOGIT, logits), tf.zeros([3]))
         return BinaryCrossentropy().sampled(
-            Scored(logits[:, :0], tf.zeros([1, 0])), negatives, tf.zeros([1, 0], bool)
+            Scored(logits[:, :0], tf.zeros([1, 0])), negatives, tf.zeros([1, 0], bool), no_hits(negatives)
         )
 
     values, gradients = value_and_gradient(losses, np.array([[5.0, 6.0, 0.0]], np.float32))

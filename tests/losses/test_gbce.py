@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from loss_checks import binary_reference, logits_for, sampled_losses, softplus
+from loss_checks import binary_reference, logits_for, no_hits, sampled_losses, softplus
 from sampler_checks import log_count
 
 from tfxc.losses import GBCE, BinaryCrossentropy
@@ -19,9 +19,11 @@ def beta(alpha, t):
 def test_uniform_by_hand(t):
     """Three draws among 7 classes: α = 3 / 7, whatever the label."""
     logits, labels = logits_for(2, 7), tf.constant([[4], [1]])
-    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, -1.0], [0.3, 0.2, 0.1]]), tf.math.log(3 / 7))
+    negatives = Scored(tf.constant([[0.5, 9.0, -1.0], [0.3, 0.2, 0.1]]), tf.math.log(3 / 7))
+    hits = tf.constant([[-1, 0, -1], [-1, -1, -1]])
     own = tf.gather(logits, labels, batch_dims=1)
-    got = GBCE(t).sampled(Scored(own, tf.fill([2, 1], tf.math.log(3 / 7))), negatives, labels >= 0)
+    positives = Scored(own, tf.fill([2, 1], tf.math.log(3 / 7)))
+    got = GBCE(calibration=t).sampled(positives, negatives, labels >= 0, hits)
     drawn = [softplus([0.5, -1.0]).sum(), softplus([0.3, 0.2, 0.1]).sum()]
     want = (beta(3 / 7, t) * softplus(-own[:, 0]) + drawn) / 4
     np.testing.assert_allclose(got, want, rtol=1e-5)
@@ -34,7 +36,9 @@ def test_several_labels_and_padding():
     alpha = np.array([0.4, 1.0])
     own, drawn = beta(alpha, 0.75) * softplus([[-1.0, -2.0], [-3.0, -9.0]]), 2 * softplus(0.5)
     want = [(own[0].sum() + drawn) / 4, (own[1, 0] + drawn) / 3, drawn / 2]
-    np.testing.assert_allclose(GBCE().sampled(positives, negatives, is_label), want, rtol=1e-5)
+    np.testing.assert_allclose(
+        GBCE().sampled(positives, negatives, is_label, no_hits(negatives)), want, rtol=1e-5
+    )
 
 
 def test_over_all_classes_it_is_the_binary_crossentropy():
@@ -53,8 +57,8 @@ def test_what_a_table_of_logits_learns(sampler, t):
         sampler.build((6, 1))
     labels = np.repeat(np.arange(6), (1000 * frequency).round().astype(int))
     labels, query = tf.constant(labels[:, np.newaxis], tf.int32), tf.zeros([1000, 1])
-    alpha = np.exp(log_count(sampler, query, labels, tf.range(6)))
-    loss, table, average = GBCE(t), tf.Variable(tf.zeros([6])), 0
+    alpha = np.exp(log_count(sampler, query, labels, tf.range(6)))[0]
+    loss, table, average = GBCE(calibration=t), tf.Variable(tf.zeros([6])), 0
 
     @tf.function
     def step():
@@ -77,7 +81,9 @@ def test_edges():
     everything = Scored(tf.constant([[0.5]]), tf.math.log([[3.0]]))  # the only class there is
     none = Scored(tf.fill([1, 3], MASKED_LOGIT), tf.math.log([3.0]))
     np.testing.assert_allclose(
-        GBCE().sampled(everything, none, tf.constant([[True]])), [2.5 * softplus(-0.5) / 4], rtol=1e-6
+        GBCE().sampled(everything, none, tf.constant([[True]]), no_hits(none)),
+        [2.5 * softplus(-0.5) / 4],
+        rtol=1e-6,
     )
     sampler = InBatch(None, counts=np.ones(4))
     sampler.build((4, 2))
@@ -86,7 +92,7 @@ def test_edges():
     np.testing.assert_array_equal(losses, [0, 0])
 
 
-@pytest.mark.parametrize("t", [-0.1, 1.5])
-def test_t_is_checked(t):
-    with pytest.raises(ValueError, match=r"t must be in \[0, 1\]"):
-        GBCE(t)
+@pytest.mark.parametrize("calibration", [-0.1, 1.5])
+def test_the_calibration_is_checked(calibration):
+    with pytest.raises(ValueError, match=rf"calibration must be in \[0, 1\].*but got {calibration}"):
+        GBCE(calibration=calibration)

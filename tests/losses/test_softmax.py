@@ -1,4 +1,4 @@
-"""Softmax cross-entropy: all classes, and its two sampled estimators."""
+"""Softmax cross-entropy: all classes, and its sampled estimators."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ import tensorflow as tf
 from loss_checks import (
     CASES,
     logits_for,
+    no_hits,
+    positives_of,
     sampled_losses,
     sampled_statistics,
     softmax,
@@ -15,7 +17,7 @@ from loss_checks import (
 from sampler_checks import log_count
 
 from tfxc._keras import tf_variable
-from tfxc.ids import count_hits, is_positive
+from tfxc.ids import hits
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
@@ -78,62 +80,133 @@ def test_bad_input():
         loss(np.eye(4, dtype=np.float32)[:2], logits)
     with pytest.raises(ValueError, match="estimator must be one of"):
         SoftmaxCrossentropy(estimator="blackout")
+    with pytest.raises(ValueError, match="nothing to decouple"):
+        SoftmaxCrossentropy("nce", decoupled=True)
     assert np.isnan(loss([0], [[np.nan, 1.0]]))
     assert float(loss(tf.zeros([0], tf.int32), tf.zeros([0, 4]))) == 0
 
 
-def sampled_by_hand(estimator, num_hits=None):
+def by_hand(estimator, hits, **options):
+    """Two positives and four candidates, the third of them an empty slot."""
     positives = Scored(tf.constant([[1.0, 2.0]]), tf.math.log([[0.5, 0.25]]))
-    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.5, 0.1]]))
-    loss, is_label = SoftmaxCrossentropy(estimator=estimator), tf.constant([[True, True]])
-    return float(loss.sampled(positives, negatives, is_label, num_hits)[0])
+    negatives = Scored(tf.constant([[0.5, 2.0, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.25, 0.5, 0.1]]))
+    loss = SoftmaxCrossentropy(estimator, **options)
+    return float(loss.sampled(positives, negatives, tf.constant([[True, True]]), tf.constant([hits]))[0])
 
 
-def test_estimators_by_hand():
-    drawn, own = 2 * np.exp(0.5) / 0.1, np.exp([1.0, 2.0]) / [0.5, 0.25]
-    np.testing.assert_allclose(sampled_by_hand("ranking"), np.log((own + drawn) / own).mean(), rtol=1e-6)
-    total = np.exp(1) + np.exp(2) + drawn
-    np.testing.assert_allclose(sampled_by_hand("partition"), np.log(total) - 1.5, rtol=1e-6)
-    odds, noise = own, np.log1p(np.exp(0.5) / 0.1) * 2  # the model's odds of data against noise
-    np.testing.assert_allclose(sampled_by_hand("nce"), np.log1p(1 / odds).mean() + noise, rtol=1e-6)
-    hits = (np.log1p(1 / odds) + [0, 3] * np.log1p(odds)).mean()  # draws of the positive itself are noise
-    got = sampled_by_hand("nce", tf.constant([[0, 3]]))
-    np.testing.assert_allclose(got, hits + noise, rtol=1e-6)
+OWN, DRAWN = np.exp([1.0, 2.0]) / [0.5, 0.25], 2 * np.exp(0.5) / 0.1
 
 
-def test_nce_is_tensorflows():
-    """With accidental hits left in, as there by default."""
+@pytest.mark.parametrize("hits", [[-1, -1, -1, -1], [-1, 1, -1, -1]], ids=["no hit", "one hit"])
+def test_estimators_by_hand(hits):
+    """Ranking and nce take a draw that hits a positive for a draw like any other; partition leaves it out."""
+    every = DRAWN + OWN[1]
+    np.testing.assert_allclose(by_hand("ranking", hits), np.log((OWN + every) / OWN).mean(), rtol=1e-6)
+    noise = 2 * np.log1p(np.exp(0.5) / 0.1) + np.log1p(OWN[1])
+    np.testing.assert_allclose(by_hand("nce", hits), np.log1p(1 / OWN).mean() + noise, rtol=1e-6)
+    total = np.exp(1) + np.exp(2) + (DRAWN if max(hits) >= 0 else every)
+    np.testing.assert_allclose(by_hand("partition", hits), np.log(total) - 1.5, rtol=1e-6)
+
+
+def test_decoupled_estimators_by_hand():
+    """A positive's term has the draws of the positive itself, and no other positive."""
+    hits = [-1, 1, -1, -1]
+    want = np.log(([1, 2] * OWN + DRAWN) / OWN).mean()
+    np.testing.assert_allclose(by_hand("ranking", hits, decoupled=True), want, rtol=1e-6)
+    own = np.exp([1.0, 2.0])
+    want = np.log((own + DRAWN) / own).mean()
+    np.testing.assert_allclose(by_hand("partition", hits, decoupled=True), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ranking", "nce"])
+def test_estimators_are_tensorflows(name):
+    """With accidental hits left in, as there by default for nce."""
     random = np.random.default_rng(0)
     table, query = (tf.constant(random.normal(size=(n, 4)), tf.float32) for n in (12, 5))
     labels, ids = tf.constant([[3], [0], [7], [7], [11]]), tf.constant([7, 2, 2, 5, 0])
     sampler = LogUniform(5, shared=True, seed=0)
     sampler.build((12, 4))
-    counted = log_count(sampler, query, labels, ids)
-    own_count = log_count(sampler, query, labels, labels)
-    want = tf.nn.nce_loss(
-        table,
-        tf.zeros([12]),
-        labels,
-        query,
-        5,
-        12,
-        sampled_values=(ids, tf.exp(own_count), tf.exp(counted)),
+    counted, own_count = (log_count(sampler, query, labels, asked) for asked in (ids, labels))
+    theirs = tf.nn.nce_loss if name == "nce" else tf.nn.sampled_softmax_loss
+    values = ids, tf.exp(own_count), tf.exp(counted)
+    want = theirs(
+        table, tf.zeros([12]), labels, query, 5, 12, sampled_values=values, remove_accidental_hits=False
     )
     logits = tf.matmul(query, table, transpose_b=True)
-    drawn = tf.where(is_positive(ids, labels), MASKED_LOGIT, tf.gather(logits, ids, axis=1))
-    own = tf.gather(logits, labels, batch_dims=1)
-    got = SoftmaxCrossentropy("nce").sampled(
-        Scored(own, own_count), Scored(drawn, counted), labels >= 0, count_hits(ids, labels)
-    )
-    np.testing.assert_allclose(got, want, rtol=1e-5)
+    positives = Scored(tf.gather(logits, labels, batch_dims=1), own_count)
+    negatives = Scored(tf.gather(logits, ids, axis=1), counted)
+    got = SoftmaxCrossentropy(name).sampled(positives, negatives, labels >= 0, hits(ids, labels))
+    np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-def test_ranking_counts_draws_of_the_positive_itself():
-    positives = Scored(tf.constant([[1.0]]), tf.math.log([[0.5]]))
-    negatives = Scored(tf.constant([[0.5, MASKED_LOGIT, MASKED_LOGIT]]), tf.math.log([[0.1, 0.5, 0.5]]))
-    loss = SoftmaxCrossentropy().sampled(positives, negatives, tf.constant([[True]]), tf.constant([[2]]))
-    own, drawn = np.exp(1.0) / 0.5, np.exp(0.5) / 0.1
-    np.testing.assert_allclose(loss, [np.log((3 * own + drawn) / own)], rtol=1e-6)
+def decoupled_reference(logits, labels):
+    """As ``softmax_reference``, each term without the example's other positives."""
+    losses, gradients = np.zeros(len(logits)), np.zeros(logits.shape)
+    for n, row in enumerate(labels):
+        positives = positives_of(row)
+        for label in positives:
+            rivals = [i for i in range(logits.shape[1]) if i == label or i not in positives]
+            probs = softmax(logits[n][rivals])
+            losses[n] -= np.log(probs[rivals.index(label)]) / len(positives)
+            gradients[n, rivals] += probs / len(positives)
+            gradients[n, label] -= 1 / len(positives)
+    return losses, gradients
+
+
+@LABELS
+def test_decoupled_over_all_classes(labels):
+    logits, loss = logits_for(5, 7), SoftmaxCrossentropy(decoupled=True)
+    losses, gradients = value_and_gradient(lambda x: loss.call(np.array(labels), x), logits)
+    want, want_gradients = decoupled_reference(logits, labels)
+    np.testing.assert_allclose(losses, want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradients, want_gradients, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [[4], [1, 4, 6], [0, 1, 2, 3, 4, 5, 6]])
+def test_decoupled_over_candidates_is_that_over_all_classes(labels):
+    """Where each class is drawn once, the partition estimate is the sum itself."""
+    logits, labels = logits_for(5, 7), tf.repeat(tf.constant([labels]), 5, axis=0)
+    every = tf.repeat(tf.range(7)[tf.newaxis], 5, axis=0)
+    loss = SoftmaxCrossentropy("partition", decoupled=True)
+
+    def sampled(logits):
+        positives = Scored(tf.gather(logits, labels, batch_dims=1), tf.zeros([1]))
+        return loss.sampled(positives, Scored(logits, tf.zeros([1])), labels >= 0, hits(every, labels))
+
+    found, want = (value_and_gradient(f, logits) for f in (sampled, lambda x: loss.call(labels, x)))
+    for one, two in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("largest", [12.0, 30.0, 1000.0])
+def test_decoupled_stays_finite_where_a_positive_dominates(largest):
+    """The gradient of the positive that lags behind has its sign, whatever float32 leaves of the rest."""
+    logits, labels = np.array([[0.0, largest, 0.0, -1.0]], np.float32), np.array([[0, 1]])
+    for loss in (SoftmaxCrossentropy(decoupled=True), SoftmaxCrossentropy()):
+        losses, gradients = value_and_gradient(lambda x, loss=loss: loss.call(labels, x), logits)
+        assert np.isfinite(losses).all() and np.isfinite(gradients).all() and gradients[0, 0] < 0
+    want, want_gradients = decoupled_reference(logits.astype(np.float64), labels)
+    if largest < 15:  # where the rest is beyond the resolution of float32
+        losses, gradients = value_and_gradient(
+            lambda x: SoftmaxCrossentropy(decoupled=True).call(labels, x), logits
+        )
+        np.testing.assert_allclose(losses, want, rtol=2e-2)
+        np.testing.assert_allclose(gradients, want_gradients, atol=2e-2)
+
+
+def test_decoupled_candidates_stay_exact_where_a_positive_dominates():
+    logits, labels = np.array([[0.0, 1000.0, 0.0, -1.0]], np.float32), tf.constant([[0, 1]])
+    want, want_gradients = decoupled_reference(logits.astype(np.float64), labels.numpy())
+    negatives = tf.range(4)[tf.newaxis]
+
+    def sampled(logits):
+        positives = Scored(logits[:, :2], tf.zeros([1]))
+        loss = SoftmaxCrossentropy("partition", decoupled=True)
+        return loss.sampled(positives, Scored(logits, tf.zeros([1])), labels >= 0, hits(negatives, labels))
+
+    losses, gradients = value_and_gradient(sampled, logits)
+    np.testing.assert_allclose(losses, want, rtol=1e-5)
+    np.testing.assert_allclose(gradients, want_gradients, atol=1e-5)
 
 
 @pytest.mark.parametrize("estimator", ["ranking", "partition"])
@@ -143,8 +216,8 @@ def test_nothing_but_empty_slots(estimator):
     def losses(logits):
         negatives = Scored(tf.where([[True] * 3] * 2, MASKED_LOGIT, logits), tf.zeros([3]))
         positives = Scored(logits[:, :1], tf.zeros([2, 1]))
-        return SoftmaxCrossentropy(estimator=estimator).sampled(
-            positives, negatives, tf.constant([[True], [False]])
+        return SoftmaxCrossentropy(estimator).sampled(
+            positives, negatives, tf.constant([[True], [False]]), no_hits(negatives)
         )
 
     values, gradients = value_and_gradient(losses, logits_for(2, 3))
@@ -234,6 +307,7 @@ def test_a_positive_that_is_never_drawn_trains_uncorrected():
     never, certain = (Scored(tf.constant([[1.0]]), tf.constant([[count]])) for count in (float("-inf"), 0.0))
     negatives = Scored(tf.constant([[0.5]]), tf.constant([[0.0]]))
     losses = [
-        SoftmaxCrossentropy().sampled(own, negatives, tf.constant([[True]])) for own in (never, certain)
+        SoftmaxCrossentropy().sampled(own, negatives, tf.constant([[True]]), no_hits(negatives))
+        for own in (never, certain)
     ]
     np.testing.assert_allclose(losses, np.log1p(np.exp(-0.5)), rtol=1e-6)

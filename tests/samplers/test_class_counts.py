@@ -1,10 +1,12 @@
 """Counts that are kept in weights, not in the config."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxc._keras import tf_variable
 from tfxc.samplers import MIDX, InBatch, Step, Unigram
-from tfxc.samplers.class_counts import gather_counts
+from tfxc.samplers.class_counts import RunningCounts, gather_counts
 
 
 def test_padding_reads_class_0():
@@ -35,3 +37,28 @@ def test_nor_can_an_index_be_built_from_them():
     sampler.build((6, 4))
     with pytest.raises(tf.errors.InvalidArgumentError, match="load the weights it was saved with"):
         sampler.refresh(None)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_running_counts_are_those_of_all_labels_so_far(traced):
+    counts = RunningCounts(smoothing=0.5)
+    counts.build((5,))
+    np.testing.assert_allclose(np.exp(counts.log_probs(tf.range(5))), 1 / 5, rtol=1e-6)
+    count = tf.function(counts.count) if traced else counts.count
+    for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]], [[-1, -1]] * 3):
+        count(tf.constant(labels))
+    assert tf_variable(counts.occurrences).numpy().tolist() == [4, 2, 0, 1, 0]
+    assert int(tf_variable(counts.total).numpy()) == 7
+    found = np.exp(counts.log_probs(tf.constant([[0, 4], [3, 3]])))
+    np.testing.assert_allclose(found, np.array([[4.5, 0.5], [1.5, 1.5]]) / 9.5, rtol=1e-6)
+
+
+def test_running_counts_beyond_the_integers_of_float32():
+    """Where one more label would no longer change a float32."""
+    counts = RunningCounts(smoothing=1.0)
+    counts.build((2,))
+    tf_variable(counts.occurrences).assign([2**24, 2**33])
+    tf_variable(counts.total).assign(2**24 + 2**33)
+    counts.count(tf.constant([0, 1]))
+    assert tf_variable(counts.occurrences).numpy().tolist() == [2**24 + 1, 2**33 + 1]
+    np.testing.assert_allclose(np.exp(counts.log_probs(tf.range(2))), np.array([1, 512]) / 513, rtol=1e-6)

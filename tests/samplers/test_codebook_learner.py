@@ -10,20 +10,19 @@ from sampler_checks import (
     clustered,
     divergence,
     head_of,
-    log_count,
     quantised_softmax,
     queries,
-    sample,
     softmax,
 )
 
 import tfxc
 from tfxc._keras import keras, tf_variable
-from tfxc.samplers import MIDX, codebook_learner, quantization
+from tfxc.ids import hits
+from tfxc.samplers import MIDX, Softmax, Step, codebook_learner, quantization
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.quantization import encode, fit_codebooks
+from tfxc.scored import MASKED_LOGIT, Scored
 
-OUT = -1e30
 COUNTS = 1000 / np.arange(1, 201)
 
 
@@ -35,12 +34,12 @@ def built(first, second, residual=True):
 
 def test_the_estimate_by_hand():
     labels = tf.constant([[1, 2], [3, -1], [-1, -1]])
-    positives = (
+    positives = Scored(
         tf.math.log([[1.0, 2.0], [3.0, 9.0], [1.0, 1.0]]),
         tf.math.log([[0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]),
     )
-    negatives = (
-        tf.constant([[0.0, OUT], [0.0, 0.0], [OUT, OUT]]),
+    negatives = Scored(
+        tf.constant([[0.0, MASKED_LOGIT], [0.0, 0.0], [MASKED_LOGIT, MASKED_LOGIT]]),
         tf.math.log([[0.5, 0.5], [1.0, 0.25], [1.0, 1.0]]),
     )
     drawn = tf.constant([[7, 1], [8, 9], [3, 3]])
@@ -51,8 +50,8 @@ def test_the_estimate_by_hand():
 
 
 def test_the_estimate_of_shared_candidates():
-    labels, own = tf.constant([[1], [2]]), (tf.zeros([2, 1]), tf.zeros([2, 1]))
-    negatives = tf.zeros([2, 2]), tf.math.log([1.0, 0.5])
+    labels, own = tf.constant([[1], [2]]), Scored(tf.zeros([2, 1]), tf.zeros([2, 1]))
+    negatives = Scored(tf.zeros([2, 2]), tf.math.log([1.0, 0.5]))
     ids, probs = softmax_estimate(labels, own, tf.constant([5, 6]), negatives)
     assert ids.numpy().tolist() == [[1, 5, 6], [2, 5, 6]]
     np.testing.assert_allclose(probs, [[0.25, 0.25, 0.5]] * 2, rtol=1e-6)
@@ -62,11 +61,10 @@ def test_the_estimate_tends_to_the_softmax():
     logits, random = np.array([0.0, 1.0, 2.0, -1.0]), np.random.default_rng(0)
     proposal = np.array([0.4, 0.3, 0.2, 0.1])
     ids = random.choice(4, size=(1, 200_000), p=proposal)
-    negatives = logits[ids].astype(np.float32), np.log(200_000 * proposal[ids]).astype(np.float32)
-    own = tf.zeros([1, 0])
-    got, probs = softmax_estimate(
-        tf.zeros([1, 0], tf.int32), (own, own), tf.constant(ids, tf.int32), negatives
-    )
+    counts = np.log(200_000 * proposal[ids])
+    negatives = Scored(tf.constant(logits[ids], tf.float32), tf.constant(counts, tf.float32))
+    own = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
+    got, probs = softmax_estimate(tf.zeros([1, 0], tf.int32), own, tf.constant(ids, tf.int32), negatives)
     got = np.bincount(got.numpy()[0], probs.numpy()[0])
     np.testing.assert_allclose(got, np.exp(logits) / np.exp(logits).sum(), rtol=0.02)
 
@@ -118,11 +116,11 @@ def test_codebooks_of_zeros_stay():
 
 def scored(sampler, head, query, labels):
     """What ``learn`` takes."""
-    effective = head.effective_query(query)
-    ids, counted = sample(sampler, effective, labels)
-    positives = head.score(query, labels), log_count(sampler, effective, labels, labels)
-    negatives = tf.where(ids == labels, -1e30, head.score(query, ids)), counted
-    return effective, labels, positives, ids, negatives
+    step = Step(head.effective_query(query), labels)
+    draw = sampler.sample(step)
+    positives = Scored(head.score(query, labels), draw.label_log_count)
+    negatives = Scored(head.score(query, draw.ids), draw.log_count)
+    return step, draw, positives, negatives.without(hits(draw.ids, labels) >= 0)
 
 
 def learn_from(sampler, head, num_steps, scale=1.0):
@@ -240,8 +238,7 @@ def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     target = softmax(model.head(query).numpy().astype(np.float64))
     effective = model.head.effective_query(query).numpy()
     divergences = {"learnt": divergence(target, all_probs(model.sampler, effective))}
-    for name, options in {"exact": {"exact": True}, "k-means": {"num_codewords": 4}}.items():
-        sampler = MIDX(20, seed=0, **options)
+    for name, sampler in {"exact": Softmax(20), "k-means": MIDX(20, num_codewords=4, seed=0)}.items():
         sampler.build((400, DIM + 1))
         sampler.refresh(model.head)
         divergences[name] = divergence(target, all_probs(sampler, effective))

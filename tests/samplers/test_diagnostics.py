@@ -49,19 +49,22 @@ def test_uniform_by_hand():
 
 
 def test_the_softmax_itself_has_no_divergence_and_loses_no_draw():
-    kl, size, hits = quality_of(Unigram(5, counts=1000 * PROBS), [[0]])
+    kl, size, hits = quality_of(Unigram(5, counts=1000 * PROBS, smoothing=0), [[0]])
     assert kl == pytest.approx(0, abs=1e-6)
     assert size == pytest.approx(5, rel=1e-5)
     assert hits == pytest.approx(0.5, rel=1e-5)
 
 
 def test_hits_count_every_positive_once_and_padding_never():
-    hits = [quality_of(Unigram(5, counts=PROBS), labels)[2] for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])]
+    hits = [
+        quality_of(Unigram(5, counts=PROBS, smoothing=0), labels)[2]
+        for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])
+    ]
     np.testing.assert_allclose(hits, [0.625, 0.125, 0], rtol=1e-5)
 
 
 def test_a_mixture_is_measured_by_its_summed_counts():
-    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, counts=PROBS)]), [[0]])
+    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, counts=PROBS, smoothing=0)]), [[0]])
     mixed = 0.75 * 0.25 + 0.25 * PROBS
     assert kl == pytest.approx((PROBS * np.log(PROBS / mixed)).sum(), rel=1e-4)
     assert size == pytest.approx(8 / (PROBS**2 / mixed).sum(), rel=1e-4)
@@ -70,8 +73,8 @@ def test_a_mixture_is_measured_by_its_summed_counts():
 class Never(Sampler):
     """Draws every class but the last."""
 
-    def log_prob(self, query, ids):
-        return tf.where(ids < 3, -tf.math.log(3.0), float("-inf"))
+    def log_count(self, given, ids):
+        return self.log_num_draws + tf.where(ids < 3, -tf.math.log(3.0), float("-inf"))
 
 
 def test_a_class_out_of_reach_diverges_unless_it_has_no_weight():
@@ -81,11 +84,12 @@ def test_a_class_out_of_reach_diverges_unless_it_has_no_weight():
     assert quality_of(Never(3), [[0]], head_of(far))[0] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_sampler_without_a_distribution_is_named():
-    with pytest.raises(NotImplementedError, match="Sampler does not define log_prob"):
-        quality_of(Sampler(3), [[0]])
-    with pytest.raises(NotImplementedError, match="DNS chooses by score"):
-        quality_of(DNS(2, num_candidates=3), [[0]])
+def test_both_figures_refuse_a_sampler_without_expected_counts():
+    head, labels = head_of_probs(), tf.constant([[0]])
+    for sampler in (Sampler(3), DNS(2, num_candidates=3)):
+        for measure in (proposal_quality, cumulative_probability):
+            with pytest.raises(ValueError, match=f"{type(sampler).__name__} does not know how often a class"):
+                measure(built(sampler) if not sampler.built else sampler, head, ONE, labels)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_cumulative_probability_by_hand():
     head = head_of_probs(PROBS[[2, 0, 3, 1]])  # ranks: class 1, 3, 0, 2 (the lower id first)
     labels = tf.constant([[0]])
     np.testing.assert_allclose(cumulative_probability(None, head, ONE, labels), np.cumsum(PROBS), rtol=1e-6)
-    unigram = built(Unigram(3, counts=[1.0, 2.0, 3.0, 4.0]))
+    unigram = built(Unigram(3, counts=[1.0, 2.0, 3.0, 4.0], smoothing=0))
     curve = cumulative_probability(unigram, head, ONE, labels)
     np.testing.assert_allclose(curve, [0.2, 0.6, 0.7, 1.0], rtol=1e-6)
 

@@ -69,10 +69,15 @@ def test_expected_counts_of_any_class(tmp_path):
     np.testing.assert_allclose(counts[0, [7, 3]], 1)
     np.testing.assert_allclose(counts[1, [7, 3, 9]], 1)  # without its label 7, the example's row has 7, 3
     np.testing.assert_allclose(counts.sum(1), [2 + 3, 3 + 3], rtol=1e-6)
-    shared = log_count(
-        sampler, tf.zeros([2, DIM]), tf.constant([[20], [7]]), tf.constant([9, 0]), tf.constant([0, 0])
-    )
+    shared = log_count(sampler, tf.zeros([2, DIM]), [[20], [7]], [9, 0], tf.constant([0, 0]))
     np.testing.assert_allclose(np.exp(shared), counts[:, [9, 0]], rtol=1e-6)
+
+
+def test_room_for_the_positives_by_default():
+    sampler = HardNegatives(2, 3)
+    assert sampler.num_retrieved == 34
+    sampler.build((NUM_CLASSES, DIM))
+    assert sampler.num_retrieved == NUM_CLASSES < 34
 
 
 def test_before_the_first_table_all_are_uniform():
@@ -97,7 +102,7 @@ def test_hard_ones_alone(tmp_path):
 def test_fewer_hard_ones_than_slots(loss, tmp_path):
     model = make_model(HardNegatives(2, 0, num_retrieved=4, seed=1), loss, run_eagerly=True)
     with_table(model.sampler, tmp_path)
-    inputs = {"features": tf.ones([1, DIM]), "example_id": tf.constant([1])}
+    inputs = {"features": tf.ones([1, DIM]), "example_ids": tf.constant([1])}
     with tf.GradientTape() as tape:
         value = model.compute_loss(x=inputs, y=tf.constant([[4]]))
     gradients = tape.gradient(value, model.trainable_variables)
@@ -123,7 +128,7 @@ def statistics(model, x, label_row, copies, example_id):
     labels = tf.repeat(tf.constant([label_row]), copies, axis=0)
     with tf.GradientTape() as tape:
         tape.watch(features)
-        inputs = {"features": features, "example_id": tf.fill([copies], example_id)}
+        inputs = {"features": features, "example_ids": tf.fill([copies], example_id)}
         losses = model.compute_loss(x=inputs, y=labels)
     gradients = tape.gradient(losses, features)
     values = np.concatenate([losses[:, np.newaxis], gradients], axis=1).astype(np.float64)
@@ -173,14 +178,14 @@ def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
     best = np.argsort(-all_logits(model, x), axis=1)[:, :6]
     with_table(model.sampler, tmp_path, best)
     before = exact.evaluate(x, labels, verbose=0)
-    model.fit({"features": x, "example_id": np.arange(64)}, labels, epochs=20, verbose=0)
+    model.fit({"features": x, "example_ids": np.arange(64)}, labels, epochs=20, verbose=0)
     assert exact.evaluate(x, labels, verbose=0) < 0.8 * before
 
 
 def test_softmax_with_hard_ones_alone_still_trains_labels_outside_the_table(tmp_path):
     model = make_model(HardNegatives(2, 0, num_retrieved=4, seed=1), SoftmaxCrossentropy(), run_eagerly=True)
     with_table(model.sampler, tmp_path)
-    inputs = {"features": tf.constant(features(1)), "example_id": tf.constant([0])}
+    inputs = {"features": tf.constant(features(1)), "example_ids": tf.constant([0])}
     assert float(model.compute_loss(x=inputs, y=tf.constant([[20]]))) > 0.1
 
 
@@ -214,12 +219,13 @@ def test_queries_are_handed_in_once_a_step(tmp_path):
 
 def test_bad_arguments(tmp_path):
     for arguments, message in [
-        ((0, 5), "num_hard must be a positive integer, but got 0"),
-        ((2, -1), "num_uniform must be an integer of at least 0, but got -1"),
-        ((4, 1, 3), "num_retrieved must be at least num_hard=4, but got 3"),
+        ({"num_hard": 0}, "num_hard must be an integer of at least 1, but got 0"),
+        ({"num_uniform": -1}, "num_uniform must be an integer of at least 0, but got -1"),
+        ({"num_retrieved": 3}, "num_retrieved must be an integer of at least 4, but got 3"),
+        ({"shared": True}, "HardNegatives takes no shared="),
     ]:
         with pytest.raises(ValueError, match=message):
-            HardNegatives(*arguments)
+            HardNegatives(**{"num_hard": 4, "num_uniform": 1, **arguments})
     with pytest.raises(ValueError, match="must be less than the 4 classes"):
         HardNegatives(4, 5).build((4, DIM))
     model = make_model(HardNegatives(2, 2))

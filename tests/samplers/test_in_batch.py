@@ -36,6 +36,17 @@ def test_draws_are_uniform_over_the_batch_and_empty_for_their_own_row():
     np.testing.assert_allclose(np.asarray(counted)[~empty], want[~empty], rtol=1e-6)
 
 
+@pytest.mark.parametrize("num_negatives", [None, 7])
+def test_slots_of_the_same_class_from_other_rows_are_draws(num_negatives):
+    """A batch of one class: each row has all slots but its own."""
+    ids, counted = sample(built(num_negatives, seed=1), tf.zeros([3, 2]), tf.constant([[2]] * 3))
+    assert set(ids.numpy()) == {2}
+    empty = np.isposinf(counted)
+    np.testing.assert_array_equal(empty.sum(0), 1)  # each slot is one row's own
+    num_draws = 2 if num_negatives is None else 7 * 2 / 3
+    np.testing.assert_allclose(np.exp(counted)[~empty], num_draws * 0.3, rtol=1e-6)
+
+
 def test_expected_count_is_right_over_batches_drawn_by_frequency():
     sampler, random, size = built(None), np.random.default_rng(0), 400
     seen = np.zeros(4)

@@ -152,37 +152,6 @@ def test_a_query_that_no_class_answers_still_draws(kind):
 
 
 @BOTH
-def test_update_of_some_rows_is_what_a_refresh_makes_of_them(kind):
-    vectors, query = clustered(500, 6), queries(3, 6)
-    sampler = refreshed(kind, vectors)
-    changed = np.array([0, 3, 77, 78, 499])
-    vectors[changed] = 2 * queries(5, 6, seed=4)
-    sampler.update_rows(head_of(vectors), np.array([[77, 78, -1], [499, 0, 3], [3, 77, -1]]))
-    want = refreshed(kind, vectors)
-    np.testing.assert_allclose(all_probs(sampler, query), all_probs(want, query), rtol=1e-5)
-    for name in ("rows", "sums"):
-        found, whole = (tf_variable(getattr(each, name)).numpy() for each in (sampler, want))
-        np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-5)
-    check(sampler, 6)
-    sampler.update_rows(head_of(clustered(500, 6, seed=9)), np.array([-1]))
-    sampler.update_rows(head_of(clustered(500, 6, seed=9)), np.array([], np.int32))
-    np.testing.assert_allclose(all_probs(sampler, query), all_probs(want, query), rtol=1e-5)
-
-
-def test_update_of_rows_checks_ids_and_vectors():
-    vectors = clustered(40, 4)
-    sampler = refreshed(Sphere, vectors)
-    for ids in ([3, 40], [-2, 3]):
-        with pytest.raises(
-            ValueError, match=rf"Class id {ids[0] if ids[0] < -1 else 40} is outside \[0, 40\)"
-        ):
-            sampler.update_rows(head_of(vectors), np.array(ids))
-    vectors[7, 1] = np.inf
-    with pytest.raises(ValueError, match=r"class 7.*not finite"):
-        sampler.update_rows(head_of(vectors), np.array([7, 3]))
-
-
-@BOTH
 def test_refresh_takes_effect_in_a_traced_function(kind):
     sampler = make(kind, 200)
     sampler.build((60, 6))
@@ -203,8 +172,6 @@ def test_a_sparse_head_is_drawn_from_by_its_sketch(kind):
     sampler.refresh(head)
     query = head.effective_query(queries(2, 20)).numpy()
     want = BY_HAND[kind](sampler, query, head.class_vectors(0, 200).numpy())
-    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
-    sampler.update_rows(head, np.arange(0, 200, 7))
     np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
 
 
@@ -292,11 +259,11 @@ def test_class_vectors_that_are_not_finite_are_an_error(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sphere(0), "num_negatives must be a positive integer"),
+        (lambda: Sphere(0), "num_negatives must be an integer of at least 1, but got 0"),
         (lambda: Sphere(4, alpha=0.0), "alpha must be positive"),
         (lambda: Sphere(4, alpha=float("inf")), "alpha must be positive"),
-        (lambda: RFF(4, num_features=0), "num_features must be a positive integer"),
-        (lambda: RFF(4, num_features=2.5), "num_features must be a positive integer"),
+        (lambda: RFF(4, num_features=0), "num_features must be an integer of at least 1, but got 0"),
+        (lambda: RFF(4, num_features=2.5), "num_features must be an integer of at least 1, but got 2.5"),
         (lambda: RFF(4, nu=-1.0), r"nu must be in \(0, 50\]"),
         (lambda: RFF(4, nu=100.0), r"nu must be in \(0, 50\]"),
     ],

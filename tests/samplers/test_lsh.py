@@ -251,16 +251,16 @@ def test_ids_out_of_range_are_an_error(bad):
 
 @pytest.mark.parametrize("options", [{"query": "label"}, {"candidates": "union", "num_tables": 2}])
 def test_where_the_query_alone_says_nothing_log_prob_is_refused(options):
-    with pytest.raises(ValueError, match="ask log_expected_count"):
-        built(5, clustered(20, 4), **options).log_prob(queries(1, 4), tf.constant([[1]]))
+    with pytest.raises(ValueError, match="LSH has no log_prob.*Ask for expected counts"):
+        built(5, clustered(20, 4), **options).log_prob(tf.constant(queries(1, 4)), tf.constant([[1]]))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_tables": 0}, "num_tables must be a positive integer, but got 0"),
-        ({"num_tables": 2.0}, "num_tables must be a positive integer"),
-        ({"num_bits": 0}, r"num_bits must be an integer in \[1, 16\], but got 0"),
+        ({"num_tables": 0}, "num_tables must be an integer of at least 1, but got 0"),
+        ({"num_tables": 2.0}, "num_tables must be an integer of at least 1, but got 2.0"),
+        ({"num_bits": 0}, "num_bits must be an integer of at least 1, but got 0"),
         ({"num_bits": 17}, r"in \[1, 16\]"),
         ({"family": "minhash"}, "family must be one of.*simhash.*minhash"),
         ({"query": "class"}, "query must be one of"),

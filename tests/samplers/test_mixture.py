@@ -6,7 +6,8 @@ import tensorflow as tf
 from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, p_value, queries, sample
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import DNS, MIDX, InBatch, LogUniform, Mixture, Uniform
+from tfxc.samplers import DNS, MIDX, InBatch, LogUniform, Mixture, Step, Uniform
+from tfxc.scored import Scored
 
 NUM_CLASSES, DIM = 40, 5
 
@@ -44,15 +45,55 @@ def test_draws_follow_the_expected_counts():
     assert p_value(ids.numpy().ravel(), counts) > 1e-3
 
 
-def test_shared_only_if_all_parts_are():
-    query, labels = queries(3, DIM), tf.constant([[4], [2], [-1]])
-    some = built(parts())
-    assert not some.shared and sample(some, tf.constant(query), labels)[0].shape == (3, 11)
-    batch = InBatch(None, counts=np.ones(NUM_CLASSES))
-    every = built([Uniform(2, shared=True, seed=3), batch])
-    ids, counted = sample(every, tf.constant(query), labels)
-    assert every.shared and ids.numpy()[2:].tolist() == [4, 2]
-    np.testing.assert_allclose(np.exp(counted), (2 + 2) / NUM_CLASSES, rtol=1e-6)
+def test_candidates_are_shared_if_those_of_all_parts_are():
+    query, labels = queries(3, DIM), [[4], [2], [-1]]
+    assert sample(built(parts()), query, labels)[0].shape == (3, 11)
+    ids, counted = sample(
+        built([Uniform(2, shared=True, seed=3), LogUniform(3, shared=True, seed=1)]), query, labels
+    )
+    assert ids.shape == counted.shape == (5,)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
+    counts = np.arange(1.0, NUM_CLASSES + 1)
+    mixture = built([Uniform(3, shared=shared, seed=3), InBatch(counts=counts, smoothing=0)])
+    labels = np.array([[4, 7], [2, -1], [-1, -1], [4, -1]])
+    draw = mixture.sample(Step(tf.constant(queries(4, DIM)), tf.constant(labels, tf.int32)))
+    ids = np.broadcast_to(draw.ids, [4, 7])
+    assert ids[:, 3:].tolist() == [[4, 7, 2, 4]] * 4 and draw.log_count.shape == (4, 7)
+    own = np.zeros((4, 7), bool)
+    own[[0, 0, 1, 3], [3, 4, 5, 6]] = True
+    np.testing.assert_array_equal(np.isposinf(draw.log_count), own)
+    num_draws = np.array([[2], [3], [4], [3]])  # of the batch's labels, those of other rows
+    want = 3 / NUM_CLASSES + num_draws * counts[ids] / counts.sum()
+    np.testing.assert_allclose(np.exp(draw.log_count)[~own], want[~own], rtol=1e-5)
+    of_labels = 3 / NUM_CLASSES + num_draws * counts[labels] / counts.sum()
+    np.testing.assert_allclose(np.exp(draw.label_log_count)[labels >= 0], of_labels[labels >= 0], rtol=1e-5)
+
+
+def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
+    """Over batches drawn by the counts: what a row's slots hold, its own passed over."""
+    counts = np.r_[8.0, 4.0, 2.0, np.ones(NUM_CLASSES - 3)]
+    mixture = built([Uniform(3, seed=3), InBatch(6, counts=counts, smoothing=0, seed=1)])
+    random, seen = np.random.default_rng(0), np.zeros(NUM_CLASSES)
+    query = tf.constant(queries(1000, DIM))
+    for _ in range(30):
+        labels = random.choice(NUM_CLASSES, size=(1000, 1), p=counts / counts.sum())
+        draw = mixture.sample(Step(query, tf.constant(labels, tf.int32)))
+        seen += np.bincount(draw.ids.numpy()[~np.isposinf(draw.log_count)], minlength=NUM_CLASSES)
+    want = np.exp(log_count(mixture, query, labels, tf.range(NUM_CLASSES)))[0]
+    # The batch's slots come 180 times only, each for a thousand rows.
+    np.testing.assert_allclose((seen / 30_000)[:3], want[:3], rtol=0.15)
+    np.testing.assert_allclose(seen.sum() / 30_000, want.sum(), rtol=1e-3)
+
+
+def test_the_number_of_draws_is_the_sum():
+    assert Mixture(parts()).num_negatives == 11
+    batch = [Uniform(2), InBatch(4, counts=np.ones(NUM_CLASSES))]
+    assert Mixture(batch).num_negatives == 6
+    batch[1] = InBatch(counts=np.ones(NUM_CLASSES))
+    assert Mixture(batch).num_negatives is None
 
 
 def test_a_mixture_of_mixtures_counts_once():
@@ -85,15 +126,23 @@ def test_a_part_without_expected_counts_is_refused():
         Mixture([Uniform(2), DNS(2, num_candidates=4)])
 
 
+def test_shared_is_refused():
+    with pytest.raises(ValueError, match="Mixture takes no shared=: each part has its own"):
+        Mixture(parts(), shared=True)
+
+
+def test_it_has_no_log_prob():
+    with pytest.raises(ValueError, match="Mixture has no log_prob.*Ask for expected counts"):
+        built(parts()).log_prob(tf.zeros([1, DIM]), tf.constant([[1]]))
+
+
 def test_each_learnable_part_learns_from_all_candidates():
-    mixture, query = (
-        built([MIDX(6, num_codewords=4, seed=1, learnable=True), Uniform(2, seed=3)]),
-        tf.constant(queries(8, DIM)),
-    )
-    assert mixture.learns and not built(parts()).learns
-    labels = labels_for(query)
-    ids, counted = sample(mixture, query, labels)
+    mixture = built([MIDX(6, num_codewords=4, seed=1, learnable=True), Uniform(2, seed=3)])
+    query = queries(8, DIM)
+    step = Step(tf.constant(query), labels_for(query))
+    draw = mixture.sample(step)
     before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
-    mixture.learn(query, labels, (tf.zeros([8, 1]), tf.zeros([8, 1])), ids, (tf.zeros([8, 8]), counted))
+    positives = Scored(tf.zeros([8, 1]), draw.label_log_count)
+    mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_count))
     for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):
         assert (tf_variable(codebook).numpy() != old).any()

@@ -8,9 +8,13 @@ from sampler_checks import clustered, head_of, p_value, queries, sample
 
 from tfxc.callbacks import SamplerRefresh
 from tfxc.losses import BinaryCrossentropy
-from tfxc.samplers import SearchedHardNegatives
+from tfxc.samplers import SearchedHardNegatives, Step
 
 LABELS = tf.constant([[0], [5], [9]])
+
+
+def step_of(query):
+    return Step(tf.constant(query), tf.fill([len(query), 1], -1))
 
 
 def built(num_classes=300, dim=5, **options):
@@ -35,7 +39,7 @@ def test_with_all_cells_the_search_is_exact():
     wanted = np.argsort(-scores, axis=1)
     # Cells of more than four times the mean size would be cut off.
     assert np.diff(sampler.cell_offsets.numpy()).max() <= 4 * 38
-    np.testing.assert_array_equal(sampler.retrieve(tf.constant(query)), wanted[:, :20])
+    np.testing.assert_array_equal(sampler.retrieve(step_of(query)), wanted[:, :20])
     scores[np.arange(3), LABELS[:, 0]] = -np.inf
     ids, _ = sample(sampler, tf.constant(query), LABELS)
     np.testing.assert_array_equal(ids[:, :3], np.argsort(-scores, axis=1)[:, :3])
@@ -47,7 +51,7 @@ def test_a_few_cells_hold_most_of_the_best(num_probes):
     query = vectors[::40] + 0.1 * queries(50, 6)
     sampler = built(2000, 6, num_cells=40, num_probes=num_probes)
     sampler.refresh(head_of(vectors))
-    found = sampler.retrieve(tf.constant(query)).numpy()
+    found = sampler.retrieve(step_of(query)).numpy()
     best = np.argsort(-(query @ vectors.T), axis=1)[:, : found.shape[1]]
     recall = np.mean([np.isin(own, row).mean() for own, row in zip(best, found, strict=True)])
     assert recall > (0.5 if num_probes == 1 else 0.9)
@@ -59,7 +63,7 @@ def test_cells_of_one_class_leave_empty_slots():
     vectors = np.eye(6, 5, dtype=np.float32) + np.arange(6)[:, np.newaxis]
     sampler = built(6, num_cells=6, num_probes=1)
     sampler.refresh(head_of(vectors))
-    found = sampler.retrieve(tf.constant(queries(3, 5))).numpy()
+    found = sampler.retrieve(step_of(queries(3, 5))).numpy()
     assert (found >= 0).any(1).all() and (found == -1).any()
     ids, counted = sample(sampler, tf.constant(queries(3, 5)), tf.constant([[-1]] * 3))
     assert (ids.numpy() >= 0).all() and np.isfinite(counted).all()

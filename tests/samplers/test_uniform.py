@@ -49,7 +49,7 @@ def test_every_class_above_the_float_range_can_come():
 def test_zipf_log_prob_of_a_rare_class_keeps_its_precision():
     sampler = LogUniform(1, seed=0)
     sampler.build((10_000_000, 1))
-    rare = sampler.log_prob(None, tf.constant([[9_999_999]])).numpy()[0, 0]
+    rare = sampler.log_prob(tf.zeros([1, 1]), tf.constant([[9_999_999]])).numpy()[0, 0]
     np.testing.assert_allclose(rare, np.log(np.log1p(1e-7) / np.log(10_000_001)), rtol=1e-6)
 
 
@@ -60,9 +60,9 @@ def test_without_queries_there_is_nothing_to_draw():
     assert ids.shape == (0, 3) and counted.shape == (0, 3)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.5, None])
+@pytest.mark.parametrize("bad", [0, -1, 2.5, True, None])
 def test_number_of_negatives_is_checked(bad):
-    with pytest.raises(ValueError, match="num_negatives must be a positive integer"):
+    with pytest.raises(ValueError, match=f"num_negatives must be an integer of at least 1, but got {bad}"):
         Uniform(bad)
 
 

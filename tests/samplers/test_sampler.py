@@ -1,0 +1,131 @@
+"""The contract: a Step in, a Draw out, and what the base class does between a subclass and its callers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import queries
+
+from tfxc._keras import tf_variable
+from tfxc.samplers import MIDX, InBatch, Question, Sampler, Softmax, Step, Uniform, Unigram
+from tfxc.samplers.sampler import knows_counts
+
+LABELS = tf.constant([[3, -1], [5, 1], [-1, -1]])
+
+
+class Recorder(Sampler):
+    """Draws the classes 0, 1, ... and says that class i is expected i + 1 times; notes what it is asked."""
+
+    def build_index(self):
+        self.asked = []
+
+    def prepare(self, step):
+        self.asked.append(step)
+        return step.query
+
+    def draw(self, given, seed):
+        ids = tf.repeat(tf.range(self.num_negatives)[tf.newaxis], tf.shape(given)[0], axis=0)
+        return ids, self.log_count(given, ids)
+
+    def log_count(self, given, ids):
+        # By way of the queries, so that a gradient could flow.
+        return tf.math.log(tf.cast(ids, tf.float32) + 1) + 0 * tf.reduce_sum(given, 1, keepdims=True)
+
+
+class Nameless(Sampler):
+    """Draws, but knows no counts."""
+
+    def draw(self, given, seed):
+        ids = tf.zeros([tf.shape(given)[0], self.num_negatives], tf.int32)
+        return ids, tf.zeros(tf.shape(ids))
+
+
+def built(sampler, shape=(8, 4)):
+    sampler.build(shape)
+    return sampler
+
+
+def test_one_question_answers_draw_and_labels():
+    sampler, query = built(Recorder(3)), tf.constant(queries(3, 4))
+    draw = sampler.sample(Step(query, LABELS))
+    assert len(sampler.asked) == 1
+    np.testing.assert_array_equal(draw.ids, [[0, 1, 2]] * 3)
+    np.testing.assert_allclose(np.exp(draw.log_count), [[1, 2, 3]] * 3, rtol=1e-6)
+    known = LABELS.numpy() >= 0
+    np.testing.assert_allclose(np.exp(draw.label_log_count)[known], LABELS.numpy()[known] + 1, rtol=1e-6)
+    assert np.isfinite(draw.label_log_count).all()  # padding too, which would else make NaN of gradients
+
+
+def test_shared_draws_are_those_of_one_query_their_mean_with_all_labels_in_its_row():
+    sampler, query = built(Recorder(3, shared=True)), queries(3, 4)
+    draw = sampler.sample(Step(tf.constant(query), LABELS))
+    (asked,) = sampler.asked
+    np.testing.assert_allclose(asked.query, query.mean(0, keepdims=True), rtol=1e-5)
+    assert asked.labels.numpy().tolist() == [[3, -1, 5, 1, -1, -1]]
+    assert draw.ids.numpy().tolist() == [0, 1, 2] and draw.log_count.shape == (3,)
+    assert draw.label_log_count.shape == (3, 2)
+    np.testing.assert_allclose(np.exp(draw.label_log_count)[1], [6, 2], rtol=1e-6)
+
+
+def test_without_queries_the_mean_is_0():
+    sampler = built(Recorder(3, shared=True))
+    draw = sampler.sample(Step(tf.zeros([0, 4]), tf.zeros([0, 2], tf.int32)))
+    assert sampler.asked[0].query.numpy().tolist() == [[0] * 4]
+    assert draw.ids.shape == (3,) and draw.label_log_count.shape == (0, 2)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_question_is_answered_in_the_shape_of_its_ids(shared):
+    sampler = built(Recorder(3, shared=shared))
+    question = Question(sampler, Step(tf.zeros([2, 4]), LABELS[:2]))
+    assert question.log_count(tf.constant([[4, 1, -1], [0, 0, 7]])).shape == (2, 3)
+    for_all = question.log_count(tf.constant([6, -1]))
+    assert for_all.shape == ((2,) if shared else (2, 2))
+    np.testing.assert_allclose(np.exp(for_all).ravel()[0], 7, rtol=1e-6)
+    assert len(sampler.asked) == 1
+
+
+def test_a_question_alone_draws_nothing():
+    sampler = built(Uniform(3, seed=1))
+    sampler.ask(Step(tf.zeros([2, 4]), LABELS[:2])).log_count(LABELS[:2])
+    assert int(tf_variable(sampler.counter)) == 0
+    sampler.sample(Step(tf.zeros([2, 4]), LABELS[:2]))
+    assert int(tf_variable(sampler.counter)) == 1
+
+
+@pytest.mark.parametrize("make", [Recorder, Softmax, lambda size: MIDX(size, num_codewords=2)])
+def test_no_gradient_flows(make):
+    sampler, query = built(make(3)), tf.constant(queries(3, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        draw = sampler.sample(Step(query, LABELS))
+        total = tf.reduce_sum(draw.log_count) + tf.reduce_sum(draw.label_log_count)
+    assert tape.gradient(total, query) is None
+
+
+def test_what_a_subclass_leaves_out_is_named():
+    with pytest.raises(NotImplementedError, match=r"Sampler does not define draw\(given, seed\)"):
+        built(Sampler(2)).sample(Step(tf.zeros([1, 4]), LABELS[:1]))
+    nameless = built(Nameless(2))
+    assert not knows_counts(nameless) and knows_counts(built(Recorder(2)))
+    with pytest.raises(ValueError, match="Nameless does not know how often a class is expected"):
+        nameless.ask(Step(tf.zeros([1, 4]), LABELS[:1])).log_count(LABELS[:1])
+    with pytest.raises(ValueError, match="cannot be mixed, nor measured"):
+        nameless.log_prob(tf.zeros([1, 4]), LABELS[:1])
+
+
+def test_log_prob_is_the_count_of_one_draw():
+    sampler = built(Uniform(5))
+    np.testing.assert_allclose(
+        sampler.log_prob(tf.zeros([2, 4]), tf.constant([1, 7])), np.log([[1 / 8] * 2] * 2), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", [Uniform, Unigram, Softmax, InBatch, MIDX])
+def test_only_the_first_argument_has_a_place(kind):
+    with pytest.raises(TypeError):
+        kind(4, 5)
+
+
+def test_a_step_by_name():
+    step = Step(query=tf.zeros([2, 4]), labels=LABELS[:2])
+    assert step.example_ids is None and step.score is None

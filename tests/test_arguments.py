@@ -1,0 +1,25 @@
+"""Arguments that many constructors check."""
+
+import numpy as np
+import pytest
+
+from tfxc.arguments import positive_int
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
+def test_integers_of_any_kind_become_pythons(value):
+    found = positive_int(value, "k")
+    assert found == 3 and type(found) is int
+
+
+@pytest.mark.parametrize("value", [0, -2, True, np.bool_(True), 8.5, 3.0, np.float32(3), "3", None, [3]])
+def test_anything_else_is_named(value):
+    with pytest.raises(ValueError) as error:
+        positive_int(value, "k")
+    assert str(error.value) == f"k must be an integer of at least 1, but got {value!r}."
+
+
+def test_the_least():
+    assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
+    with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
+        positive_int(3, "k", least=4)

@@ -1,0 +1,209 @@
+"""Whatever the sampler, the sampled softmax fits the probabilities that the labels come from.
+
+One context, twelve classes of known probability. Each sampler answers thousands of steps; the logits that
+minimise the mean of these very losses, through ``head_loss``, are compared with the truth. Where candidates
+do not depend on the labels of other rows, labels come in exact proportions, which takes noise out and leaves
+the estimator as it is.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import head_of
+from scipy.optimize import minimize
+
+import tfxc
+from tfxc._keras import IS_KERAS_3, tf_variable
+from tfxc.samplers import (
+    LSH,
+    MIDX,
+    RFF,
+    Draw,
+    HardNegatives,
+    InBatch,
+    LogUniform,
+    Mixture,
+    Sampler,
+    SearchedHardNegatives,
+    Softmax,
+    Sphere,
+    Step,
+    Uniform,
+    Unigram,
+)
+
+if not IS_KERAS_3:
+    pytest.skip("Keras has no part in the estimates", allow_module_level=True)
+
+TRUTH = np.array([0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.016, 0.012, 0.01, 0.007, 0.005])
+NUM_CLASSES = len(TRUTH)
+QUERY = np.full([1, 4], 0.5, np.float32)
+# Class vectors of the index: their softmax is near the truth, and not it.
+VECTORS = np.random.default_rng(3).normal(size=(NUM_CLASSES, 4)) + np.log(TRUTH)[:, np.newaxis] * QUERY / 2
+SETS = {  # the sets of labels, and the probability of each
+    1: (np.arange(NUM_CLASSES)[:, np.newaxis], TRUTH),
+    2: (
+        np.array([*itertools.combinations(range(NUM_CLASSES), 2)]),
+        np.array(
+            [
+                TRUTH[a] * TRUTH[b] * (1 / (1 - TRUTH[a]) + 1 / (1 - TRUTH[b]))  # one after the other
+                for a, b in itertools.combinations(range(NUM_CLASSES), 2)
+            ]
+        ),
+    ),
+}
+
+
+def share_of_labels(num_labels):
+    """What the mean over an example's labels fits: the share of each class among all labels."""
+    sets, probs = SETS[num_labels]
+    return np.bincount(sets.ravel(), np.repeat(probs, num_labels)) / num_labels
+
+
+class OneRow:
+    """A table of hard negatives: the same row for every example."""
+
+    def rows(self, example_ids):
+        return np.tile(np.int32([[0, 1, 3, 2, 4, 6]]), (len(example_ids), 1))
+
+    def collect(self, example_ids, query):
+        pass
+
+
+def hard_negatives(size):
+    sampler = HardNegatives(2, size - 2, num_retrieved=6, seed=1)
+    sampler.table = OneRow()
+    return sampler
+
+
+# By name: a sampler of so many draws, given the share of each class among the labels.
+SAMPLERS = {
+    "Uniform": lambda size, share: Uniform(size, seed=1),
+    "LogUniform": lambda size, share: LogUniform(size, seed=1),
+    "Unigram": lambda size, share: Unigram(size, counts=1000 * share, power=0.75, seed=1),
+    "Unigram, counting": lambda size, share: Unigram(size, seed=1),
+    "MIDX rq": lambda size, share: MIDX(size, num_codewords=3, seed=1),
+    "MIDX pq": lambda size, share: MIDX(size, num_codewords=3, quantizer="pq", seed=1),
+    "MIDX learnable": lambda size, share: MIDX(size, num_codewords=3, quantizer="pq", learnable=True, seed=1),
+    "Softmax": lambda size, share: Softmax(size, seed=1),
+    "Sphere": lambda size, share: Sphere(size, alpha=1.0, seed=1),
+    "RFF": lambda size, share: RFF(size, seed=1),
+    "LSH": lambda size, share: LSH(size, num_tables=4, num_bits=2, seed=1),
+    "LSH, union": lambda size, share: LSH(size, num_tables=4, num_bits=2, candidates="union", seed=1),
+    "HardNegatives": lambda size, share: hard_negatives(size),
+    "SearchedHardNegatives": lambda size, share: SearchedHardNegatives(2, size - 2, num_cells=4, seed=1),
+    "InBatch": lambda size, share: InBatch(counts=1e6 * share, seed=1),
+    "InBatch, counting": lambda size, share: InBatch(seed=1),
+    "InBatch, draws": lambda size, share: InBatch(size, counts=1e6 * share, seed=1),
+    "Mixture": lambda size, share: Mixture([Uniform(size // 2, seed=1), InBatch(counts=1e6 * share, seed=2)]),
+}
+OF_THE_BATCH = {name for name in SAMPLERS if name.startswith(("InBatch", "Mixture"))}
+
+
+def index_head():
+    return head_of(VECTORS.astype(np.float32))
+
+
+def labels_in_proportion(num, num_labels):
+    """Labels [num, P], each set as often as its probability says."""
+    sets, probs = SETS[num_labels]
+    places = (np.arange(num) + 0.5) / num
+    return sets[np.minimum(np.searchsorted(np.cumsum(probs), places), len(sets) - 1)]
+
+
+def labels_by_chance(num, num_labels, seed):
+    sets, probs = SETS[num_labels]
+    return sets[np.random.default_rng(seed).choice(len(sets), size=num, p=probs / probs.sum())]
+
+
+def answers(sampler, labels, batch_size):
+    """``Draw`` of labels [N, P], as if the candidates of each batch were each row's own."""
+
+    def ask(labels):
+        size = tf.shape(labels)[0]
+        draw = sampler.sample(Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size)))
+        ids = draw.ids if draw.ids.shape.rank == 2 else tf.repeat(draw.ids[tf.newaxis], size, axis=0)
+        return ids, tf.broadcast_to(draw.log_count, tf.shape(ids)), draw.label_log_count
+
+    if batch_size == len(labels):
+        return Draw(*ask(tf.constant(labels, tf.int32)))
+    batches = tf.constant(labels.reshape(-1, batch_size, labels.shape[1]), tf.int32)
+    kinds = tf.int32, tf.float32, tf.float32
+    every = tf.function(lambda: tf.map_fn(ask, batches, fn_output_signature=kinds))()
+    return Draw(*(tf.reshape(part, [len(labels), part.shape[2]]) for part in every))
+
+
+class Replay(Sampler):
+    """Gives answers that were given before."""
+
+    def sample(self, step):
+        return self.answer
+
+
+@functools.cache
+def loss_of_logits(estimator, num_labels):
+    """A traced function of logits [L], labels and draw to the loss and its gradient."""
+    head, loss = head_of(np.zeros((NUM_CLASSES, 1), np.float32)), tfxc.losses.SoftmaxCrossentropy(estimator)
+    replay = Replay(1)
+    replay.build((NUM_CLASSES, 1))
+    table, floats = tf_variable(head.table), tf.TensorSpec([None, None])
+    labels_like = tf.TensorSpec([None, num_labels], tf.int32)
+    draw_like = Draw(tf.TensorSpec([None, None], tf.int32), floats, tf.TensorSpec([None, num_labels]))
+
+    @tf.function(input_signature=[tf.TensorSpec([NUM_CLASSES]), labels_like, draw_like])
+    def function(logits, labels, draw):
+        table.assign(logits[:, tf.newaxis])
+        replay.answer = draw
+        query = tf.ones([tf.shape(labels)[0], 1])
+        with tf.GradientTape() as tape:
+            value = tfxc.head_loss(head, loss, query, labels, replay)
+        return value, tf.convert_to_tensor(tape.gradient(value, table))[:, 0]
+
+    return function
+
+
+def fitted(estimator, labels, draw):
+    """The logits float64 [L] that these steps fit: the losses are convex, so the truth is as good a start."""
+    function, start = loss_of_logits(estimator, labels.shape[1]), np.log(share_of_labels(labels.shape[1]))
+    given = tf.constant(labels, tf.int32), draw
+
+    def value_and_gradient(logits):
+        value, gradient = function(tf.constant(logits, tf.float32), *given)
+        return float(value), gradient.numpy().astype(np.float64)
+
+    return minimize(value_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-4}).x
+
+
+# What passes over an example's positives has no draws that hit them: it cannot tell noise from data, and a
+# positive's term lacks the others.
+PASSES_OVER = {"HardNegatives", "SearchedHardNegatives"}
+CELLS = [
+    (name, estimator, num_labels)
+    for name, estimator, num_labels in itertools.product(SAMPLERS, ("ranking", "nce", "partition"), SETS)
+    if name not in PASSES_OVER or estimator == "partition" or (estimator, num_labels) == ("ranking", 1)
+]
+
+
+@pytest.mark.parametrize(("name", "estimator", "num_labels"), CELLS)
+def test_the_truth_is_fitted(name, estimator, num_labels):
+    size = 256 if estimator == "partition" else 16
+    truth = share_of_labels(num_labels)
+    sampler = SAMPLERS[name](size, truth)
+    sampler.build((NUM_CLASSES, QUERY.shape[1]))
+    if "counting" in name:
+        answers(sampler, labels_by_chance(8000, num_labels, seed=9), batch_size=100)
+    sampler.refresh(index_head())
+    if name in OF_THE_BATCH:
+        labels = labels_by_chance(4096, num_labels, seed=1)
+        batch_size = size // num_labels
+    else:
+        batch_size = 1000 if estimator == "partition" else 20_000 if name == "LSH, union" else 4000
+        labels = labels_in_proportion(batch_size, num_labels)
+    logits = fitted(estimator, labels, answers(sampler, labels, batch_size))
+    log_total = np.log(np.exp(logits).sum())
+    assert np.sum(truth * (np.log(truth) - logits + log_total)) <= 0.003
+    if estimator == "nce":  # which fits the probabilities themselves
+        assert abs(log_total) < 0.03
