@@ -160,7 +160,7 @@ def sampled_step(num_classes, batch_size=32, num_negatives=100):
     x = tf.nn.relu(tf.constant(random.normal(size=(batch_size, NUM_INPUTS)), tf.float32))
     y = tf.constant(random.integers(num_classes, size=(batch_size, 5)), tf.int32)
     encoder = keras.Sequential([keras.Input((NUM_INPUTS,)), keras.layers.Activation("relu")])
-    head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, seed=0)
+    head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, use_bias=True, seed=0)
     model = tfxc.ExtremeClassifier(encoder, head, sampler=tfxc.samplers.Uniform(num_negatives, seed=0))
     model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SquaredHinge())
     data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())

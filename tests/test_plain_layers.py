@@ -14,7 +14,7 @@ from tfxc.metrics import NDCGAtK, RecallAtK
 HEADS = {
     "dense": lambda: DenseHead(NUM_CLASSES, use_bias=True),
     "normalized": lambda: DenseHead(NUM_CLASSES, normalize=True, temperature=0.2),
-    "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, seed=1),
+    "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
 }
 
 

@@ -52,7 +52,7 @@ def test_several_steps_in_one_call():
 
 def test_connections_move_while_a_model_trains():
     x, y = learnable(64)
-    model = make_model(None, losses.SquaredHinge(), UniformSparseHead(NUM_CLASSES, 4, seed=0))
+    model = make_model(None, losses.SquaredHinge(), UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0))
     before = tf_variable(model.head.indices).numpy()
     callback = SparseEvolution(0.25, every="epoch")
     history = model.fit(x, y, epochs=2, callbacks=[callback], verbose=0).history

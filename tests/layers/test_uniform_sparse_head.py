@@ -119,7 +119,7 @@ def test_it_learns(sampler, loss):
     keras.utils.set_random_seed(0)
     x, y = learnable(400)
     encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(64, activation="relu")])
-    head = UniformSparseHead(NUM_CLASSES, 16, seed=0)
+    head = UniformSparseHead(NUM_CLASSES, 16, use_bias=True, seed=0)
     model = make_model(sampler, loss, head, encoder, optimizer=optimizers.LazyAdam(0.01))
     history = model.fit(x, y, validation_data=(x, y), epochs=8, verbose=0).history
     assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
@@ -156,7 +156,7 @@ def test_every_rewire_is_different_and_the_seed_decides():
 
 def test_the_optimizer_forgets_the_dropped():
     x, y = learnable(64)
-    head = UniformSparseHead(NUM_CLASSES, 4, seed=0)
+    head = UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0)
     model = make_model(None, losses.SquaredHinge(), head, optimizer=optimizers.LazyAdam(0.01))
     model.fit(x, y, verbose=0)
     old = tf_variable(head.kernel).numpy()

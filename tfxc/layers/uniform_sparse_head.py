@@ -26,15 +26,16 @@ class UniformSparseHead(Head):
     them while the model trains, which is what makes them good. Classes need many inputs to choose from: put
     a ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
 
-    ``tfxc.losses.SquaredHinge`` suits it best: where the margin holds the gradient is exactly 0 and its work
-    is skipped. Samplers work too: a step then costs nothing in L. Those that look at class vectors (``MIDX``)
+    ``tfxc.losses.BinaryCrossentropy`` ranks a little better at equal epochs (docs/heads.md has the figures);
+    ``SquaredHinge`` is the cheaper one at many classes: where the margin holds the gradient is exactly 0 and
+    its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at class vectors (``MIDX``)
     see a count sketch of 256 dimensions, whose inner products are the logits plus noise; the estimate of the
     loss stays exact, since a sampler knows its own distribution.
 
     Args:
         num_classes: L.
         fan_in: K, in [1, E]; 32 or 64 are good values.
-        use_bias: whether each class has a bias.
+        use_bias: whether each class has a bias; for "which of L labels apply" it should.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
             ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
             cross-entropy; from 0 the first epochs go into pushing every class down.
@@ -64,7 +65,7 @@ class UniformSparseHead(Head):
 
     max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
 
-    def __init__(self, num_classes, fan_in, use_bias=True, bias_initializer="zeros", seed=None, **kwargs):
+    def __init__(self, num_classes, fan_in, use_bias=False, bias_initializer="zeros", seed=None, **kwargs):
         super().__init__(num_classes, **kwargs)
         self.fan_in = positive_int(fan_in, "fan_in")
         self.use_bias = use_bias
