@@ -162,8 +162,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
 
     The last `test_fraction` of each sequence is its test part, the `validation_fraction` before that its
     validation part (rounded down). Here **every** item of a part is a target: feed validation and test as
-    `sequence_training_dataset(part, ..., windows="all", seed=None)`. Sequences too short to give an example of
-    two items to either part are counted in `num_not_evaluated`.
+    `sequence_training_dataset(part, ..., windows="all", seed=None)`. Sequences too short to give an
+    example of two items to either part are counted in `num_not_evaluated`.
 
     Args:
         sequences: long ones.

@@ -28,9 +28,9 @@ class UniformSparseHead(Head):
 
     ``tfxc.losses.BinaryCrossentropy`` ranks a little better at equal epochs (docs/heads.md has the figures);
     ``SquaredHinge`` is the cheaper one at many classes: where the margin holds the gradient is exactly 0 and
-    its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at class vectors (``MIDX``)
-    see a count sketch of 256 dimensions, whose inner products are the logits plus noise; the estimate of the
-    loss stays exact, since a sampler knows its own distribution.
+    its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at class vectors
+    (``MIDX``) see a count sketch of 256 dimensions, whose inner products are the logits plus noise; the
+    estimate of the loss stays exact, since a sampler knows its own distribution.
 
     Args:
         num_classes: L.
