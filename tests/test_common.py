@@ -29,7 +29,7 @@ HEADS = {
     "DenseHead, tied": lambda: layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
     "UniformSparseHead": lambda: layers.UniformSparseHead(NUM_CLASSES, fan_in=3),
     "UniformSparseHead, all options": lambda: layers.UniformSparseHead(
-        NUM_CLASSES, fan_in=4, use_bias=False, seed=7, name="top"
+        NUM_CLASSES, fan_in=4, use_bias=True, seed=7, name="top"
     ),
     "MACHHead": lambda: layers.MACHHead(NUM_CLASSES, 6, 3),
     "MACHHead, all options": lambda: layers.MACHHead(

@@ -189,7 +189,9 @@ CELLS = [
 
 @pytest.mark.parametrize(("name", "estimator", "num_labels"), CELLS)
 def test_the_truth_is_fitted(name, estimator, num_labels):
-    size = 256 if estimator == "partition" else 16
+    # Draws from a batch's labels are no better than the labels: of these it takes more, and fewer each.
+    noisy = name in ("InBatch, draws", "Mixture")
+    size = 16 if estimator != "partition" else 128 if noisy else 256
     truth = share_of_labels(num_labels)
     sampler = SAMPLERS[name](size, truth)
     sampler.build((NUM_CLASSES, QUERY.shape[1]))
@@ -197,10 +199,10 @@ def test_the_truth_is_fitted(name, estimator, num_labels):
         answers(sampler, labels_by_chance(8000, num_labels, seed=9), batch_size=100)
     sampler.refresh(index_head())
     if name in OF_THE_BATCH:
-        labels = labels_by_chance(4096, num_labels, seed=1)
+        labels = labels_by_chance(4096 if noisy else 1024, num_labels, seed=1)
         batch_size = size // num_labels
     else:
-        batch_size = 1000 if estimator == "partition" else 20_000 if name == "LSH, union" else 4000
+        batch_size = 1000 if estimator == "partition" else 10_000 if name == "LSH, union" else 3000
         labels = labels_in_proportion(batch_size, num_labels)
     logits = fitted(estimator, labels, answers(sampler, labels, batch_size))
     log_total = np.log(np.exp(logits).sum())
