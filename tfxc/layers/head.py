@@ -103,7 +103,8 @@ class Head(keras.layers.Layer):
 
         Returns:
             scores float32 [N, k] and ids int32 [N, k], best first, the lower id first among equals.
-            Where fewer than k classes are left, id -1 and score -inf.
+            Where fewer than k classes are left, id -1 and score -inf. A class whose logit is NaN is passed
+            over.
 
         Raises:
             ValueError: if k is an int outside [1, L].
@@ -167,10 +168,23 @@ def class_biases(bias, class_ids):
     Returns:
         float32, of the shape of ``class_ids``.
     """
-    # With momentum, even a gradient of zero moves a class.
-    some_id = tf.maximum(tf.reduce_max(class_ids), 0)
-    scored = class_ids >= 0
-    return tf.where(scored, tf.gather(tf_variable(bias), tf.where(scored, class_ids, some_id)), 0.0)
+    shape = tf.shape(class_ids)
+    flat, where = of_filled_slots(class_ids)
+    return tf.reshape(tf.scatter_nd(where, tf.gather(tf_variable(bias), flat), [tf.size(class_ids)]), shape)
+
+
+def of_filled_slots(class_ids):
+    """The ids of the slots that are not empty, [n], and where each stands among all, int64 [n, 1].
+
+    What is gathered by them has a gradient for the classes that are scored only: with momentum, even a
+    gradient of zero moves a class.
+
+    Args:
+        class_ids: int32, -1 for an empty slot.
+    """
+    flat = tf.reshape(class_ids, [-1])
+    where = tf.where(flat >= 0)
+    return tf.gather_nd(flat, where), where
 
 
 def block_size(num_queries, largest):

@@ -29,8 +29,6 @@ def perplexity(loss):
     """
     loss = np.asarray(loss, np.float64)
     if (loss < 0).any():
-        raise ValueError(
-            f"The softmax loss is at least 0, but this is {loss}."
-        )
+        raise ValueError(f"The softmax loss is at least 0, but this is {loss}.")
     value = np.exp(loss)
     return float(value) if value.ndim == 0 else value
