@@ -41,7 +41,7 @@ def test_the_documented_program():
     )
     refresh = tfxc.callbacks.SamplerRefresh()
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=2, verbose=0).history
-    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds"}
+    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds", "index_age"}
     assert set(history) == expected
     assert all(np.isfinite(values).all() and len(values) == 2 for values in history.values())
     predicted = model.predict(x, verbose=0)
