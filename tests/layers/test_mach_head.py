@@ -181,7 +181,7 @@ def test_the_unbiased_decoder_is_right_on_average():
     tables = np.stack([np.bincount(row, true, num_buckets) for row in buckets])
     head = make_head(num_classes, num_buckets, 1, "unbiased")
     decoded = head._finished(np.take_along_axis(tables, buckets, 1))
-    error = decoded.numpy() - true
+    error = decoded - true
     standard_error = error.std(0, ddof=1) / num_repetitions**0.5
     assert (np.abs(error.mean(0)) < 3.5 * standard_error).all()
     assert (np.abs(error.mean(0)) < 3 * standard_error).mean() >= 0.95
