@@ -57,9 +57,7 @@ def make_head(name, train, args, **options):
     bias = first_bias(train, args.loss, train.num_labels)
     if name == "dense":
         return tfxc.layers.DenseHead(train.num_labels, use_bias=True, bias_initializer=bias)
-    return tfxc.layers.UniformSparseHead(
-        train.num_labels, args.fan_in, use_bias=True, bias_initializer=bias
-    )
+    return tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in, use_bias=True, bias_initializer=bias)
 
 
 def first_bias(train, loss, num_outputs):

@@ -36,7 +36,7 @@ HEADS = {
         NUM_CLASSES,
         num_buckets=7,
         num_repetitions=4,
-        decoder="unbiased",
+        decoder="median",
         activation="sigmoid",
         num_probes=7,
         first_repetition=2,

@@ -42,13 +42,12 @@ def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch():
     for name, values in zip(["sampler_kl", "effective_sample_size", "accidental_hits"], want, strict=True):
         assert len(history[name]) == 2
         assert history[name][-1] == pytest.approx(float(np.mean(values)), rel=1e-4)
-    assert history["index_age"] == [1, 2]  # 4 steps an epoch, rebuilt after 3 and 6
     assert 0 < history["sampler_kl"][-1] < 5 and 0 < history["effective_sample_size"][-1] <= 8
 
 
-def test_no_age_without_a_refresh():
+def test_of_uniform_draws():
     history = fit(make_model(sampler=Uniform(8)), SamplerDiagnostics(*PROBE))
-    assert set(history) >= NAMES and "index_age" not in history
+    assert set(history) >= NAMES
     assert history["accidental_hits"][0] == pytest.approx(1 / NUM_CLASSES, rel=1e-4)
 
 

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 import tfxc
-from tfxc._keras import keras
+from tfxc._keras import keras, tf_variable
 from tfxc.callbacks import SamplerRefresh
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.samplers import Uniform
+from tfxc.samplers import LSH, MIDX, LogUniform, Mixture, Sphere, Uniform
 
 
 class Recorder(Uniform):
@@ -34,7 +34,8 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, **options):
     model.compile("sgd", loss=SoftmaxCrossentropy(), **options)
     x, y = tf.zeros([num_steps, 2]), np.zeros(num_steps, int)
     for _ in range(fits):
-        history = model.fit(x, y, batch_size=1, epochs=epochs, callbacks=[callback], verbose=0).history
+        callbacks = callback if isinstance(callback, list) else [callback]
+        history = model.fit(x, y, batch_size=1, epochs=epochs, callbacks=callbacks, verbose=0).history
     return sampler.steps, history
 
 
@@ -45,7 +46,9 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, **options):
         ({"every": 3}, [3, 6, 9, 12]),
         ({"every": 2, "growth": 2.0}, [2, 6]),
         ({"every": 2, "growth": 1.5}, [2, 5, 10]),
-        ({"every": 100}, []),
+        ({"every": 100}, [4, 8]),  # after epochs 1, 2, 4: the index is not left as built
+        ({"every": 7}, [4, 7]),
+        ({"every": "auto"}, [0]),
     ],
 )
 def test_schedule(callback, steps):
@@ -53,9 +56,52 @@ def test_schedule(callback, steps):
     assert got == steps
     seconds = history["refresh_seconds"]
     assert len(seconds) == 3 and all(second >= 0 for second in seconds)
+    at_start = callback.get("every", "epoch") in ("epoch", "auto")
     assert sum(second > 0 for second in seconds) == len(
-        {step // 4 if callback == {} else (step - 1) // 4 for step in steps}
+        {step // 4 if at_start else (step - 1) // 4 for step in steps}
     )
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "epochs", "steps"),
+    [(350, 1, [0, 100, 300]), (60, 7, [0, 100, 240, 300, 420]), (250, 2, [0, 100, 250, 300])],
+)
+def test_by_itself_early_then_ever_more_rarely_but_every_long_epoch(num_steps, epochs, steps):
+    got = recorded(SamplerRefresh("auto"), epochs=epochs, num_steps=num_steps, steps_per_execution=10)[0]
+    assert got == [step for step in steps if step < num_steps * epochs]
+
+
+def test_the_age_of_the_index_is_logged():
+    history = recorded(SamplerRefresh(every=3), epochs=2)[1]
+    assert history["index_age"] == [1, 2]  # rebuilt after 3 and 6
+    assert recorded(SamplerRefresh(), epochs=2)[1]["index_age"] == [4, 4]
+
+
+def test_a_resumed_training_goes_on_counting(tmp_path):
+    """The weights and the optimizer are restored by a callback that comes after this one."""
+    directory = str(tmp_path / "backup")
+
+    def train(epochs, stop=None):
+        callbacks = [SamplerRefresh(every=6), keras.callbacks.BackupAndRestore(directory)]
+        if stop is not None:
+            callbacks.append(Interrupt(stop))
+        return recorded(callbacks, epochs=epochs)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(4, stop=2)
+    steps, history = train(4)
+    assert steps == [12]  # of 6 and 12; 8 were done
+    assert history["index_age"] == [0, 4]
+
+
+class Interrupt(keras.callbacks.Callback):
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == self.epoch:
+            raise KeyboardInterrupt
 
 
 def test_several_steps_an_execution_count_as_several():
@@ -64,7 +110,8 @@ def test_several_steps_an_execution_count_as_several():
 
 
 def test_the_count_goes_on_in_the_next_fit():
-    assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [5, 10]
+    assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
+    assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +129,53 @@ def test_arguments_are_checked(options, message):
         SamplerRefresh(**options)
 
 
-def test_a_model_without_a_sampler_is_refused():
+@pytest.mark.parametrize("every", ["epoch", "auto", 1])
+def test_without_a_sampler_it_does_nothing_and_warns_once(every):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="needs a model with a sampler"):
-        model.fit(np.zeros((2, 2)), np.zeros((2, 1)), callbacks=[SamplerRefresh()], verbose=0)
+    callback = SamplerRefresh(every)
+    with pytest.warns(UserWarning, match="the model has no sampler") as caught:
+        for _ in range(2):
+            logs = model.fit(np.zeros((2, 2)), np.zeros((2, 1)), callbacks=[callback], verbose=0).history
+    assert sum("no sampler" in str(warning.message) for warning in caught) == 1
+    assert "refresh_seconds" not in logs
+
+
+def fitted(sampler, *positional, **options):
+    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=sampler, k=1)
+    model.compile("sgd", loss=SoftmaxCrossentropy())
+    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
+    return model.fit(x, y, *positional, **options).history
+
+
+def test_fit_refreshes_an_index_by_itself():
+    for sampler in (MIDX(2, 4), Mixture([Uniform(2), MIDX(2, 4)]), LSH(2, 2, 2), Sphere(2)):
+        assert fitted(sampler, verbose=0)["index_age"] == [1], sampler.name
+    sampler = MIDX(2, 4)
+    fitted(sampler, verbose=0)
+    assert any(tf_variable(codebook).numpy().any() for codebook in sampler.codebooks)
+    for sampler in (None, Uniform(2), Mixture([Uniform(2), LogUniform(2)])):
+        assert "refresh_seconds" not in fitted(sampler, verbose=0)
+
+
+def test_not_where_one_is_given():
+    for every in ("epoch", 1000):
+        given = SamplerRefresh(every)
+        forms = [{"callbacks": [keras.callbacks.Callback(), given]}, {"callbacks": given}]
+        forms.append({"callbacks": keras.callbacks.CallbackList([given])})
+        for form in forms:
+            age = fitted(MIDX(2, 4), verbose=0, **form)["index_age"] if "List" not in str(form) else None
+            assert age in ([1] if every == "epoch" else [0], None)
+
+
+def test_beside_callbacks_however_they_are_given():
+    seen = []
+    other = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["index_age"]))
+    fitted(MIDX(2, 4), callbacks=other, verbose=0)
+    fitted(MIDX(2, 4), callbacks=(other,), verbose=0)
+    fitted(MIDX(2, 4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks
+    assert seen == [1, 1, 2]
+    mine = [other]
+    fitted(MIDX(2, 4), callbacks=mine, verbose=0)
+    assert mine == [other]

@@ -6,7 +6,7 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, learnable, make_model
 
 from tfxc import losses
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras, tf_variable
 from tfxc.callbacks import SparseEvolution
 from tfxc.layers import UniformSparseHead
 
@@ -81,3 +81,23 @@ def test_bad_arguments(options):
 def test_a_model_without_a_sparse_head():
     with pytest.raises(ValueError, match="needs a model with a sparse head"):
         make_model().fit(*learnable(8), callbacks=[SparseEvolution()], verbose=0)
+
+
+def test_a_head_that_reads_everything_is_told_of():
+    head = UniformSparseHead(NUM_CLASSES, 6, seed=0)
+    with pytest.warns(UserWarning, match="moves no connection.*all of its 6 inputs"):
+        history = make_model(None, losses.SquaredHinge(), head).fit(
+            *learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0
+        )
+    assert history.history["moved_connections"] == [0]
+
+
+def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():
+    class Own(keras.optimizers.Optimizer):
+        def __init__(self):
+            super().__init__(**({"learning_rate": 0.1} if IS_KERAS_3 else {}), name="own")
+
+    head = UniformSparseHead(NUM_CLASSES, 3, seed=0)
+    model = make_model(None, losses.SquaredHinge(), head, optimizer=Own())
+    with pytest.raises(TypeError, match="What Own remembers of a weight is not known"):
+        model.fit(*learnable(8), callbacks=[SparseEvolution(every=1000)], verbose=0)

@@ -1,14 +1,18 @@
 """What every head has from streaming over blocks of classes: top-k and scan."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
 
+import tfxc
 from tfxc._keras import tf_variable
-from tfxc.layers import DenseHead, Head
+from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.ops.library import stock_ops
 
 
 def tied_head(num_classes):
@@ -118,6 +122,48 @@ def test_number_of_classes_is_checked(bad):
     with pytest.raises(ValueError, match="num_classes must be an integer of at least 1"):
         DenseHead(bad)
     assert issubclass(DenseHead, Head)
+
+
+HEADS = {
+    "dense": lambda: DenseHead(300, use_bias=True),
+    "normalized": lambda: DenseHead(300, normalize=True),
+    "sparse": lambda: UniformSparseHead(300, 4, seed=0),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_class_that_has_diverged_hides_no_other(name, stock):
+    """Neither from top_k, in stock ops or not, nor from the ranking beside the losses."""
+    head, query = HEADS[name](), queries(6, 5)
+    head.build((None, 5))
+    weight = tf_variable(head.trainable_variables[0])
+    scores, ids = head.top_k(query, 300)
+    weight.scatter_nd_update([[7]], tf.fill([1, weight.shape[1]], float("nan")))
+    want = np.array([[i for i in row if i != 7][:20] for row in ids.numpy()])
+    labels = tf.zeros([6, 1], tf.int32)
+    with stock_ops() if stock else contextlib.nullcontext():
+        best = head.top_k(query, 20)[1]
+        beside = head.losses_and_best(query, labels, tfxc.losses.SquaredHinge(), 20)[1]
+        everything = head.top_k(query, 300)
+    np.testing.assert_array_equal(best, want)
+    np.testing.assert_array_equal(beside, want)
+    assert 7 not in everything[1].numpy() and everything[1].numpy()[:, -1].tolist() == [-1] * 6
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("stock", [False, True])
+@pytest.mark.parametrize("ids", [[3, -1, 5, -1, 3], [-1, -1], [[4, -1], [-1, 9]], [[-1], [-1]]])
+def test_empty_slots_touch_no_class_that_is_not_scored(name, stock, ids):
+    head, query = HEADS[name](), queries(2, 5)
+    head.build((None, 5))
+    filled = {i for i in np.ravel(ids) if i >= 0}
+    with stock_ops() if stock else contextlib.nullcontext(), tf.GradientTape() as tape:
+        scores = head.score(query, tf.constant(ids, tf.int32))
+    assert (scores.numpy() != 0).tolist() == (np.broadcast_to(ids, scores.shape) >= 0).tolist()
+    for gradient in tape.gradient(scores, [tf_variable(v) for v in head.trainable_variables]):
+        assert isinstance(gradient, tf.IndexedSlices)
+        assert set(gradient.indices.numpy()) == filled
 
 
 def test_empty_slots_touch_no_bias_that_is_not_scored():

@@ -52,8 +52,8 @@ def numpy_scores(head, query):
     tables, buckets = numpy_tables(head, query), numpy_buckets(head)
     values = np.stack([tables[:, r, own] for r, own in enumerate(buckets)])
     if head.decoder == "unbiased":
-        chance, total = head.family.collision_probability, tables.sum(2).mean(1)
-        return (values.mean(0) - chance * total[:, np.newaxis]) / (1 - chance)
+        chance = head.family.collision_probability
+        return (values.mean(0) - chance) / (1 - chance)
     return {"mean": np.mean, "min": np.min, "median": np.median}[head.decoder](values, axis=0)
 
 
@@ -61,6 +61,8 @@ def numpy_scores(head, query):
 @EVERY_ACTIVATION
 @pytest.mark.parametrize("shape", [(1, 2, 1), (20, 6, 3), (9, 30, 4)])
 def test_every_way_to_a_score_agrees(shape, decoder, activation):
+    if (decoder, activation) == ("unbiased", "sigmoid"):
+        pytest.skip("refused")
     head, query = make_head(*shape, decoder, activation=activation), queries(4, 5)
     want = numpy_scores(head, query)
     np.testing.assert_allclose(head(query), want, **CLOSE)
@@ -178,8 +180,8 @@ def test_the_unbiased_decoder_is_right_on_average():
     buckets = family.buckets(tf.range(num_classes)).numpy()
     tables = np.stack([np.bincount(row, true, num_buckets) for row in buckets])
     head = make_head(num_classes, num_buckets, 1, "unbiased")
-    decoded = head._finished(np.take_along_axis(tables, buckets, 1), tables[:, np.newaxis])
-    error = decoded.numpy() - true
+    decoded = head._finished(np.take_along_axis(tables, buckets, 1))
+    error = decoded - true
     standard_error = error.std(0, ddof=1) / num_repetitions**0.5
     assert (np.abs(error.mean(0)) < 3.5 * standard_error).all()
     assert (np.abs(error.mean(0)) < 3 * standard_error).mean() >= 0.95
@@ -211,6 +213,7 @@ def test_a_loss_that_does_not_suit_the_activation_is_refused(activation, loss, r
     [
         ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, but got 0"),
         ({"num_buckets": 1, "decoder": "unbiased"}, "num_buckets must be an integer of at least 2"),
+        ({"activation": "sigmoid", "decoder": "unbiased"}, 'needs activation="softmax".*decoder="mean"'),
         ({"num_buckets": 2.0}, "num_buckets"),
         ({"num_repetitions": 0}, "num_repetitions"),
         ({"first_repetition": -1}, "first_repetition"),

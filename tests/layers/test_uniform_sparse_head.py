@@ -143,6 +143,13 @@ def test_rewiring_moves_the_weakest(fraction):
         np.testing.assert_allclose(logs["dropped_magnitude"], np.sort(np.abs(old), 1)[:, :num_moved].mean())
 
 
+@pytest.mark.parametrize("fan_in", [1, 3, 5])
+def test_few_connections_move_too(fan_in):
+    """A share of less than one connection moves one."""
+    logs = make_head(20, fan_in, 40).rewire(0.1)
+    assert logs["moved"] == 20
+
+
 def test_every_rewire_is_different_and_the_seed_decides():
     def rewired(seed, times):
         head = make_head(30, 4, 50, seed=seed)

@@ -42,7 +42,7 @@ def test_the_documented_program():
     )
     refresh = tfxc.callbacks.SamplerRefresh()
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=2, verbose=0).history
-    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds"}
+    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds", "index_age"}
     assert set(history) == expected
     assert all(np.isfinite(values).all() and len(values) == 2 for values in history.values())
     predicted = model.predict(x, verbose=0)
@@ -237,9 +237,7 @@ def test_class_names_are_kept_with_the_model(tmp_path):
 def test_a_sampler_of_another_number_of_classes_is_refused():
     sampler = Uniform(3)
     sampler.build((NUM_CLASSES + 1, DIM))
-    with pytest.raises(
-        ValueError, match=f"built for {NUM_CLASSES + 1} classes, but the head"
-    ):
+    with pytest.raises(ValueError, match=f"built for {NUM_CLASSES + 1} classes, but the head"):
         make_model(sampler)
 
 

@@ -81,7 +81,7 @@ class LazyEncoder(keras.Model):
 def test_an_encoder_built_by_its_first_batch():
     x, y = learnable(64)
     model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder(), metrics=[NDCGAtK(5)])
-    refresh = tfxc.callbacks.SamplerRefresh(every=1000)  # none falls due
+    refresh = tfxc.callbacks.SamplerRefresh(every=1000)  # none falls due but the early ones
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=3, verbose=0).history
     assert history["val_loss"][-1] < history["val_loss"][0] and "val_ndcg_at_5" in history
     assert model.predict(x, verbose=0)["ids"].shape == (64, 5)

@@ -48,6 +48,30 @@ def test_folding_blocks_equals_the_whole_row(block):
     np.testing.assert_array_equal(carry[1], want_ids)
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("block", [7, 200])
+def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
+    monkeypatch.setattr(exact, "_GROUP", 4)
+    logits = tied_logits(5, 200, 1000)
+    logits[:, 4] = logits[1, 90:99] = np.nan
+    logits[2] = np.nan
+    logits[3, 5] = np.inf
+    exclude = tf.constant([[199]] * 5)
+
+    def best(logits):
+        ranking = BlockTopK(tf.constant(5), exclude)
+        carry = ranking.initial(5)
+        for start in range(0, 200, block):
+            carry = ranking.fold(carry, logits[:, start : start + block], start)
+        return carry
+
+    scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
+    logits[:, 199] = np.nan
+    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 5)
+    np.testing.assert_array_equal(scores, want_scores)
+    np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores) & (want_scores < 0), -1, want_ids))
+
+
 def test_excluded_classes_by_hand():
     exclude = tf.constant([[1, -1, 1], [0, 3, 9], [-1, -1, -1]])
     ranking = BlockTopK(tf.constant(3), exclude)

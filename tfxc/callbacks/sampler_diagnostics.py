@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras
+from tfxc.callbacks.step_clock import StepClock
 from tfxc.samplers import proposal_quality
 from tfxc.samplers.sampler import knows_counts
 
@@ -13,11 +14,10 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     Shown in the logs, so on the progress bar and, where ``keras.callbacks.TensorBoard`` comes later in the
     list, on TensorBoard; means over the probe's queries:
 
-    * ``sampler_kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index; if it hardly falls at a
-      refresh, the index is too coarse (for ``MIDX``: more codewords).
+    * ``sampler_kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index, which ``SamplerRefresh``
+      logs; if it hardly falls at a refresh, the index is too coarse (for ``MIDX``: more codewords).
     * ``effective_sample_size``: in (0, S], the draws from the softmax itself that would do as well.
     * ``accidental_hits``: the share of candidates expected to be positives of their own example.
-    * ``index_age``: training steps since ``SamplerRefresh`` rebuilt the index, once it has.
 
     A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
     would without it. (An encoder that carries state from batch to batch reads the probe as one batch more.)
@@ -44,11 +44,9 @@ class SamplerDiagnostics(keras.callbacks.Callback):
 
     def __init__(self, x, y, every="epoch"):
         super().__init__()
-        if every != "epoch" and (not isinstance(every, int) or every < 1):
-            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
+        self._clock = StepClock(every)
         self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
         self.every = every
-        self._step, self._last_batch = 0, -1
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)
@@ -61,13 +59,10 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         self._measure = tf.function(self._quality)
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._last_batch = -1
+        self._clock.start(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        before = self._step
-        self._step += batch - self._last_batch  # more than 1 with steps_per_execution
-        self._last_batch = batch
-        if self.every != "epoch" and self._step // self.every > before // self.every:
+        if self._clock.due():
             self._log(logs)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -83,9 +78,6 @@ class SamplerDiagnostics(keras.callbacks.Callback):
             return
         names = "sampler_kl", "effective_sample_size", "accidental_hits"
         logs.update(zip(names, map(float, self._measure()), strict=True))
-        refreshed_at = self.model.sampler.refreshed_at
-        if refreshed_at is not None:
-            logs["index_age"] = int(self.model.optimizer.iterations.numpy()) - refreshed_at
 
 
 def _as_tensor(value):

@@ -1,22 +1,35 @@
 """When a sampler's index is rebuilt from the head."""
 
 import time
+import warnings
 
 from tfxc._keras import keras
+from tfxc.callbacks.step_clock import EPOCH, StepClock
+from tfxc.samplers.sampler import Sampler
+
+AUTO = "auto"
+_FIRST_STEPS = 100
 
 
 class SamplerRefresh(keras.callbacks.Callback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
-    The seconds spent are shown in the logs of the epoch as ``refresh_seconds``.
+    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")`` where the sampler has an index and none of these
+    is among the callbacks. With a model without a sampler it does nothing, and warns.
+
+    Steps are the optimizer's, so a resumed training goes on counting. Shown in the logs of the epoch:
+    ``refresh_seconds``, spent in it; and, once there was a refresh, ``index_age``, the training steps since.
 
     Args:
-        every: "epoch" (at the start of each), or a number of training steps.
+        every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
+            until the first of them is reached also at the end of epochs 1, 2, 4, 8, ...; or "auto": when
+            training starts, after 100, 300, 700, ... steps, and at the start of each epoch that is 100 or
+            more steps after the last.
         growth: factor, at least 1, by which the number of steps grows after each refresh; class vectors
             move less and less. Only with a number of steps.
 
     Raises:
-        ValueError: for arguments outside their range, or a model without a sampler.
+        ValueError: for arguments outside their range.
 
     Example:
         >>> callback = SamplerRefresh()  # model.fit(..., callbacks=[callback])
@@ -29,48 +42,85 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     def __init__(self, every="epoch", growth=1.0):
         super().__init__()
-        per_epoch = every == "epoch"
-        if not per_epoch and (not isinstance(every, int) or every < 1):
-            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
-        if growth < 1 or (per_epoch and growth != 1):
+        self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, growth)
+        if growth < 1 or (every in (EPOCH, AUTO) and growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
         self.every = every
         self.growth = growth
-        self._interval = None if per_epoch else float(every)
-        self._step, self._last_batch = 0, -1
-        self._next = self._interval
-        self._seconds = 0.0
+        self._last_step = None
+        self._has_warned = False
 
     def on_train_begin(self, logs=None):
-        if getattr(self.model, "sampler", None) is None:
-            raise ValueError(
-                "SamplerRefresh needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
-            )
+        self._has_sampler = getattr(self.model, "sampler", None) is not None
+        if not self._has_sampler and not self._has_warned:
+            self._has_warned = True
+            warnings.warn("SamplerRefresh does nothing: the model has no sampler.", stacklevel=2)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._seconds = 0.0
-        self._last_batch = -1
-        if self.every == "epoch":
+        if not self._has_sampler:
+            return
+        self._clock.start(self.model)
+        self._epoch_start = self._clock.now
+        if self._last_step is None and self._clock.last and self.every != AUTO:
+            self._last_step = self._clock.last  # of the training that is resumed
+        if self.every == EPOCH or (self.every == AUTO and self._is_old()):
             self._refresh()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.every == "epoch":
-            return
-        self._step += batch - self._last_batch  # more than 1 with steps_per_execution
-        self._last_batch = batch
-        if self._step >= self._next:
+        if self._has_sampler and self._clock.due():
             self._refresh()
-            self._interval *= self.growth
-            self._next += self._interval
 
     def on_epoch_end(self, epoch, logs=None):
+        if not self._has_sampler:
+            return
+        now = self._clock.now
+        # By steps, not by epochs, so that many calls of fit are as one. More bits: a power of two was passed.
+        doubled = now.bit_length() > self._epoch_start.bit_length()
+        if self.every not in (EPOCH, AUTO) and now < self.every and doubled:
+            self._refresh()
         if logs is not None:
             logs["refresh_seconds"] = self._seconds
+            if self._last_step is not None:
+                logs["index_age"] = now - self._last_step
+
+    def _is_old(self):
+        return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
 
     def _refresh(self):
         if not self.model.sampler.built:
             return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
         self.model.sampler.refresh(self.model.head)
-        self.model.sampler.refreshed_at = int(self.model.optimizer.iterations.numpy())
+        self._last_step = self._clock.now
         self._seconds += time.perf_counter() - start
+
+
+def has_index(sampler):
+    """Whether a sampler, or a part of a mixture, has an index that a refresh rebuilds."""
+    parts = getattr(sampler, "samplers", None)
+    if parts is not None:
+        return any(has_index(part) for part in parts)
+    return sampler is not None and type(sampler).refresh is not Sampler.refresh
+
+
+def with_refresh(callbacks, sampler):
+    """The callbacks of a training, with a ``SamplerRefresh`` before them if the sampler needs one.
+
+    Args:
+        callbacks: what ``fit`` takes: None, a callback, a list of them or a ``CallbackList``.
+        sampler: the model's, or None.
+    """
+    if not has_index(sampler):
+        return callbacks
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        if not _any_refresh(callbacks.callbacks):
+            callbacks.append(SamplerRefresh(AUTO))
+        return callbacks
+    callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+    # In front, so that the others' logs have what it says.
+    return callbacks if _any_refresh(callbacks) else [SamplerRefresh(AUTO), *callbacks]
+
+
+def _any_refresh(callbacks):
+    return any(isinstance(callback, SamplerRefresh) for callback in callbacks)

@@ -2,8 +2,11 @@
 
 import math
 import time
+import warnings
 
 from tfxc._keras import keras
+from tfxc.callbacks.step_clock import StepClock
+from tfxc.optimizers.slots import slots_of
 
 
 class SparseEvolution(keras.callbacks.Callback):
@@ -14,7 +17,7 @@ class SparseEvolution(keras.callbacks.Callback):
     rewired, both saved with it.
 
     Args:
-        fraction: share of each class's connections that moves, in (0, 1].
+        fraction: share of each class's connections that moves, in (0, 1]; at least one of them.
         every: "epoch" (at the end of each), or a number of training steps.
         stop_after: None, or the last epoch (with every="epoch") or step at which connections move; the
             last ones need time to train. Steps are the optimizer's: a resumed training goes on counting.
@@ -36,8 +39,7 @@ class SparseEvolution(keras.callbacks.Callback):
         super().__init__()
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction must be in (0, 1], but got {fraction}.")
-        if every != "epoch" and (not isinstance(every, int) or every < 1):
-            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
+        self._clock = StepClock(every)
         if schedule not in ("constant", "cosine") or (schedule == "cosine" and stop_after is None):
             raise ValueError(f'schedule must be "constant", or "cosine" with stop_after; got {schedule!r}.')
         if stop_after is not None and stop_after < 1:
@@ -46,23 +48,34 @@ class SparseEvolution(keras.callbacks.Callback):
         self.every = every
         self.stop_after = stop_after
         self.schedule = schedule
-        self._last_batch = -1
 
     def on_train_begin(self, logs=None):
-        if not self._heads():
+        heads = self._heads()
+        if not heads:
             raise ValueError("SparseEvolution needs a model with a sparse head: UniformSparseHead.")
-        self._step = int(self.model.optimizer.iterations.numpy())  # not 0 where training resumes
+        for head in heads:
+            self._check(head)
+
+    def _check(self, head):
+        """Finds now, not after hours, what would go wrong or come to nothing."""
+        if not head.built:
+            return
+        for weight in head.trainable_variables:
+            slots_of(self.model.optimizer, weight)  # raises where they are not known
+        if getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
+            warnings.warn(
+                f"SparseEvolution moves no connection of {head.name!r}: its classes read all of its "
+                f"{head.num_inputs} inputs.",
+                stacklevel=2,
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._last_batch = -1
+        self._clock.start(self.model)
         self._logs = {"moved_connections": 0, "dropped_magnitude": 0.0, "rewire_seconds": 0.0}
 
     def on_train_batch_end(self, batch, logs=None):
-        before = self._step
-        self._step += batch - self._last_batch  # more than 1 with steps_per_execution
-        self._last_batch = batch
-        if self.every != "epoch" and self._step // self.every > before // self.every:
-            self._rewire(self._step)
+        if self._clock.due():
+            self._rewire(self._clock.now)
 
     def on_epoch_end(self, epoch, logs=None):
         if self.every == "epoch":

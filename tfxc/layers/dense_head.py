@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
 from tfxc.ids import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
-from tfxc.layers.head import Head, class_biases
+from tfxc.layers.head import Head, class_biases, of_filled_slots
 from tfxc.ops.candidate_scores import candidate_scores
 
 _EPSILON = 1e-12
@@ -211,10 +211,12 @@ class DenseHead(Head):
         return logits
 
     def _score_shared(self, query, class_ids):
-        rows = tf.gather(self.table_variable, tf.maximum(class_ids, 0) + self.row_offset)
+        ids, where = of_filled_slots(class_ids)
+        rows = tf.gather(self.table_variable, ids + self.row_offset)
         if self.normalize:
             rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
-        return tf.matmul(query, rows, transpose_b=True) * tf.cast(class_ids >= 0, tf.float32)
+        rows = tf.scatter_nd(where, rows, [tf.size(class_ids), query.shape[-1]])
+        return tf.matmul(query, rows, transpose_b=True)
 
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P], in blocks.

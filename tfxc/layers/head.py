@@ -192,7 +192,8 @@ class Head(keras.layers.Layer):
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
-            equals. Where fewer than k classes are left, id -1 and score -inf.
+            equals. Where fewer than k classes are left, id -1 and score -inf. A class whose logit is NaN is
+            passed over.
 
         Raises:
             ValueError: if k is an int outside [1, L].
@@ -259,10 +260,27 @@ def class_biases(bias, class_ids):
     Returns:
         float32, of the shape of ``class_ids``.
     """
-    # With momentum, even a gradient of zero moves a class.
-    some_id = tf.maximum(tf.reduce_max(class_ids), 0)
-    scored = class_ids >= 0
-    return tf.where(scored, tf.gather(tf_variable(bias), tf.where(scored, class_ids, some_id)), 0.0)
+    # With momentum, even a gradient of zero moves a class: an empty slot reads one that is scored anyway, and
+    # where none is, nothing is read. (To read filled slots alone would take half as long again.)
+    filled, size = class_ids >= 0, tf.size(class_ids)
+    some_id = tf.reduce_max(class_ids)
+    num_read = tf.where(some_id >= 0, size, 0)
+    ids = tf.reshape(tf.where(filled, class_ids, some_id), [-1])[:num_read]
+    read = tf.pad(tf.gather(tf_variable(bias), ids), [[0, size - num_read]])
+    return tf.where(filled, tf.reshape(read, tf.shape(class_ids)), 0.0)
+
+
+def of_filled_slots(class_ids):
+    """The ids of the slots that are not empty, [n], and where each stands, int64 [n, 1].
+
+    What is gathered by them has a gradient for the classes that are scored only: with momentum, even a
+    gradient of zero moves a class.
+
+    Args:
+        class_ids: int32 [S], -1 for an empty slot.
+    """
+    where = tf.where(class_ids >= 0)
+    return tf.gather_nd(class_ids, where), where
 
 
 def block_size(num_queries, largest):

@@ -23,10 +23,11 @@ class MACHHead(Head):
 
     Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
     ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum or
-    median over r. "unbiased" scales the mean such that its expectation over the hash functions is the
-    probability of the class: ``(mean − q S) / (1 − q)``, where q, about 1/M, is the chance that two classes
-    share a bucket, and ``S = mean_r Σ_b P_r[b]`` is 1 for the softmax. It ranks as the mean does. Scores are
-    no logits: train it in ``ExtremeClassifier``.
+    median over r. "unbiased", for the softmax, scales the mean such that its expectation over the hash
+    functions is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance
+    that two classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of its
+    classes' probabilities; the sigmoid, the chance that any of them applies, which is no sum.) Scores are no
+    logits: train it in ``ExtremeClassifier``.
 
     **The loss** of a MACH head, in training as in ``evaluate``, is the mean over the repetitions of the given
     loss over the M buckets, with the buckets of the labels for labels. It compares MACH heads of equal M, not
@@ -42,7 +43,7 @@ class MACHHead(Head):
         num_classes: L.
         num_buckets: M, at least 1 ("unbiased": 2); :func:`suggest_mach` helps to choose M and R.
         num_repetitions: R.
-        decoder: "mean", "min", "median" or "unbiased".
+        decoder: "mean", "min", "median" or, with the softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
         num_probes: None to rank exactly, or how many buckets of each repetition are looked into.
         first_repetition: number of the first repetition. With one seed, other numbers are other hash
@@ -116,6 +117,11 @@ class MACHHead(Head):
             raise ValueError(f"decoder must be one of {(*DECODERS, _UNBIASED)}, but got {self.decoder!r}.")
         if self.activation not in _ACTIVATIONS:
             raise ValueError(f"activation must be one of {tuple(_ACTIVATIONS)}, but got {self.activation!r}.")
+        if self.decoder == _UNBIASED and self.activation != "softmax":
+            raise ValueError(
+                'decoder="unbiased" needs activation="softmax", whose probabilities add up in a bucket, but '
+                f'got {self.activation!r}. Take decoder="mean", which ranks the same.'
+            )
         if self.num_probes is not None and not 1 <= self.num_probes <= self.num_buckets:
             raise ValueError(
                 f"num_probes must be None or in [1, {self.num_buckets}] (M), but got {self.num_probes}."
@@ -205,19 +211,18 @@ class MACHHead(Head):
 
     def _decoded(self, prepared, class_ids):
         scores = class_scores(prepared, self.family, class_ids, self._ranking_decoder)
-        return self._finished(scores, prepared)
+        return self._finished(scores)
 
     @property
     def _ranking_decoder(self):
         return "mean" if self.decoder == _UNBIASED else self.decoder
 
-    def _finished(self, scores, prepared):
+    def _finished(self, scores):
         """The scores as the user asked for them, from those that ranked; the order stays."""
         if self.decoder != _UNBIASED:
             return scores
-        total = tf.reduce_mean(tf.reduce_sum(prepared, 2), 1, keepdims=True)
         chance = self.family.collision_probability
-        return (scores - chance * total) / (1 - chance)
+        return (scores - chance) / (1 - chance)
 
     def find_best(self, query, k, exclude):
         if self.num_probes is None and not use_compiled():
@@ -227,7 +232,7 @@ class MACHHead(Head):
             scores, ids = mach_top_k(prepared, self.family, k, *arguments)
         else:
             scores, ids = mach_top_k_probed(prepared, self.family, k, self.num_probes, *arguments)
-        return self._finished(scores, prepared), ids
+        return self._finished(scores), ids
 
     def losses(self, query, labels, loss):
         logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])

@@ -179,11 +179,13 @@ class UniformSparseHead(Head):
         that the class does not read, and the optimizer forgets what it knew of the old ones.
 
         Args:
-            fraction: share of the K connections to move, in [0, 1]; rounded to whole connections.
+            fraction: share of the K connections to move, in [0, 1]; rounded to whole connections, above 0 at
+                least one. A class that reads all inputs, or all but n, can move none, or n.
             optimizer: the Keras optimizer that trains the head, or None.
 
         Returns:
-            dict: ``"moved"``, how many connections, and ``"dropped_magnitude"``, their mean |weight|.
+            dict: ``"moved"``, how many connections (0: none could), and ``"dropped_magnitude"``, their mean
+            |weight|.
 
         Raises:
             ValueError: for a fraction outside [0, 1], or weights that are NaN.
@@ -194,7 +196,8 @@ class UniformSparseHead(Head):
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction must be in [0, 1], but got {fraction}.")
-        num_moved = min(round(fraction * self.fan_in), self.num_inputs - self.fan_in)
+        num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0
+        num_moved = min(num_moved, self.num_inputs - self.fan_in)
         if num_moved == 0:
             return {"moved": 0, "dropped_magnitude": 0.0}
         kernel, indices = tf_variable(self.kernel), tf_variable(self.indices)

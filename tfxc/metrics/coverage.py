@@ -59,6 +59,11 @@ class CoverageAtK(keras.metrics.Metric):
         added = tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes])
         tf_variable(self.times).assign_add(added)
 
+    def reset_state(self):
+        """Forgets all batches."""
+        times = tf_variable(self.times)
+        times.assign(tf.zeros_like(times))  # the default of tf-keras sets scalars only
+
     def result(self):
         """The share, a scalar in [0, 1]."""
         return tf.reduce_mean(tf.cast(tf_variable(self.times) > 0, self.dtype))

@@ -1,5 +1,6 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
+import inspect
 import json
 import os
 
@@ -14,6 +15,7 @@ from tfxc._keras import (
     unpack_x_y_sample_weight,
 )
 from tfxc.arguments import positive_int
+from tfxc.callbacks.sampler_refresh import with_refresh
 from tfxc.labels import labelled_queries
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import RankingMetric
@@ -169,7 +171,11 @@ class ExtremeClassifier(keras.Model):
         (kwargs.get("print_fn") or print)(self.head.describe())
 
     def fit(self, x=None, *args, class_weight=None, **kwargs):
-        """As Keras's ``fit``; ``class_weight`` is refused."""
+        """As Keras's ``fit``; ``class_weight`` is refused.
+
+        Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
+        ``SamplerRefresh("auto")``. (Not with parameter servers.)
+        """
         if class_weight is not None:
             raise ValueError(
                 "class_weight is not supported with class-id labels of this many classes: pass "
@@ -177,7 +183,11 @@ class ExtremeClassifier(keras.Model):
             )
         if not self.built:
             self._build_before_callbacks(x)
-        return super().fit(x, *args, **kwargs)
+        given = inspect.signature(super().fit).bind(x, *args, **kwargs)
+        # With parameter servers Keras refuses callbacks that look at batches.
+        if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
+            given.arguments["callbacks"] = with_refresh(given.arguments.get("callbacks"), self.sampler)
+        return super().fit(*given.args, **given.kwargs)
 
     def _build_before_callbacks(self, x):
         """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.

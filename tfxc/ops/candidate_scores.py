@@ -97,7 +97,10 @@ def _check(table, query, class_ids, row_offset):
 def _scores(table, query, class_ids, normalize, row_offset):
     occupied = class_ids >= 0
     with tf.control_dependencies(_require_ids(table, class_ids, row_offset)):
-        rows = tf.gather(table, tf.where(occupied, class_ids + row_offset, 0))
+        filled = tf.where(occupied)
+    # Rows of empty slots are made up, not gathered: with momentum, even a gradient of zero moves a class.
+    rows = tf.gather(table, tf.gather_nd(class_ids, filled) + row_offset)
+    rows = tf.scatter_nd(filled, rows, tf.concat([tf.shape(class_ids, tf.int64), [table.shape[1]]], 0))
     if normalize:
         squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
         is_short = squared_norm <= _MIN_SQUARED_NORM

@@ -198,14 +198,16 @@ def _block_logits(query, weights, indices, bias, start, stop):
 
 
 def _candidates(query, weights, indices, bias, class_ids):
-    occupied = class_ids >= 0
     with tf.control_dependencies(_require(class_ids, -1, weights.shape[0], "class_ids: the id")):
-        ids = tf.where(occupied, class_ids, 0)
-    own, inputs, own_bias = _rows(weights, indices, bias, ids, tf.shape(query)[1])
-    shape = tf.shape(inputs)
-    read = tf.gather(query, tf.reshape(inputs, [shape[0], shape[1] * shape[2]]), batch_dims=1)
-    scores = tf.reduce_sum(own * tf.reshape(read, shape), 2) + own_bias
-    return tf.where(occupied, scores, 0.0)
+        filled = tf.where(class_ids >= 0)
+    # Only what is scored is gathered: with momentum, even a gradient of zero moves a class.
+    own, inputs, own_bias = _rows(weights, indices, bias, tf.gather_nd(class_ids, filled), tf.shape(query)[1])
+    read = tf.gather_nd(
+        query,
+        tf.stack([tf.broadcast_to(filled[:, :1], tf.shape(inputs, tf.int64)), tf.cast(inputs, tf.int64)], 2),
+    )
+    scores = tf.reduce_sum(own * read, 1) + own_bias
+    return tf.scatter_nd(filled, scores, tf.shape(class_ids, tf.int64))
 
 
 def _reduce(query, weights, indices, bias, reduction):

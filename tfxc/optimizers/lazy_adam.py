@@ -21,8 +21,13 @@ class LazyAdam(RowSparseOptimizer):
     **Skipped steps.** A row without a gradient is left alone: it does not move and its moments
     decay only when it is touched again. The bias correction uses the global step count, the
     same for all rows. Plain Adam would also decay the moments and move the row on by its
-    momentum. A dense gradient takes TensorFlow's fused Adam: the numbers of
-    ``keras.optimizers.Adam``.
+    momentum. To make up for the decay alone, ``m beta_1^skipped`` and ``v beta_2^skipped`` before
+    the next gradient, is worse: of a row that is rarely touched, m then holds little more than
+    ``1 - beta_1`` of the last gradient. As is against decayed, the range of three seeds
+    (``python benchmarks/lazy_adam_decay.py --sessions train.txt test.txt``): NDCG@10 of SASRec on
+    Diginetica .182-.185 against .175-.177, P@1 on Tate .760-.764 against .747-.753.
+
+    A dense gradient takes TensorFlow's fused Adam: the numbers of ``keras.optimizers.Adam``.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.

@@ -21,8 +21,12 @@ class HardNegatives(Sampler):
 
     ``H`` is the example's row of a table on disk, which ``tfxc.callbacks.HardNegativeMining`` renews
     while training goes on. Batches carry example ids as the input "example_ids"
-    (``tfxc.data.with_example_ids``). The example's positives are passed over. Slots without a hard class
-    hold uniform draws too: all of them before the first table. ``SearchedHardNegatives`` needs no table.
+    (``tfxc.data.with_example_ids``). Slots without a hard class hold uniform draws too: all of them before
+    the first table. ``SearchedHardNegatives`` needs no table.
+
+    The example's positives are passed over. ``BinaryCrossentropy``, ``SquaredHinge`` and the softmax's
+    "partition" leave out hits anyway, and "ranking" fits the right probabilities with one label an example;
+    with several, and by "nce", which both count hits, it fits others.
 
     Args:
         num_hard: hard classes an example, in [1, L).

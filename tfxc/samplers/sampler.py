@@ -106,7 +106,6 @@ class Sampler(keras.layers.Layer):
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
         self.seed = random.randrange(2**31) if seed is None else int(seed)
-        self.refreshed_at = None  # the training step, where a callback refreshes the index
         self.supports_jit = False
 
     def get_config(self):

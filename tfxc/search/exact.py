@@ -11,7 +11,8 @@ class BlockTopK:
 
     The k largest numbers of a row lie in the k groups with the largest maxima, so it is enough to rank
     the groups' maxima and then the members of the k best groups. Groups are kept in class order, which
-    makes the lower id win among equal scores, as in ``tf.math.top_k`` over the whole row.
+    makes the lower id win among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is
+    NaN, as of a class whose vector has diverged, is passed over; the others rank as they would without it.
 
     Args:
         k: int32 scalar.
@@ -31,10 +32,15 @@ class BlockTopK:
         """The k best of the carry and one block of logits [N, b] of classes start, start + 1, ..."""
         if self.exclude is not None:
             logits = _mask(logits, self.exclude - start)
-        # The more blocks are behind, the fewer rows have anything better in this one.
-        rows = tf.where(tf.reduce_max(logits, 1) > carry[0][:, -1])
+        # The more blocks are behind, the fewer rows have anything better in this one. The largest of a row
+        # with a NaN in it is NaN: such rows are looked at. (Grappler would turn "not at most" into "above".)
+        largest = tf.reduce_max(logits, 1)
+        diverged = tf.math.is_nan(largest)
+        rows = tf.where((largest > carry[0][:, -1]) | diverged)
         best = [tf.gather_nd(part, rows) for part in carry]
-        scores, columns = grouped_top_k(tf.gather_nd(logits, rows), tf.minimum(self.k, tf.shape(logits)[1]))
+        logits = tf.gather_nd(logits, rows)
+        logits = tf.cond(tf.reduce_any(diverged), lambda: _without_nan(logits), lambda: logits)
+        scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
         ids = tf.where(scores > float("-inf"), columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
         ids = tf.gather(tf.concat([best[1], ids], 1), order, batch_dims=1)
@@ -69,6 +75,10 @@ def grouped_top_k(logits, k):
 
     # With few groups per k there is nothing to skip.
     return tf.cond(num_groups >= 2 * k, grouped, plain)
+
+
+def _without_nan(logits):
+    return tf.where(tf.math.is_nan(logits), float("-inf"), logits)
 
 
 def _mask(logits, columns):

@@ -1,0 +1,71 @@
+"""When something is due, by the training steps that the optimizer has counted."""
+
+import math
+
+EPOCH = "epoch"
+
+
+class StepClock:
+    """Rings after every so many training steps of a model.
+
+    Its time is the optimizer's ``iterations``: saved with the model and by ``BackupAndRestore``, so that a
+    resumed training goes on counting, and right whatever ``steps_per_execution``.
+
+    Args:
+        every: steps from one time to the next; or "epoch", and it never rings.
+        growth: factor, at least 1, by which the steps from one time to the next grow.
+
+    Raises:
+        ValueError: for an ``every`` that is neither "epoch" nor a positive integer.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd")
+        >>> clock = StepClock(every=2)
+        >>> clock.start(model)
+        >>> for _ in range(3):
+        ...     _ = model.optimizer.iterations.assign_add(1)
+        ...     print(clock.now, clock.due())
+        1 False
+        2 True
+        3 False
+    """
+
+    def __init__(self, every, growth=1.0):
+        if every != EPOCH and (not isinstance(every, int) or every < 1):
+            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
+        self.every = every
+        self.growth = growth
+
+    def start(self, model):
+        """Reads the time of the model; what was due earlier is past. To be called before each epoch."""
+        self._model = model
+        self.last = 0  # when it last was due, 0: never
+        self._interval, self._next = self.every, self.every
+        if self.every != EPOCH:
+            self._pass(self.now)
+
+    @property
+    def now(self):
+        """Training steps so far."""
+        return int(self._model.optimizer.iterations.numpy())
+
+    def due(self):
+        """Whether, at the end of a batch, a time has come since it was last asked."""
+        if self.every == EPOCH:
+            return False
+        now = self.now
+        return self._pass(now)
+
+    def _pass(self, now):
+        """Sets the next time after now; returns whether there was one until now."""
+        if now < self._next:
+            return False
+        if self.growth == 1:
+            self.last = now // self.every * self.every
+            self._next = self.last + self.every
+        while self._next <= now:
+            self.last = math.ceil(self._next)
+            self._interval *= self.growth
+            self._next += self._interval
+        return True
