@@ -135,7 +135,7 @@ def train(name, split, args):
         "seconds": log.seconds,
         "validation_perplexity": min(row["val_perplexity"] for row in log.rows),
         "perplexity": tfxc.metrics.perplexity(loss),
-        "kl": log.rows[-1].get("sampler_kl"),
+        "kl": log.rows[-1].get("sampler/kl"),
     }
     return model, log.rows, result
 

@@ -83,7 +83,9 @@ def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
     options += ["--samplers", "full", "midx-rq", "--learning-rate", 0.02, "--verbose", 2, "--output", out]
     run("language_model.py", *options, "--epochs", 1)
     printed = run("language_model.py", *options, "--epochs", 4)
-    assert printed.count("resumed after 1") == 2 and "sampler_kl" in printed and "index_age" in printed
+    assert (
+        printed.count("resumed after 1") == 2 and "sampler/kl" in printed and "sampler/index_age" in printed
+    )
     assert "13 words" in printed
     results = json.loads((out / "results.json").read_text())
     for name in ("full", "midx-rq"):

@@ -9,7 +9,7 @@ from tfxc._keras import keras
 from tfxc.callbacks import SamplerDiagnostics, SamplerRefresh
 from tfxc.samplers import DNS, MIDX, Mixture, Uniform, proposal_quality
 
-NAMES = {"sampler_kl", "effective_sample_size", "accidental_hits"}
+NAMES = {"sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"}
 PROBE = learnable(12, seed=1)
 
 
@@ -39,16 +39,18 @@ def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch():
     history = fit(model, SamplerRefresh(every=3), SamplerDiagnostics(*PROBE), epochs=2)
     query, labels, _ = model.examples(*map(tf.constant, PROBE))
     want = proposal_quality(model.sampler, model.head, query, labels)
-    for name, values in zip(["sampler_kl", "effective_sample_size", "accidental_hits"], want, strict=True):
+    for name, values in zip(
+        ["sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"], want, strict=True
+    ):
         assert len(history[name]) == 2
         assert history[name][-1] == pytest.approx(float(np.mean(values)), rel=1e-4)
-    assert 0 < history["sampler_kl"][-1] < 5 and 0 < history["effective_sample_size"][-1] <= 8
+    assert 0 < history["sampler/kl"][-1] < 5 and 0 < history["sampler/effective_sample_size"][-1] <= 8
 
 
 def test_of_uniform_draws():
     history = fit(make_model(sampler=Uniform(8)), SamplerDiagnostics(*PROBE))
     assert set(history) >= NAMES
-    assert history["accidental_hits"][0] == pytest.approx(1 / NUM_CLASSES, rel=1e-4)
+    assert history["sampler/accidental_hits"][0] == pytest.approx(1 / NUM_CLASSES, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_every_few_steps_the_batch_logs_have_it_too(steps_per_execution, want):
 def test_shown_on_the_progress_bar(capsys):
     fit(midx_model(), SamplerRefresh(), SamplerDiagnostics(*PROBE), verbose=2)
     printed = capsys.readouterr().out
-    assert all(name in printed for name in NAMES | {"index_age"})
+    assert all(name in printed for name in NAMES | {"sampler/index_age"})
 
 
 def test_written_for_tensorboard(tmp_path):
@@ -95,7 +97,7 @@ def test_ragged_labels():
     model, (x, _) = midx_model(), PROBE
     ragged = tf.ragged.constant([[1, 2]] * 6 + [[3]] * 6, dtype=tf.int32)
     history = fit(model, SamplerDiagnostics(x, ragged))
-    assert np.isfinite(history["sampler_kl"][0])
+    assert np.isfinite(history["sampler/kl"][0])
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "step"])

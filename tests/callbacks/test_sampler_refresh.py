@@ -54,7 +54,7 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, **options):
 def test_schedule(callback, steps):
     got, history = recorded(SamplerRefresh(**callback))
     assert got == steps
-    seconds = history["refresh_seconds"]
+    seconds = history["sampler/refresh_seconds"]
     assert len(seconds) == 3 and all(second >= 0 for second in seconds)
     at_start = callback.get("every", "epoch") in ("epoch", "auto")
     assert sum(second > 0 for second in seconds) == len(
@@ -73,8 +73,8 @@ def test_by_itself_early_then_ever_more_rarely_but_every_long_epoch(num_steps, e
 
 def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
-    assert history["index_age"] == [1, 2]  # rebuilt after 3 and 6
-    assert recorded(SamplerRefresh(), epochs=2)[1]["index_age"] == [4, 4]
+    assert history["sampler/index_age"] == [1, 2]  # rebuilt after 3 and 6
+    assert recorded(SamplerRefresh(), epochs=2)[1]["sampler/index_age"] == [4, 4]
 
 
 def test_a_resumed_training_goes_on_counting(tmp_path):
@@ -91,7 +91,7 @@ def test_a_resumed_training_goes_on_counting(tmp_path):
         train(4, stop=2)
     steps, history = train(4)
     assert steps == [12]  # of 6 and 12; 8 were done
-    assert history["index_age"] == [0, 4]
+    assert history["sampler/index_age"] == [0, 4]
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -138,7 +138,7 @@ def test_without_a_sampler_it_does_nothing_and_warns_once(every):
         for _ in range(2):
             logs = model.fit(np.zeros((2, 2)), np.zeros((2, 1)), callbacks=[callback], verbose=0).history
     assert sum("no sampler" in str(warning.message) for warning in caught) == 1
-    assert "refresh_seconds" not in logs
+    assert "sampler/refresh_seconds" not in logs
 
 
 def fitted(sampler, *positional, **options):
@@ -151,12 +151,12 @@ def fitted(sampler, *positional, **options):
 
 def test_fit_refreshes_an_index_by_itself():
     for sampler in (MIDX(2, 4), Mixture([Uniform(2), MIDX(2, 4)]), LSH(2, 2, 2), Sphere(2)):
-        assert fitted(sampler, verbose=0)["index_age"] == [1], sampler.name
+        assert fitted(sampler, verbose=0)["sampler/index_age"] == [1], sampler.name
     sampler = MIDX(2, 4)
     fitted(sampler, verbose=0)
     assert any(tf_variable(codebook).numpy().any() for codebook in sampler.codebooks)
     for sampler in (None, Uniform(2), Mixture([Uniform(2), LogUniform(2)])):
-        assert "refresh_seconds" not in fitted(sampler, verbose=0)
+        assert "sampler/refresh_seconds" not in fitted(sampler, verbose=0)
 
 
 def test_not_where_one_is_given():
@@ -165,13 +165,19 @@ def test_not_where_one_is_given():
         forms = [{"callbacks": [keras.callbacks.Callback(), given]}, {"callbacks": given}]
         forms.append({"callbacks": keras.callbacks.CallbackList([given])})
         for form in forms:
-            age = fitted(MIDX(2, 4), verbose=0, **form)["index_age"] if "List" not in str(form) else None
+            age = (
+                fitted(MIDX(2, 4), verbose=0, **form)["sampler/index_age"]
+                if "List" not in str(form)
+                else None
+            )
             assert age in ([1] if every == "epoch" else [0], None)
 
 
 def test_beside_callbacks_however_they_are_given():
     seen = []
-    other = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["index_age"]))
+    other = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(logs["sampler/index_age"])
+    )
     fitted(MIDX(2, 4), callbacks=other, verbose=0)
     fitted(MIDX(2, 4), callbacks=(other,), verbose=0)
     fitted(MIDX(2, 4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks

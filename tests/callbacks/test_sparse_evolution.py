@@ -42,8 +42,8 @@ def recorded(callback, epochs=3, num_steps=4, **options):
 def test_when_and_how_much(options, want):
     fractions, history = recorded(SparseEvolution(0.1, **options))
     assert fractions == want
-    assert sum(history["moved_connections"]) == 7 * len(want) and max(history["rewire_seconds"]) < 1
-    assert set(history["dropped_magnitude"]) <= {0.0, 0.25}
+    assert sum(history["rewire/moved"]) == 7 * len(want) and max(history["rewire/seconds"]) < 1
+    assert set(history["rewire/dropped_magnitude"]) <= {0.0, 0.25}
 
 
 def test_several_steps_in_one_call():
@@ -56,8 +56,8 @@ def test_connections_move_while_a_model_trains():
     before = tf_variable(model.head.indices).numpy()
     callback = SparseEvolution(0.25, every="epoch")
     history = model.fit(x, y, epochs=2, callbacks=[callback], verbose=0).history
-    assert history["moved_connections"] == [NUM_CLASSES] * 2
-    assert history["dropped_magnitude"][0] > 0
+    assert history["rewire/moved"] == [NUM_CLASSES] * 2
+    assert history["rewire/dropped_magnitude"][0] > 0
     assert (np.sort(before, 1) != np.sort(tf_variable(model.head.indices).numpy(), 1)).any()
 
 
@@ -89,7 +89,7 @@ def test_a_head_that_reads_everything_is_told_of():
         history = make_model(None, losses.SquaredHinge(), head).fit(
             *learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0
         )
-    assert history.history["moved_connections"] == [0]
+    assert history.history["rewire/moved"] == [0]
 
 
 def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():

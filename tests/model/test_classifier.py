@@ -42,7 +42,14 @@ def test_the_documented_program():
     )
     refresh = tfxc.callbacks.SamplerRefresh()
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=2, verbose=0).history
-    expected = {"loss", "val_loss", "val_ndcg_at_10", "val_recall_at_10", "refresh_seconds", "index_age"}
+    expected = {
+        "loss",
+        "val_loss",
+        "val_ndcg_at_10",
+        "val_recall_at_10",
+        "sampler/refresh_seconds",
+        "sampler/index_age",
+    }
     assert set(history) == expected
     assert all(np.isfinite(values).all() and len(values) == 2 for values in history.values())
     predicted = model.predict(x, verbose=0)

@@ -14,10 +14,10 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     Shown in the logs, so on the progress bar and, where ``keras.callbacks.TensorBoard`` comes later in the
     list, on TensorBoard; means over the probe's queries:
 
-    * ``sampler_kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index, which ``SamplerRefresh``
+    * ``sampler/kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index, which ``SamplerRefresh``
       logs; if it hardly falls at a refresh, the index is too coarse (for ``MIDX``: more codewords).
-    * ``effective_sample_size``: in (0, S], the draws from the softmax itself that would do as well.
-    * ``accidental_hits``: the share of candidates expected to be positives of their own example.
+    * ``sampler/effective_sample_size``: in (0, S], the draws from the softmax itself that would do as well.
+    * ``sampler/accidental_hits``: the share of candidates expected to be positives of their own example.
 
     A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
     would without it. (An encoder that carries state from batch to batch reads the probe as one batch more.)
@@ -76,7 +76,7 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     def _log(self, logs):
         if logs is None:
             return
-        names = "sampler_kl", "effective_sample_size", "accidental_hits"
+        names = "sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"
         logs.update(zip(names, map(float, self._measure()), strict=True))
 
 

@@ -18,7 +18,7 @@ class SamplerRefresh(keras.callbacks.Callback):
     is among the callbacks. With a model without a sampler it does nothing, and warns.
 
     Steps are the optimizer's, so a resumed training goes on counting. Shown in the logs of the epoch:
-    ``refresh_seconds``, spent in it; and, once there was a refresh, ``index_age``, the training steps since.
+    ``sampler/refresh_seconds``, spent in it; and, once there was a refresh, ``sampler/index_age``, the training steps since.
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
@@ -80,9 +80,9 @@ class SamplerRefresh(keras.callbacks.Callback):
         if self.every not in (EPOCH, AUTO) and now < self.every and doubled:
             self._refresh()
         if logs is not None:
-            logs["refresh_seconds"] = self._seconds
+            logs["sampler/refresh_seconds"] = self._seconds
             if self._last_step is not None:
-                logs["index_age"] = now - self._last_step
+                logs["sampler/index_age"] = now - self._last_step
 
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS

@@ -12,8 +12,8 @@ from tfxc.optimizers.slots import slots_of
 class SparseEvolution(keras.callbacks.Callback):
     """Moves the weakest connections of sparse heads while they train (sparse evolutionary training).
 
-    Shown in the logs of the epoch: ``moved_connections``, ``dropped_magnitude`` (mean |weight| of what was
-    dropped) and ``rewire_seconds``. Which inputs grow depends on the head's seed and on how often it was
+    Shown in the logs of the epoch: ``rewire/moved``, ``rewire/dropped_magnitude`` (mean |weight| of what was
+    dropped) and ``rewire/seconds``. Which inputs grow depends on the head's seed and on how often it was
     rewired, both saved with it.
 
     Args:
@@ -71,7 +71,7 @@ class SparseEvolution(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
-        self._logs = {"moved_connections": 0, "dropped_magnitude": 0.0, "rewire_seconds": 0.0}
+        self._logs = {"rewire/moved": 0, "rewire/dropped_magnitude": 0.0, "rewire/seconds": 0.0}
 
     def on_train_batch_end(self, batch, logs=None):
         if self._clock.due():
@@ -96,6 +96,6 @@ class SparseEvolution(keras.callbacks.Callback):
         start = time.perf_counter()
         for head in self._heads():
             moved = head.rewire(fraction, self.model.optimizer)
-            self._logs["moved_connections"] += moved["moved"]
-            self._logs["dropped_magnitude"] = moved["dropped_magnitude"]
-        self._logs["rewire_seconds"] += time.perf_counter() - start
+            self._logs["rewire/moved"] += moved["moved"]
+            self._logs["rewire/dropped_magnitude"] = moved["dropped_magnitude"]
+        self._logs["rewire/seconds"] += time.perf_counter() - start
