@@ -150,9 +150,14 @@ def fitted(sampler, *positional, **options):
 
 
 def test_fit_refreshes_an_index_by_itself():
-    for sampler in (MIDX(2, 4), Mixture([Uniform(2), MIDX(2, 4)]), LSH(2, 2, 2), Sphere(2)):
+    for sampler in (
+        MIDX(2, num_codewords=4),
+        Mixture([Uniform(2), MIDX(2, num_codewords=4)]),
+        LSH(2, num_tables=2, num_bits=2),
+        Sphere(2),
+    ):
         assert fitted(sampler, verbose=0)["sampler/index_age"] == [1], sampler.name
-    sampler = MIDX(2, 4)
+    sampler = MIDX(2, num_codewords=4)
     fitted(sampler, verbose=0)
     assert any(tf_variable(codebook).numpy().any() for codebook in sampler.codebooks)
     for sampler in (None, Uniform(2), Mixture([Uniform(2), LogUniform(2)])):
@@ -166,7 +171,7 @@ def test_not_where_one_is_given():
         forms.append({"callbacks": keras.callbacks.CallbackList([given])})
         for form in forms:
             age = (
-                fitted(MIDX(2, 4), verbose=0, **form)["sampler/index_age"]
+                fitted(MIDX(2, num_codewords=4), verbose=0, **form)["sampler/index_age"]
                 if "List" not in str(form)
                 else None
             )
@@ -178,10 +183,10 @@ def test_beside_callbacks_however_they_are_given():
     other = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: seen.append(logs["sampler/index_age"])
     )
-    fitted(MIDX(2, 4), callbacks=other, verbose=0)
-    fitted(MIDX(2, 4), callbacks=(other,), verbose=0)
-    fitted(MIDX(2, 4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks
+    fitted(MIDX(2, num_codewords=4), callbacks=other, verbose=0)
+    fitted(MIDX(2, num_codewords=4), callbacks=(other,), verbose=0)
+    fitted(MIDX(2, num_codewords=4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks
     assert seen == [1, 1, 2]
     mine = [other]
-    fitted(MIDX(2, 4), callbacks=mine, verbose=0)
+    fitted(MIDX(2, num_codewords=4), callbacks=mine, verbose=0)
     assert mine == [other]

@@ -18,7 +18,8 @@ class SamplerRefresh(keras.callbacks.Callback):
     is among the callbacks. With a model without a sampler it does nothing, and warns.
 
     Steps are the optimizer's, so a resumed training goes on counting. Shown in the logs of the epoch:
-    ``sampler/refresh_seconds``, spent in it; and, once there was a refresh, ``sampler/index_age``, the training steps since.
+    ``sampler/refresh_seconds``, spent in it; and, once there was a refresh, ``sampler/index_age``, the
+    training steps since.
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
