@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-avx2 sanitize fuzz lint docs bench clean
+.PHONY: help setup demo test test-avx2 sanitize fuzz mutants lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -56,6 +56,10 @@ sanitize: setup  ## The ops' tests and fuzzers with sanitizers: addresses, undef
 	build/custom_ops/threads/kernel_threads
 	$(RUN) custom_ops/build.py --sanitize
 	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -p no:cacheprovider $(SANITIZED_TESTS)
+
+mutants: setup  ## Break each estimate in turn: the tests have to find it
+	$(RUN) tests/mutants.py
+
 fuzz: setup  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
 	$(RUN) tests/fuzz/run_fuzz.py
 

@@ -1,0 +1,213 @@
+"""Breaks the estimates one after the other, and asks whether the tests find it: ``make mutants``.
+
+Each mutant is a wrong version of one line that still runs. A copy of the project with that line in it must
+fail the tests named beside it; the exit status is 1 if a mutant passes, or if its line is no longer there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+CONSISTENCY = "tests/test_consistency.py"
+
+
+class Mutant(NamedTuple):
+    """A wrong version of a line: ``old`` stands in ``path`` once, ``new`` takes its place."""
+
+    what: str
+    path: str
+    old: str
+    new: str
+    tests: str  # of pytest, with its options
+
+
+MUTANTS = [
+    Mutant(
+        "InBatch masks every slot that holds the row's label, not its own slot alone",
+        "tfxc/samplers/in_batch.py",
+        "tf.where(owner == rows,",
+        "tf.where(tf.reduce_any(pool[tf.newaxis, :, tf.newaxis] == given[:, tf.newaxis], -1),",
+        f"{CONSISTENCY} tests/samplers/test_in_batch.py -k InBatch",
+    ),
+    Mutant(
+        "InBatch counts a row's own slots among its draws",
+        "tfxc/samplers/in_batch.py",
+        "num_draws = num_labels - num_own",
+        "num_draws = num_labels + 0.0 * num_own",
+        "tests/samplers/test_in_batch.py",
+    ),
+    Mutant(
+        "InBatch as a part of a mixture forgets which slots are empty",
+        "tfxc/samplers/mixture.py",
+        'tf.where(tf.concat(empty, 1), float("inf"), log_count)',
+        "tf.where(tf.concat(empty, 1), log_count, log_count)",
+        "tests/samplers/test_mixture.py",
+    ),
+    Mutant(
+        "a mixture corrects each part by its own count",
+        "tfxc/samplers/mixture.py",
+        "return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)",
+        "return tf.reduce_max(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)",
+        "tests/samplers/test_mixture.py",
+    ),
+    Mutant(
+        "ranking: draws that hit a label are left out",
+        "tfxc/losses/softmax.py",
+        "terms = tf.nn.softplus(_log_sum(negatives.corrected) - corrected)",
+        "terms = tf.nn.softplus(_log_sum(negatives.without(hits >= 0).corrected) - corrected)",
+        f"{CONSISTENCY} -k ranking",
+    ),
+    Mutant(
+        "nce: draws that hit a label are left out",
+        "tfxc/losses/softmax.py",
+        "tf.nn.softplus(negatives.corrected)",
+        "tf.nn.softplus(negatives.without(hits >= 0).corrected)",
+        f"{CONSISTENCY} -k nce",
+    ),
+    Mutant(
+        "partition: draws that hit a label count beside it",
+        "tfxc/losses/softmax.py",
+        "_log_sum(negatives.without(hits >= 0).corrected)\n            own = positives.logits",
+        "_log_sum(negatives.corrected)\n            own = positives.logits",
+        f"{CONSISTENCY} tests/losses/test_softmax.py -k partition",
+    ),
+    Mutant(
+        "decoupled, over all classes: the other labels stay in",
+        "tfxc/losses/softmax.py",
+        "rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)",
+        "rest = 1.0 - 0.0 * (tf.reduce_sum(share, 1, keepdims=True) - share)",
+        "tests/losses/test_softmax.py -k decoupled",
+    ),
+    Mutant(
+        "binary cross-entropy: a draw that hits a label is a negative",
+        "tfxc/losses/binary.py",
+        "negatives = negatives.without(hits >= 0)",
+        "negatives = negatives.without(hits >= 99)",
+        "tests/losses/test_binary.py",
+    ),
+    Mutant(
+        "k-means sees rows drawn uniformly",
+        "tfxc/samplers/quantization.py",
+        "ids, weights = sample_by_weight(weights, num_rows, seed)",
+        "ids = np.random.default_rng(seed).permutation(len(weights))[:num_rows]\n    weights = weights[ids]",
+        "tests/samplers/test_quantization.py tests/samplers/test_midx.py -k rows",
+    ),
+    Mutant(
+        "a rewired weight keeps its first moment",
+        "tfxc/optimizers/slots.py",
+        "fresh = np.zeros(len(values), np.float32)",
+        "fresh = np.ones(len(values), np.float32)",
+        "tests/optimizers/test_slots.py",
+    ),
+    Mutant(
+        "a rewired weight's second moment starts from 0",
+        "tfxc/optimizers/slots.py",
+        "if name in _SIZES:",
+        "if name in ():",
+        "tests/optimizers/test_slots.py",
+    ),
+    Mutant(
+        "averages over all points leave out those without a label",
+        "tfxc/metrics/ranking_metric.py",
+        'if self.average == "all":',
+        'if self.average == "every":',
+        "tests/metrics/test_ranking_metric.py",
+    ),
+    Mutant(
+        "SET moves no connection of a small fan-in",
+        "tfxc/layers/uniform_sparse_head.py",
+        "num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0",
+        "num_moved = round(fraction * self.fan_in)",
+        "tests/layers/test_uniform_sparse_head.py tests/callbacks/test_sparse_evolution.py",
+    ),
+    Mutant(
+        "a NaN logit hides its block",
+        "tfxc/search/exact.py",
+        "logits = tf.cond(tf.reduce_any(diverged), lambda: _without_nan(logits), lambda: logits)",
+        "logits = tf.identity(logits)",
+        "tests/search/test_exact.py tests/layers/test_head.py -k nan",
+    ),
+    Mutant(
+        "rows without a NaN above the k-th best are not looked at",
+        "tfxc/search/exact.py",
+        "rows = tf.where((largest > carry[0][:, -1]) | diverged)",
+        "rows = tf.where(largest > carry[0][:, -1])",
+        "tests/search/test_exact.py tests/layers/test_head.py -k nan",
+    ),
+    Mutant(
+        "fit does not refresh an index by itself",
+        "tfxc/callbacks/sampler_refresh.py",
+        "    if not has_index(sampler):\n        return callbacks",
+        "    if not has_index(sampler) or True:\n        return callbacks",
+        "tests/callbacks/test_sampler_refresh.py",
+    ),
+    Mutant(
+        "running counts count a class once a step",
+        "tfxc/samplers/class_counts.py",
+        "labels = tf.boolean_mask(labels, labels >= 0)",
+        "labels = tf.unique(tf.boolean_mask(labels, labels >= 0))[0]",
+        "tests/samplers/test_in_batch.py tests/samplers/test_class_counts.py",
+    ),
+    Mutant(
+        "a draw's log of the partition function comes from another query's draw",
+        "tfxc/samplers/midx.py",
+        "- log_prob[:, 0]",
+        "- log_prob[::-1, 0]",
+        "tests/samplers/test_midx.py -k distribution",
+    ),
+    Mutant(
+        "hard negatives are weighted as uniform draws",
+        "tfxc/samplers/hard_negatives.py",
+        "return ids, tf.where(is_certain, 0.0, self._log_count_outside(hard, passed))",
+        "return ids, tf.where(is_certain & (ids < 0), 0.0, self._log_count_outside(hard, passed))",
+        "tests/samplers/test_hard_negatives.py",
+    ),
+]
+
+
+def copy_of_the_project(folder):
+    """Copies what git tracks, and the compiled ops."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    built = [path.relative_to(ROOT) for path in (ROOT / "tfxc" / "ops").glob("_tfxc_ops.*")]
+    for path in [*tracked.stdout.split(), *built]:
+        if (ROOT / path).exists():
+            target = Path(folder, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, target)
+
+
+def verdict(mutant, folder):
+    """What became of a mutant: "found", "MISSED" or why it could not be tried."""
+    path = Path(folder, mutant.path)
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        return "LINE IS GONE"
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests.split()]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    path.write_text(text, encoding="utf-8")
+    return {0: "MISSED", 1: "found"}.get(done.returncode, f"pytest ended with {done.returncode}")
+
+
+def main():
+    wanted = sys.argv[1:]
+    mutants = [m for m in MUTANTS if not wanted or any(word in m.what for word in wanted)]
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy_of_the_project(folder)
+        for mutant in mutants:
+            result = verdict(mutant, folder)
+            missed += result != "found"
+            print(f"{result:12} {mutant.what}", flush=True)
+    print(f"{len(mutants) - missed} of {len(mutants)} found")
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()
