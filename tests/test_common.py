@@ -322,7 +322,8 @@ def test_same_seed_same_training(name):
 def test_export_serves_the_same(name, tmp_path):
     model = trained(name)
     model.export(tmp_path / "1")
-    x = tf.constant(data_of(model)[0], tf.int32 if getattr(model.head, "tied_to", None) else tf.float32)
+    x = data_of(model)[0] if getattr(model.head, "tied_to", None) else features(16)
+    x = tf.constant(x, tf.int32 if getattr(model.head, "tied_to", None) else tf.float32)
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     served = loaded.serve(x)
     want = model.rank(x, model.k)

@@ -173,7 +173,7 @@ def test_the_partition_estimate_is_unbiased(tmp_path):
 def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
     x = features(64)
     labels = np.arange(64) % NUM_CLASSES
-    model = make_model(HardNegatives(3, 6, seed=1), SoftmaxCrossentropy())
+    model = make_model(HardNegatives(3, 6, num_retrieved=6, seed=1), SoftmaxCrossentropy())
     exact = make_model(None, SoftmaxCrossentropy(), model.head, model.encoder)
     best = np.argsort(-all_logits(model, x), axis=1)[:, :6]
     with_table(model.sampler, tmp_path, best)

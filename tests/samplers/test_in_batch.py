@@ -54,7 +54,7 @@ def test_expected_count_is_right_over_batches_drawn_by_frequency():
         labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
         ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
         seen += np.bincount(ids, minlength=4)
-    expected = np.exp(log_count(sampler, tf.zeros([size, 2]), tf.constant(labels), tf.range(4)))
+    expected = np.exp(log_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
     np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
     np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
 

@@ -204,6 +204,9 @@ class MIDX(Sampler):
         if self.quantizer == "pq":
             left, right = tf.split(step.query, [first.shape[1], -1], 1)
         row_logits = tf.matmul(left, first, transpose_b=True)
+        if self.cells == "frequency":  # counts that were never loaded are named before an op meets their NaN
+            with tf.control_dependencies([gather_counts(tf_variable(self.class_weight), 0, "MIDX")]):
+                row_logits = tf.identity(row_logits)
         return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
 
     def draw(self, given, seed):
