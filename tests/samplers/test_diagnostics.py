@@ -122,6 +122,9 @@ def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
         quality.effective_sample_size, 1 / (np.exp(2 * log_p) / counts).sum(1), rtol=1e-4
     )
     np.testing.assert_allclose(quality.accidental_hits, q[:, 7], rtol=1e-4)
+    traced = tf.function(lambda: proposal_quality(sampler, head, tf.constant(query), labels))()
+    for one, two in zip(traced, quality, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
 def test_example_ids_reach_a_sampler_that_reads_them():

@@ -236,10 +236,11 @@ class MIDX(Sampler):
         )
 
     def log_count(self, given, ids):
-        if given.log_total is None:
+        log_total = given.log_total
+        if log_total is None:  # not kept: a tensor of a loop's body is of no use outside it
             logits = given.row_logits, given.column_logits
-            given.log_total = midx_log_partition(*logits, tf_variable(self.cell_mass))
-        return self.log_num_draws + self._log_weights(given, ids) - given.log_total[:, tf.newaxis]
+            log_total = midx_log_partition(*logits, tf_variable(self.cell_mass))
+        return self.log_num_draws + self._log_weights(given, ids) - log_total[:, tf.newaxis]
 
     def _log_weights(self, given, ids):
         """``log Q + log Z`` of classes [N, P]: u + v of their cells, and the log of their own weights."""
