@@ -13,6 +13,7 @@ namespace {
 constexpr int kTileQueries = 16;
 constexpr int kClassesAtOnce = 8;  // their products stay in registers
 constexpr int kPrefetchDistance = 16;  // rows
+constexpr int64_t kStretch = 16;       // blocks
 
 typedef double DoubleLanes __attribute__((vector_size(kTileQueries * sizeof(double)), aligned(64)));
 
@@ -20,14 +21,14 @@ typedef double DoubleLanes __attribute__((vector_size(kTileQueries * sizeof(doub
 struct alignas(64) Feature {
   Lanes of;
 };
-struct alignas(64) Sum {
+struct alignas(64) RunningSum {
   DoubleLanes of;
 };
 
 // sums[1 + i] = sums[i] + weight of class i, for kCount classes and all queries of a tile.
 template <int kCount>
 TFXC_INLINE void AddUpClasses(const float* __restrict rows, int64_t width, const Feature* __restrict query,
-                              const Kernel& kernel, Sum* __restrict sums) {
+                              const Kernel& kernel, RunningSum* __restrict sums) {
   for (int c = 0; c < kCount; ++c) PrefetchRow(rows + (kPrefetchDistance + c) * width, width);
   Lanes products[kCount] = {};
   for (int64_t d = 0; d < width; ++d) {
@@ -42,13 +43,51 @@ TFXC_INLINE void AddUpClasses(const float* __restrict rows, int64_t width, const
 
 // sums[i] = the summed weights of the classes before i of a block, for each query of a tile [width].
 TFXC_VECTORIZE void AddUpBlock(const float* rows, int64_t count, int64_t width, const Feature* query,
-                               const Kernel& kernel, Sum* sums) {
+                               const Kernel& kernel, RunningSum* sums) {
   sums[0].of = DoubleLanes{};
   int64_t i = 0;
   for (; i + kClassesAtOnce <= count; i += kClassesAtOnce) {
     AddUpClasses<kClassesAtOnce>(rows + i * width, width, query, kernel, sums + i);
   }
   for (; i < count; ++i) AddUpClasses<1>(rows + i * width, width, query, kernel, sums + i);
+}
+
+// Weights [count] of the classes of a block for one query [width], a row at a time: vectors over queries would be idle.
+TFXC_VECTORIZE void WeighBlock(const float* __restrict rows, int64_t count, int64_t width,
+                               const float* __restrict query, const Kernel& kernel, float* __restrict weights) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = rows + i * width;
+    PrefetchRow(row + kPrefetchDistance * width, width);
+    Lanes products{};
+    int64_t d = 0;
+    for (; d + kLanes <= width; d += kLanes) products += Load(row + d) * Load(query + d);
+    float o = Sum(products);
+    for (; d < width; ++d) o += row[d] * query[d];
+    const float weight = (kernel.quadratic * o + kernel.linear) * o + kernel.constant;
+    weights[i] = weight < kernel.floor ? kernel.floor : weight;  // NaN stays
+  }
+}
+
+// Masses of `count` blocks of that many classes, at least their floors; false if one is not finite.
+TFXC_VECTORIZE bool FloorMasses(const float* __restrict mass, int64_t count, int64_t block_size, const Kernel& kernel,
+                                float* __restrict floored) {
+  const float shift = kernel.constant * block_size, floor = kernel.floor * block_size;
+  int32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bad |= !(mass[i] - mass[i] == 0.0f);
+    floored[i] = std::max(mass[i] + shift, floor);
+  }
+  return bad == 0;
+}
+
+// Running sums of the masses, a stretch at a time: the stretches do not wait for each other.
+TFXC_VECTORIZE void SumStretches(const float* __restrict masses, int64_t count, double* __restrict sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    double sum = 0.0;
+    for (int64_t j = 0; j < kStretch; ++j) sum += masses[i * kStretch + j];
+    sums[i] = sum;
+  }
+  for (int64_t i = 1; i < count; ++i) sums[i] += sums[i - 1];
 }
 
 // The first of `count` indices whose running sum exceeds the value, or the last one: rounding may lift the value to
@@ -68,27 +107,47 @@ TFXC_INLINE int64_t FirstAbove(int64_t count, double value, SumAt sum_at) {
 class TileVisitor {
  public:
   explicit TileVisitor(const Blocks& blocks)
-      : blocks_(blocks), query_(blocks.width), sums_(blocks.block_size + 1) {}
+      : blocks_(blocks), query_(blocks.width), sums_(blocks.block_size + 1), weights_(blocks.block_size) {}
   void Visit(const Tile& tile, Slots* slots);
 
  private:
+  void LookUpForOne(const Tile& tile, int64_t query, Slots* slots);
   void GatherQueries(const Tile& tile, const Slots& slots);
   void Settle(int64_t slot, int lane, int64_t start, int64_t count, Slots* slots);
 
   const Blocks& blocks_;
   std::vector<Feature> query_;  // [F]
-  std::vector<Sum> sums_;       // [1 + block_size]
+  std::vector<RunningSum> sums_;  // [1 + block_size]
+  std::vector<float> weights_;  // [block_size]
   std::vector<int> lanes_;      // of each slot of the tile
 };
 
 void TileVisitor::Visit(const Tile& tile, Slots* slots) {
   const int64_t block = Row(slots->sorted[tile.first]);
   const int64_t start = blocks_.Start(block), count = blocks_.Size(block);
+  const int64_t first = Position(slots->sorted[tile.first]) / slots->num_samples;
+  const int64_t last = Position(slots->sorted[tile.last - 1]) / slots->num_samples;
+  if (slots->bits == nullptr && first == last) {
+    LookUpForOne(tile, first, slots);
+    return;
+  }
   GatherQueries(tile, *slots);
   AddUpBlock(blocks_.rows + start * blocks_.width, count, blocks_.width, query_.data(), blocks_.kernel,
              sums_.data());
   for (int64_t i = tile.first; i < tile.last; ++i) {
     Settle(Position(slots->sorted[i]), lanes_[i - tile.first], start, count, slots);
+  }
+}
+
+void TileVisitor::LookUpForOne(const Tile& tile, int64_t query, Slots* slots) {
+  const int64_t block = Row(slots->sorted[tile.first]);
+  const int64_t start = blocks_.Start(block), count = blocks_.Size(block), width = blocks_.width;
+  WeighBlock(blocks_.rows + start * width, count, width, slots->query + query * width, blocks_.kernel, weights_.data());
+  double total = 0.0;
+  for (int64_t i = 0; i < count; ++i) total += weights_[i];
+  for (int64_t i = tile.first; i < tile.last; ++i) {
+    const int64_t slot = Position(slots->sorted[i]);
+    slots->log_prob[slot] += std::log(weights_[slots->class_ids[slot] - start] / total);
   }
 }
 
@@ -111,7 +170,7 @@ void TileVisitor::GatherQueries(const Tile& tile, const Slots& slots) {
 void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, Slots* slots) {
   const double total = sums_[count].of[lane];
   if (slots->bits != nullptr) {
-    const Sum* sums = sums_.data() + 1;
+    const RunningSum* sums = sums_.data() + 1;
     slots->class_ids[slot] = start + FirstAbove(count, ToUnit(slots->bits[slot]) * total,
                                                 [sums, lane](int64_t i) { return sums[i].of[lane]; });
   }
@@ -123,26 +182,31 @@ void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, S
 
 }  // namespace
 
+BlockDistribution::BlockDistribution(const Blocks& blocks)
+    : blocks_(blocks), sums_((blocks.Count() + kStretch - 1) / kStretch) {
+  masses_.resize(sums_.size() * kStretch);
+}
+
 bool BlockDistribution::SetMass(const float* mass) {
-  double sum = 0.0;
-  bool finite = true;
-  for (int64_t block = 0; block < blocks_.Count(); ++block) {
-    finite &= mass[block] - mass[block] == 0.0f;
-    const float size = blocks_.Size(block);
-    sum += std::max(mass[block] + blocks_.kernel.constant * size, blocks_.kernel.floor * size);
-    sums_[block] = sum;
-  }
+  const int64_t last = blocks_.Count() - 1;
+  bool finite = FloorMasses(mass, last, blocks_.block_size, blocks_.kernel, masses_.data());
+  finite &= FloorMasses(mass + last, 1, blocks_.Size(last), blocks_.kernel, masses_.data() + last);
+  SumStretches(masses_.data(), sums_.size(), sums_.data());
   return finite;
 }
 
 int64_t BlockDistribution::Draw(uint64_t bits) const {
-  return FirstAbove(sums_.size(), ToUnit(bits) * sums_.back(), [this](int64_t i) { return sums_[i]; });
+  const double value = ToUnit(bits) * sums_.back();
+  const int64_t stretch = FirstAbove(sums_.size(), value, [this](int64_t i) { return sums_[i]; });
+  const int64_t first = stretch * kStretch, last = std::min(first + kStretch, blocks_.Count()) - 1;
+  double sum = stretch == 0 ? 0.0 : sums_[stretch - 1];
+  int64_t block = first;
+  while (block < last && (sum += masses_[block]) <= value) ++block;
+  return block;
 }
 
 float BlockDistribution::LogProb(int64_t block) const {
-  const double mass = sums_[block] - (block == 0 ? 0.0 : sums_[block - 1]);
-  const double floor = static_cast<double>(blocks_.kernel.floor) * blocks_.Size(block);
-  return static_cast<float>(std::log(std::max(mass, floor) / sums_.back()));
+  return static_cast<float>(std::log(masses_[block] / sums_.back()));
 }
 
 std::vector<Tile> MakeTiles(const std::vector<RowPosition>& sorted, int64_t num_samples) {

@@ -32,7 +32,7 @@ struct Blocks {
 // The distribution over the blocks for one query.
 class BlockDistribution {
  public:
-  explicit BlockDistribution(const Blocks& blocks) : blocks_(blocks), sums_(blocks.Count()) {}
+  explicit BlockDistribution(const Blocks& blocks);
   // Takes mass [num_blocks]; false if it is not finite.
   bool SetMass(const float* mass);
   int64_t Draw(uint64_t bits) const;
@@ -40,7 +40,8 @@ class BlockDistribution {
 
  private:
   const Blocks& blocks_;
-  std::vector<double> sums_;  // running sums of the floored masses
+  std::vector<float> masses_;  // floored; 0 fills up the last stretch
+  std::vector<double> sums_;   // running sums over stretches of kStretch masses
 };
 
 // A slot is a draw, or a class asked for, of a query: number n * S + s. Slots that fell into the same block are
