@@ -1,8 +1,8 @@
 """Runs the fuzzers for a time: each in processes of its own, so that a crash is a finding like any other.
 
 ``python tests/fuzz/run_fuzz.py --seconds 3600`` is what ``make fuzz`` does. It prints the calls of each op
-and the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, which the tests replay. The
-exit status is 1 if there is any.
+and the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, which the tests replay.
+The exit status is 1 if there is any.
 """
 
 import argparse
