@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES_A_ROUND = 400
 SEEDS_A_CASE = 5
 HANG_SECONDS = 120
+SECONDS_A_PROCESS = 120  # with one thread or with more than there is work for
 
 
 def main():
@@ -74,7 +75,8 @@ def run_apart(name, seed, seconds, threads):
             TF_NUM_INTEROP_THREADS="1",
             TF_CPP_MIN_LOG_LEVEL="2",
         )
-        command = [sys.executable, __file__, "--seed", str(seed), "--worker", name, str(min(seconds, 600))]
+        worker = ["--worker", name, str(min(seconds, SECONDS_A_PROCESS))]
+        command = [sys.executable, __file__, "--seed", str(seed), *worker]
         with open(errors, "w") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         hung = False
