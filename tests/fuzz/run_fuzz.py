@@ -90,7 +90,8 @@ def run_apart(name, seed, seconds, threads):
 
 
 def wait(process, case):
-    """Waits for a process; kills it, and gives True, if one case takes too much of the processor or far too long."""
+    changed = case.stat().st_mtime_ns if case.exists() else None
+    now = processor_seconds(process.pid)
     since, began, spent = None, time.monotonic(), 0.0
     while process.poll() is None:
         time.sleep(0.2)
