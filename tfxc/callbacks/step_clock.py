@@ -54,8 +54,7 @@ class StepClock:
         """Whether, at the end of a batch, a time has come since it was last asked."""
         if self.every == EPOCH:
             return False
-        now = self.now
-        return self._pass(now)
+        return self._pass(self.now)
 
     def _pass(self, now):
         """Sets the next time after now; returns whether there was one until now."""
