@@ -76,3 +76,11 @@ def test_not_a_vocabulary(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match="no vocabulary"):
         Vocabulary.load(path)
+
+
+def test_bytes_that_are_not_utf8_are_refused(tmp_path):
+    path = tmp_path / "names.txt"
+    for content in (b"tfxc-vocabulary 1 1\n\xff\n", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"names.txt is no vocabulary, or damaged: it is not UTF-8"):
+            Vocabulary.load(path)

@@ -10,7 +10,7 @@ from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores, candidate_scores_reference
 
 ROUNDING = 4e-6
-MORE_IDS = 4  # by the same table and queries
+MORE_IDS = 8  # by the same table and queries
 FAULTS = (*["none"] * 8, "id", "offset", "shape")
 
 

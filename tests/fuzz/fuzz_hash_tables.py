@@ -10,9 +10,9 @@ from tfxc.ops import library
 from tfxc.ops.hash_tables import HashTables, hash_tables, hash_tables_reference
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
 
-BUCKETS = st.sampled_from([1, 2, 3, 4, 8, 9, 64, 257, 65535, 65536])
+BUCKETS = st.sampled_from([*[1, 2, 3, 4, 8, 9, 64, 257] * 4, 65535, 65536])
 TABLE_FAULTS = (*["none"] * 8, "code", "huge", "shape")
-MORE_SEEDS = 4  # by the same tables
+MORE_SEEDS = 10  # by the same tables
 DRAW_FAULTS = (*["none"] * 9, "code", "id", "offsets", "members", "slots", "candidates", "fraction", "shape")
 
 
@@ -28,7 +28,7 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
     arrays = Arrays(seed)
     if buckets > 1000:
         tables %= 9
-    for _ in range(3):
+    for _ in range(5):
         codes = arrays.ids((classes, tables), buckets).astype(np.uint16)
         valid = True
         if fault == "code" and codes.size and buckets < 1 << 16:

@@ -10,7 +10,7 @@ from tfxc.ops import library
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
 
 FAULTS = (*["none"] * 10, "logits", "offsets", "classes", "mass", "weights", "samples", "shape", "empty")
-MORE_SEEDS = 8  # by one distribution
+MORE_SEEDS = 16  # by one distribution
 LOGITS = ("normal", "large", "small", "grid", "enormous")
 
 

@@ -17,7 +17,7 @@ CLASSES = st.one_of(*[SIZES] * 15, st.sampled_from([500, 2000]))
 FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
 # Of a sum of float32 terms, relative to the sum of their sizes.
 ROUNDING = 4e-6
-MORE_GRADIENTS = 3  # of the same head
+MORE_GRADIENTS = 8  # of the same head
 
 
 def finite(errors):

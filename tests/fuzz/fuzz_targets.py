@@ -43,6 +43,11 @@ class Target(NamedTuple):
                 json.dump([self.check.__name__, case], file)
         self.check(**case)
 
+    def run_with_neighbours(self, case, count):
+        """The same sizes and choices with several seeds: drawing a case takes as long as some calls."""
+        for more in range(count):
+            self.run(dict(case, seed=(case["seed"] + more) % 2**32))
+
 
 @contextlib.contextmanager
 def limited_memory(most=6 << 30):

@@ -1,8 +1,8 @@
 """Runs the fuzzers for a time: each in processes of its own, so that a crash is a finding like any other.
 
-``python tests/fuzz/run_fuzz.py --seconds 3600`` is what ``make fuzz`` does. It prints the calls of each op, and
-the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, whose cases ``pytest tests/fuzz``
-makes again. The exit status is 1 if there is any.
+``python tests/fuzz/run_fuzz.py --seconds 3600`` is what ``make fuzz`` does. It prints the calls of each op
+and the findings: what differed, crashed or hung, as a line for ``findings.jsonl``, which the tests replay.
+The exit status is 1 if there is any.
 """
 
 import argparse
@@ -16,8 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES_A_ROUND = 2000
+EXAMPLES_A_ROUND = 400
+SEEDS_A_CASE = 5
 HANG_SECONDS = 120
+SECONDS_A_PROCESS = 120  # with one thread or with more than there is work for
 
 
 def main():
@@ -73,7 +75,8 @@ def run_apart(name, seed, seconds, threads):
             TF_NUM_INTEROP_THREADS="1",
             TF_CPP_MIN_LOG_LEVEL="2",
         )
-        command = [sys.executable, __file__, "--seed", str(seed), "--worker", name, str(min(seconds, 600))]
+        worker = ["--worker", name, str(min(seconds, SECONDS_A_PROCESS))]
+        command = [sys.executable, __file__, "--seed", str(seed), *worker]
         with open(errors, "w") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         hung = False
@@ -110,7 +113,7 @@ def work(name, seed, seconds):
     @given(target.strategy)
     def one_round(case):
         if time.monotonic() < stop:
-            target.run(case)
+            target.run_with_neighbours(case, SEEDS_A_CASE)
 
     with fuzz_all.limited_memory():
         while time.monotonic() < stop:

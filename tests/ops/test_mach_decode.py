@@ -280,6 +280,22 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
     assert (top_k(tf.zeros(tables.shape), family, k, shape[1])[1].numpy() >= 0).all()
 
 
+@EVERY_WAY
+@EVERY_DECODER
+@pytest.mark.parametrize("num_queries", [1, 5])
+def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queries):
+    family = make_family(50, 10, 3)
+    tables = make_tables(family, num_queries)
+    tables[:, 1, 4] = np.nan
+    scores = numpy_scores(tables, family, decoder)
+    assert np.isnan(scores).any()
+    check(
+        top_k(tf.constant(tables), family, 50, decoder=decoder),
+        np.where(np.isnan(scores), -np.inf, scores),
+        50,
+    )
+
+
 @compiled_only
 def test_bad_input_is_an_error():
     family = make_family(9, 4, 2)

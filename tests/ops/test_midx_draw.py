@@ -228,6 +228,8 @@ def test_shapes_that_do_not_fit_are_errors(draw):
     index, zeros = _index([0, 0, 3], 2), np.zeros((2, 2))
     with pytest.raises(ValueError, match="num_samples must be at least 1, but is 0"):
         draw(zeros, zeros, index, 0, seed=[0, 0])
+    with pytest.raises(ValueError, match="num_samples must be at most 16777216, but is 4611686018427387904"):
+        draw(zeros, zeros, index, 2**62, seed=[0, 0])
     with pytest.raises(ValueError, match="static shape"):
         signature = [tf.TensorSpec([None], tf.float64)]
         tf.function(

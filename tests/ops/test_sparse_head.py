@@ -287,6 +287,46 @@ def test_labels_beyond_their_margin_leave_no_gradient(path):
     assert float(of_query[0, 0]) == 0 and of_weights[:, 0].numpy()[[0, 2]].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("num_queries", [8, 16, 17, 24, 32, 33])
+def test_a_label_keeps_its_gradient_where_all_else_is_beyond_the_margin(path, num_queries):
+    """The class of bias -10 has no gradient but that of one label, in the last query."""
+    weights, indices = tf.Variable([[1.0], [1.0]]), tf.Variable([[0], [0]])
+    query = tf.random.uniform([num_queries, 1], 1.0, 2.0)
+    labels = tf.concat([tf.fill([num_queries - 1, 1], -1), [[0]]], axis=0)
+    bias = tf.constant([-10.0, 0.0])
+    with tf.GradientTape() as tape:
+        tape.watch([query, bias])
+        reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, "squared_hinge")
+        loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
+    of_query, of_weights, of_bias = tape.gradient(loss, [query, weights, bias])
+    beyond = 2 * (1 + query.numpy()[:, 0])
+    np.testing.assert_allclose(of_bias, [3.0, beyond.sum()], rtol=1e-5)
+    np.testing.assert_allclose(of_weights[0, 0], 3 * query[-1, 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        of_query[:, 0], beyond + 3 * (np.arange(num_queries) == num_queries - 1), rtol=1e-5
+    )
+
+
+def test_classes_of_bias_minus_infinity_are_not_there(path):
+    weights, indices = tf.Variable(tf.ones([40, 1])), tf.Variable(tf.zeros([40, 1], tf.int32))
+    bias = np.full(40, -np.inf, np.float32)
+    for kept in ([], [7], [0, 39]):
+        own = bias.copy()
+        own[kept] = 1.0
+        reduced, _ = sparse_head_reduce([[2.0]], weights, indices, tf.constant(own), [[-1]], "logsumexp")
+        np.testing.assert_allclose(reduced, [3.0 + np.log(len(kept)) if kept else -np.inf], rtol=1e-6)
+
+
+@compiled_only
+def test_a_class_that_reads_nothing_needs_no_inputs():
+    weights, indices = tf.Variable(tf.ones([3, 0])), tf.Variable(tf.ones([3, 0], tf.int32))
+    bias = tf.constant([1.0, 2.0, 3.0])
+    logits = sparse_head_logits(tf.ones([2, 0]), weights, indices, bias, 0, 3)
+    np.testing.assert_array_equal(logits, [[1, 2, 3]] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0 inputs"):
+        sparse_head_logits(tf.ones([2, 0]), tf.Variable([[1.0]]), tf.Variable([[0]]), tf.zeros([0]), 0, 1)
+
+
 @compiled_only
 def test_nan_is_not_hidden():
     weights, indices = tf.Variable([[np.nan], [0.0]]), tf.Variable([[0], [0]])

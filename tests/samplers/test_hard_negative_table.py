@@ -55,6 +55,16 @@ def test_a_table_of_other_data_is_refused(tmp_path):
         table_of(tmp_path, (5, 2)).resume(epoch=1)
 
 
+@pytest.mark.parametrize("keep", [0, 60, 130])
+def test_a_damaged_table_is_refused_by_name(tmp_path, keep):
+    table = table_of(tmp_path)
+    table.swap(filled(table, 1), epoch=0)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=rf"{path.name} is no whole table.*Delete it"):
+        table_of(tmp_path).resume(epoch=1)
+
+
 def test_queries_are_kept_while_collecting(tmp_path):
     table = table_of(tmp_path)
     table.collect(np.array([0]), np.ones([1, 3]))

@@ -98,10 +98,11 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
 
 
 def _check(tables, family, k, num_probes=1):
-    if tables.shape.rank != 3 or not tables.shape[2:].is_compatible_with([family.num_buckets]):
+    shape = tf.TensorShape(tables.shape)
+    if not shape.is_compatible_with([None, None, family.num_buckets]):
         raise ValueError(
             f"tables must be [B, R, {family.num_buckets}], a score for each bucket of the family, but their "
-            f"shape is {tables.shape}."
+            f"shape is {shape}."
         )
     # As an int32 a larger number would lose its upper bits.
     if isinstance(k, int) and not 0 <= k <= family.num_keys:
