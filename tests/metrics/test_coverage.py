@@ -43,9 +43,9 @@ def test_scores_and_a_graph():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="k must be a whole number"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1"):
         CoverageAtK(0, 5)
-    with pytest.raises(ValueError, match="needs num_classes"):
+    with pytest.raises(ValueError, match="num_classes must be an integer of at least 1, but got None"):
         CoverageAtK(3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"ranked class id is outside \[0, 5\)"):
         CoverageAtK(1, 5).update_state([0], [[5]])

@@ -130,7 +130,7 @@ def test_too_few_ids_are_found_in_a_graph():
 
 @pytest.mark.parametrize("k", [0, -1, 1.5])
 def test_bad_k(k):
-    with pytest.raises(ValueError, match="k must be a whole number"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1"):
         PrecisionAtK(k)
 
 

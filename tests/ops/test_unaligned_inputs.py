@@ -88,7 +88,7 @@ def test_row_updates(id_dtype):
         gradient = tf.IndexedSlices(values, ids)
         lazy_adam_update(*variables, gradient, AdamHyper(0.1, 0.9, 0.99, 1e-7))
         row_sgd_update(variables[0], gradient, 0.5)
-        accumulator = tf.Variable(slot[:, 0])
+        accumulator = tf.Variable(tf.ones([9]))
         rowwise_adagrad_update(variables[0], accumulator, gradient, 0.3, 1e-8)
         return [*variables, accumulator]
 

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, register, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
-from tfxc.metrics.ranking_metric import flat_examples, ranked_ids, whole_cutoff
+from tfxc.metrics.ranking_metric import flat_examples, ranked_ids
 
 
 @register
@@ -37,12 +38,10 @@ class CoverageAtK(keras.metrics.Metric):
     """
 
     def __init__(self, k=10, num_classes=None, name=None, dtype=None):
-        self.k = whole_cutoff(k)
-        if not isinstance(num_classes, int) or num_classes < 1:
-            raise ValueError(f"CoverageAtK needs num_classes, a positive integer, but got {num_classes!r}.")
+        self.k = positive_int(k, "k")
+        self.num_classes = positive_int(num_classes, "num_classes")
         super().__init__(name=name or f"coverage_at_{self.k}", dtype=dtype)
-        self.num_classes = num_classes
-        self.times = self.add_weight(name="times", shape=(num_classes,), initializer="zeros")
+        self.times = self.add_weight(name="times", shape=(self.num_classes,), initializer="zeros")
 
     def get_config(self):
         return {**super().get_config(), "k": self.k, "num_classes": self.num_classes}

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import compiled_labels, keras, mask_of
+from tfxc.arguments import positive_int
 from tfxc.labels import flatten_examples
 
 
@@ -54,17 +55,6 @@ def hits(labels, ids):
     return tf.cast(hit & ~repeated, tf.float32)
 
 
-def whole_cutoff(k):
-    """k as an int.
-
-    Raises:
-        ValueError: for a k that is not whole, or below 1.
-    """
-    if k != int(k) or k < 1:
-        raise ValueError(f"k must be a whole number of at least 1, not {k}.")
-    return int(k)
-
-
 def flat_examples(y_true, y_pred, sample_weight=None):
     """Labels, predictions [N, ...] and weights as `RankingMetric.update_state` takes them; of sequences the
     positions that count.
@@ -108,7 +98,7 @@ class RankingMetric(keras.metrics.Mean):
     def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None):
         if average not in ("labelled", "all"):
             raise ValueError(f'average must be over the "labelled" examples or over "all", not {average!r}.')
-        self.k = whole_cutoff(k)
+        self.k = positive_int(k, "k")
         super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
         self.average = average
 

@@ -18,7 +18,7 @@ from tfxc.arguments import positive_int
 from tfxc.callbacks.sampler_refresh import with_refresh
 from tfxc.labels import labelled_queries
 from tfxc.losses import ClassificationLoss
-from tfxc.metrics import RankingMetric
+from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.export import export_classifier
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.step import build_parts, example_losses
@@ -143,7 +143,7 @@ class ExtremeClassifier(keras.Model):
             )
         self.head.check_loss(loss)
         ranking = list(metrics or []) + list(weighted_metrics or [])
-        unfit = [metric for metric in ranking if not isinstance(metric, RankingMetric)]
+        unfit = [metric for metric in ranking if not isinstance(metric, RankingMetric | CoverageAtK)]
         if unfit:
             raise ValueError(f"metrics must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
         super().compile(
