@@ -8,15 +8,15 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def in_turns(tasks, rounds=7, warmup=2, clock=time.perf_counter):
+def in_turns(tasks, rounds=7, warmup=2):
     """Median seconds of each named task; the tasks take turns, so a slow moment of the machine hits all."""
     seconds = {name: [] for name in tasks}
     for turn in range(warmup + rounds):
         for name, task in tasks.items():
-            start = clock()
+            start = time.perf_counter()
             task()
             if turn >= warmup:
-                seconds[name].append(clock() - start)
+                seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 

@@ -7,8 +7,8 @@ frequencies that follow it too. Queries stand where the vectors of classes drawn
 softmax has a head, a tail and clusters. The sampler has seen the mean query. k-means sees 512 rows a
 codeword: drawn by weight, as ``refresh`` does; drawn uniformly, with the weights; all rows, with the weights;
 drawn uniformly, without weights, as before there was a query. The refreshes take turns; their CPU seconds
-count, all on one thread of FAISS. A pass reads the vectors of all classes once; two there must be: the mean
-query's logits, and the encoding.
+count, FAISS on one thread. A pass reads the vectors of all classes once; two there must be: the mean query's
+logits, and the encoding. Figures are means over several problems.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from _measure import in_turns, show
+from _measure import show
 
 from tfxc import samplers
 from tfxc._keras import tf_variable
@@ -51,9 +51,9 @@ def zipf(size, exponent, random):
     return frequency / frequency.sum()
 
 
-def problem(num_classes, exponent):
+def problem(num_classes, exponent, seed):
     """A head and queries float32 [N, D]."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     centres = random.normal(size=(CENTRES, DIM))
     centres *= NORM / np.linalg.norm(centres, axis=1, keepdims=True)
     cluster = random.choice(CENTRES, size=num_classes, p=zipf(CENTRES, exponent, random))
@@ -69,48 +69,47 @@ def problem(num_classes, exponent):
     return head, tf.constant(query, tf.float32)
 
 
-def count_passes(head, task):
-    """How often the task reads the vectors of all classes."""
+def refresh(sampler, head, way):
+    """Refreshes with another choice of rows; CPU seconds, and how often all class vectors were read."""
     read, gather = [0], head.class_vectors_of
 
     def counted(class_ids):
         read[0] += len(class_ids)
         return gather(class_ids)
 
-    with mock.patch.object(head, "class_vectors_of", counted):
-        task()
-    return read[0] / head.num_classes
+    with (
+        mock.patch.object(head, "class_vectors_of", counted),
+        mock.patch.object(quantization, "rows_to_fit", way),
+    ):
+        start = time.process_time()
+        sampler.refresh(head)
+        return time.process_time() - start, read[0] / head.num_classes
 
 
-def sampler_of(quantizer, codewords, head, query):
-    sampler = samplers.MIDX(100, codewords, quantizer, seed=0)
-    sampler.build((head.num_classes, head.effective_dim))
-    tf_variable(sampler.mean_query).assign(tf.reduce_mean(head.effective_query(query), 0))
-    return sampler
-
-
-def measure(head, query, codewords, quantizer, rounds):
+def measure(head, query, codewords, quantizer):
     """Figures of every way to choose the rows, by name."""
-    labels = tf.zeros([QUERIES, 1], tf.int32)
-    tasks, results = {}, {}
+    results, mean = {}, tf.reduce_mean(head.effective_query(query), 0)
     for name, way in WAYS.items():
-        sampler = sampler_of(quantizer, codewords, head, query)
-
-        def refresh(sampler=sampler, way=way):
-            with mock.patch.object(quantization, "rows_to_fit", way):
-                sampler.refresh(head)
-
-        passes = count_passes(head, refresh)
-        quality = samplers.proposal_quality(sampler, head, query, labels)
+        sampler = samplers.MIDX(100, codewords, quantizer, seed=0)
+        sampler.build((head.num_classes, head.effective_dim))
+        tf_variable(sampler.mean_query).assign(mean)
+        seconds, passes = refresh(sampler, head, way)
+        quality = samplers.proposal_quality(sampler, head, query, tf.zeros([QUERIES, 1], tf.int32))
         results[name] = {
             "kl": float(tf.reduce_mean(quality.kl)),
             "effective_sample_size": float(tf.reduce_mean(quality.effective_sample_size)),
+            "cpu_seconds": seconds,
             "passes": passes,
         }
-        tasks[name] = refresh
-    for name, seconds in in_turns(tasks, rounds, 0, time.process_time).items():
-        results[name]["cpu_seconds"] = seconds
     return results
+
+
+def mean_of(runs):
+    """The means over runs of their figures, by name."""
+    return {
+        name: {figure: float(np.mean([run[name][figure] for run in runs])) for figure in row}
+        for name, row in runs[0].items()
+    }
 
 
 def main():
@@ -119,22 +118,25 @@ def main():
     parser.add_argument("--exponents", type=float, nargs="+", default=[1.0, 1.2], help="of Zipf's law")
     parser.add_argument("--codewords", type=int, default=64)
     parser.add_argument("--quantizers", nargs="+", choices=("rq", "pq"), default=["rq"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--problems", type=int, default=3)
     parser.add_argument("--output", help="write the figures here, as JSON")
     args = parser.parse_args()
     figures = []
     for num_classes, exponent in itertools.product(args.classes, args.exponents):
-        head, query = problem(num_classes, exponent)
-        for quantizer in args.quantizers:
-            results = measure(head, query, args.codewords, quantizer, args.rounds)
+        runs = {quantizer: [] for quantizer in args.quantizers}
+        for seed in range(args.problems):
+            head, query = problem(num_classes, exponent, seed)
+            for quantizer, own in runs.items():
+                own.append(measure(head, query, args.codewords, quantizer))
+        for quantizer, own in runs.items():
             rows = [
                 [name, row["kl"], row["effective_sample_size"], row["cpu_seconds"], f"{row['passes']:.2f}"]
-                for name, row in results.items()
+                for name, row in mean_of(own).items()
             ]
             title = f"{num_classes:,} classes, Zipf's exponent {exponent}, {quantizer}, C = {args.codewords}"
             show(title, rows, ["rows", "KL(softmax, Q)", "effective of 100 draws", "refresh CPU s", "passes"])
             case = {"classes": num_classes, "exponent": exponent, "quantizer": quantizer}
-            figures.append({**case, "rows": results})
+            figures.append({**case, "problems": own})
     if args.output:
         with open(args.output, "w", encoding="utf-8") as file:
             json.dump({"arguments": vars(args), "figures": figures}, file, indent=1)
