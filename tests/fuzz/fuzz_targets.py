@@ -39,8 +39,8 @@ class Target(NamedTuple):
 
     def run(self, case):
         if _CASE_FILE:
-            with open(_CASE_FILE, "w") as file:
-                json.dump([self.check.__name__, case], file)
+            Path(_CASE_FILE + ".new").write_text(json.dumps([self.check.__name__, case]))
+            os.replace(_CASE_FILE + ".new", _CASE_FILE)  # whole, whenever the process ends
         self.check(**case)
 
     def run_with_neighbours(self, case, count):
