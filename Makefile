@@ -55,7 +55,7 @@ sanitize: setup  ## The ops' tests and fuzzers with sanitizers: addresses, undef
 	$(RUN) custom_ops/build.py --threads
 	build/custom_ops/threads/kernel_threads
 	$(RUN) custom_ops/build.py --sanitize
-	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -p no:cacheprovider $(SANITIZED_TESTS)
+	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -s -p no:cacheprovider $(SANITIZED_TESTS)
 
 mutants: setup  ## Break each estimate in turn: the tests have to find it
 	$(RUN) tests/mutants.py

@@ -90,7 +90,7 @@ def run_apart(name, seed, seconds, threads):
 
 
 def wait(process, case):
-    """Waits for a process; kills it, and gives True, if one case takes too much processor or too long."""
+    """Waits for a process; kills it, and gives True, if a case takes too much processor time or too long."""
     since, began, spent = None, time.monotonic(), 0.0
     while process.poll() is None:
         time.sleep(0.2)

@@ -7,11 +7,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from sparse_head_checks import Problem, check_gradients, reference
 
 from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
-from tfxc.sparsity import random_topology
 
 compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
 # N, E, L, K, bias: ones everywhere; parts of a tile; several tiles; every class reads everything; no query
@@ -37,56 +36,6 @@ def path(request):
         yield
 
 
-class Problem:
-    """Random weights, queries and labels, and everything about them in float64."""
-
-    def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias):
-        random = np.random.default_rng(num_queries + num_inputs)
-        self.query = random.normal(size=(num_queries, num_inputs)).astype(np.float32)
-        weights = random.normal(size=(num_classes, fan_in)).astype(np.float32)
-        self.weights = tf.Variable(weights)
-        self.indices = tf.Variable(random_topology(num_classes, fan_in, num_inputs, seed=1))
-        self.bias = tf.Variable(random.normal(size=num_classes if use_bias else 0).astype(np.float32))
-        self.ids = random.integers(-1, num_classes, size=(num_queries, 4)).astype(np.int32)
-        self.dense = np.zeros((num_classes, num_inputs))
-        np.put_along_axis(self.dense, self.indices.numpy(), weights.astype(np.float64), 1)
-        bias = self.bias.numpy() if use_bias else 0.0
-        self.logits = self.query @ self.dense.T + bias
-
-    @property
-    def given(self):
-        return self.weights, self.indices, tf.identity(self.bias)
-
-    def chosen(self):
-        picked = np.take_along_axis(self.logits, np.maximum(self.ids, 0), 1) if len(self.query) else self.ids
-        return np.where(self.ids >= 0, picked, 0.0)
-
-    def gradients(self, of_logits):
-        """Of query, weights and bias, from those of all logits [N, L]."""
-        of_rows = of_logits.T @ self.query
-        of_weights = np.take_along_axis(of_rows, self.indices.numpy(), 1)
-        return of_logits @ self.dense, of_weights, of_logits.sum(0)[: len(self.bias.numpy())]
-
-    def of_chosen(self, upstream):
-        gradient = np.zeros(self.logits.shape)
-        for (n, s), i in np.ndenumerate(self.ids):
-            if i >= 0:
-                gradient[n, i] += upstream[n, s]
-        return gradient
-
-
-def check_gradients(problem, function, of_logits):
-    query = tf.constant(problem.query)
-    with tf.GradientTape() as tape:
-        tape.watch(query)
-        total = function(query)
-    got = tape.gradient(total, [query, problem.weights, problem.bias])
-    for one, want in zip(got, problem.gradients(of_logits), strict=True):
-        one = np.zeros(want.shape) if one is None and not want.size else tf.convert_to_tensor(one)
-        np.testing.assert_allclose(one, want, rtol=1e-4, atol=2e-4 * max(1.0, np.abs(want).max(initial=0)))
-    return got
-
-
 @SHAPES
 @pytest.mark.parametrize("part", [(0.0, 1.0), (0.3, 0.8), (0.5, 0.5)])
 def test_logits(path, shape, part):
@@ -106,17 +55,6 @@ def test_logits(path, shape, part):
         return tf.reduce_sum(logits * upstream)
 
     check_gradients(problem, total, of_logits)
-
-
-def reference(logits, reduction):
-    """The reduction [N] and its gradient to the logits [N, L]."""
-    if reduction == "squared_hinge":
-        beyond = np.maximum(0, 1 + logits)
-        return (beyond**2).sum(1), 2 * beyond
-    if reduction == "softplus":
-        return np.logaddexp(0, logits).sum(1), 1 / (1 + np.exp(-logits))
-    value = np.logaddexp.reduce(logits, axis=1)
-    return value, np.exp(logits - value[:, np.newaxis])
 
 
 @SHAPES
@@ -140,46 +78,6 @@ def test_reductions(path, shape, reduction):
     check_gradients(problem, total, of_logits)
 
 
-def zero_but_one(random, shape):
-    """A gradient that is 0 in all places but one."""
-    gradient = np.zeros(shape, np.float32)
-    if gradient.size:
-        gradient.flat[random.integers(gradient.size)] = random.normal()
-    return gradient
-
-
-@compiled_only
-@EVERY_SIZE
-@pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
-def test_one_gradient_at_every_size(place, size):
-    """A class is passed over where its gradient is 0 in the whole tile, and only there."""
-    sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
-    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
-    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
-    problem, random = Problem(*sizes.values(), True), np.random.default_rng(size)
-    gradient = zero_but_one(random, problem.logits.shape)
-
-    def logits(query):
-        bias = tf.convert_to_tensor(problem.bias)
-        given = query, problem.weights, problem.indices, bias, 0, sizes["classes"]
-        return tf.reduce_sum(sparse_head_logits(*given) * gradient)
-
-    check_gradients(problem, logits, gradient)
-    for reduction in ("squared_hinge", "softplus", "logsumexp"):
-        value, of_logits = reference(problem.logits, reduction)
-        upstream = zero_but_one(random, value.shape)
-        for_labels = zero_but_one(random, problem.ids.shape)
-
-        def reduced(query, reduction=reduction, value=value, upstream=upstream, for_labels=for_labels):
-            bias = tf.convert_to_tensor(problem.bias)
-            given = query, problem.weights, problem.indices, bias, problem.ids, reduction
-            reduced, positives = sparse_head_reduce(*given)
-            np.testing.assert_allclose(reduced, value, rtol=1e-5)
-            return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
-
-        check_gradients(problem, reduced, of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
-
-
 @pytest.mark.parametrize("num_queries", [8, 16, 24, 32, 33])
 def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_queries):
     """Class 0 has no gradient of its own, and one label; it stands in the first or in the last query."""
@@ -197,37 +95,6 @@ def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_querie
         np.testing.assert_allclose(of_weights[0, 0], 3 * query[row, 0], rtol=1e-6)
 
 
-@compiled_only
-def test_hundreds_of_reductions_with_hardly_any_gradient():
-    """Most classes beyond their margin, most queries without a gradient, in every kind of tile."""
-    random = np.random.default_rng(7)
-    for trial in range(360):
-        num_queries, num_classes, num_inputs = random.integers(1, [201, 60, 12])
-        fan_in = random.integers(1, num_inputs + 1)
-        problem = Problem(num_queries, num_inputs, num_classes, fan_in, use_bias=True)
-        shift = np.where(random.random(num_classes) < 0.7, -12.0, 0.0).astype(np.float32)
-        problem.bias.assign_add(shift)
-        problem.logits = problem.logits + shift
-        problem.ids[random.random(problem.ids.shape) < random.choice([0.0, 0.9])] = -1
-        keep = random.choice([0.02, 0.3, 1.0])
-        upstream = (random.normal(size=num_queries) * (random.random(num_queries) < keep)).astype(np.float32)
-        for_labels = random.normal(size=problem.ids.shape) * (random.random(problem.ids.shape) < 0.3)
-        for_labels = for_labels.astype(np.float32)
-        reduction = ("squared_hinge", "softplus", "logsumexp")[trial % 3]
-        value, of_logits = reference(problem.logits, reduction)
-        query = tf.constant(problem.query)
-        with tf.GradientTape() as tape:
-            tape.watch(query)
-            given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias)
-            reduced, positives = sparse_head_reduce(*given, problem.ids, reduction)
-            loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
-        got = tape.gradient(loss, [query, problem.weights, problem.bias])
-        want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
-        np.testing.assert_allclose(reduced, value, rtol=5e-5, atol=1e-6)
-        for one, other in zip(got, want, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * max(1.0, np.abs(other).max()))
-
-
 @SHAPES
 def test_candidates(path, shape):
     problem = Problem(*shape[:4], use_bias=False)
@@ -241,24 +108,6 @@ def test_candidates(path, shape):
 
     got = check_gradients(problem, total, problem.of_chosen(upstream))
     assert isinstance(got[1], tf.IndexedSlices)
-
-
-@compiled_only
-@EVERY_SIZE
-@pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
-def test_candidates_with_one_gradient_at_every_size(place, size):
-    sizes = {"queries": 5, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
-    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
-    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
-    problem = Problem(*sizes.values(), use_bias=False)
-    upstream = zero_but_one(np.random.default_rng(size), problem.ids.shape)
-
-    def total(query):
-        chosen = sparse_head_candidates(query, problem.weights, problem.indices, problem.ids)
-        np.testing.assert_allclose(chosen, problem.chosen(), rtol=1e-4, atol=1e-5)
-        return tf.reduce_sum(chosen * upstream)
-
-    check_gradients(problem, total, problem.of_chosen(upstream))
 
 
 @REDUCTIONS

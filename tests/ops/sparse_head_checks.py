@@ -1,0 +1,67 @@
+"""What the tests of the sparse head's ops share: problems, and everything about them in float64."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.sparsity import random_topology
+
+
+class Problem:
+    """Random weights, queries and labels, and everything about them in float64."""
+
+    def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias):
+        random = np.random.default_rng(num_queries + num_inputs)
+        self.query = random.normal(size=(num_queries, num_inputs)).astype(np.float32)
+        weights = random.normal(size=(num_classes, fan_in)).astype(np.float32)
+        self.weights = tf.Variable(weights)
+        self.indices = tf.Variable(random_topology(num_classes, fan_in, num_inputs, seed=1))
+        self.bias = tf.Variable(random.normal(size=num_classes if use_bias else 0).astype(np.float32))
+        self.ids = random.integers(-1, num_classes, size=(num_queries, 4)).astype(np.int32)
+        self.dense = np.zeros((num_classes, num_inputs))
+        np.put_along_axis(self.dense, self.indices.numpy(), weights.astype(np.float64), 1)
+        bias = self.bias.numpy() if use_bias else 0.0
+        self.logits = self.query @ self.dense.T + bias
+
+    @property
+    def given(self):
+        return self.weights, self.indices, tf.identity(self.bias)
+
+    def chosen(self):
+        picked = np.take_along_axis(self.logits, np.maximum(self.ids, 0), 1) if len(self.query) else self.ids
+        return np.where(self.ids >= 0, picked, 0.0)
+
+    def gradients(self, of_logits):
+        """Of query, weights and bias, from those of all logits [N, L]."""
+        of_rows = of_logits.T @ self.query
+        of_weights = np.take_along_axis(of_rows, self.indices.numpy(), 1)
+        return of_logits @ self.dense, of_weights, of_logits.sum(0)[: len(self.bias.numpy())]
+
+    def of_chosen(self, upstream):
+        gradient = np.zeros(self.logits.shape)
+        for (n, s), i in np.ndenumerate(self.ids):
+            if i >= 0:
+                gradient[n, i] += upstream[n, s]
+        return gradient
+
+
+def check_gradients(problem, function, of_logits):
+    query = tf.constant(problem.query)
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        total = function(query)
+    got = tape.gradient(total, [query, problem.weights, problem.bias])
+    for one, want in zip(got, problem.gradients(of_logits), strict=True):
+        one = np.zeros(want.shape) if one is None and not want.size else tf.convert_to_tensor(one)
+        np.testing.assert_allclose(one, want, rtol=1e-4, atol=2e-4 * max(1.0, np.abs(want).max(initial=0)))
+    return got
+
+
+def reference(logits, reduction):
+    """The reduction [N] and its gradient to the logits [N, L]."""
+    if reduction == "squared_hinge":
+        beyond = np.maximum(0, 1 + logits)
+        return (beyond**2).sum(1), 2 * beyond
+    if reduction == "softplus":
+        return np.logaddexp(0, logits).sum(1), 1 / (1 + np.exp(-logits))
+    value = np.logaddexp.reduce(logits, axis=1)
+    return value, np.exp(logits - value[:, np.newaxis])

@@ -1,0 +1,99 @@
+"""The sparse head's compiled kernels where most gradients are 0, on both sides of every vector and tile."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
+from sparse_head_checks import Problem, check_gradients, reference
+
+from tfxc.ops import library
+from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
+
+pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+EVERY_PLACE = pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
+
+
+def zero_but_one(random, shape):
+    """A gradient that is 0 in all places but one."""
+    gradient = np.zeros(shape, np.float32)
+    if gradient.size:
+        gradient.flat[random.integers(gradient.size)] = random.normal()
+    return gradient
+
+
+@EVERY_SIZE
+@EVERY_PLACE
+def test_one_gradient_at_every_size(place, size):
+    """A class is passed over where its gradient is 0 in the whole tile, and only there."""
+    sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
+    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
+    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
+    problem, random = Problem(*sizes.values(), True), np.random.default_rng(size)
+    gradient = zero_but_one(random, problem.logits.shape)
+
+    def logits(query):
+        bias = tf.convert_to_tensor(problem.bias)
+        given = query, problem.weights, problem.indices, bias, 0, sizes["classes"]
+        return tf.reduce_sum(sparse_head_logits(*given) * gradient)
+
+    check_gradients(problem, logits, gradient)
+    for reduction in ("squared_hinge", "softplus", "logsumexp"):
+        value, of_logits = reference(problem.logits, reduction)
+        upstream = zero_but_one(random, value.shape)
+        for_labels = zero_but_one(random, problem.ids.shape)
+
+        def reduced(query, reduction=reduction, value=value, upstream=upstream, for_labels=for_labels):
+            bias = tf.convert_to_tensor(problem.bias)
+            given = query, problem.weights, problem.indices, bias, problem.ids, reduction
+            reduced, positives = sparse_head_reduce(*given)
+            np.testing.assert_allclose(reduced, value, rtol=1e-5)
+            return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
+
+        check_gradients(problem, reduced, of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
+
+
+@EVERY_SIZE
+@EVERY_PLACE
+def test_candidates_with_one_gradient_at_every_size(place, size):
+    sizes = {"queries": 5, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
+    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
+    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
+    problem = Problem(*sizes.values(), use_bias=False)
+    upstream = zero_but_one(np.random.default_rng(size), problem.ids.shape)
+
+    def total(query):
+        chosen = sparse_head_candidates(query, problem.weights, problem.indices, problem.ids)
+        np.testing.assert_allclose(chosen, problem.chosen(), rtol=1e-4, atol=1e-5)
+        return tf.reduce_sum(chosen * upstream)
+
+    check_gradients(problem, total, problem.of_chosen(upstream))
+
+
+def test_hundreds_of_reductions_with_hardly_any_gradient():
+    """Most classes beyond their margin, most queries without a gradient, in every kind of tile."""
+    random = np.random.default_rng(7)
+    for trial in range(360):
+        num_queries, num_classes, num_inputs = random.integers(1, [201, 60, 12])
+        fan_in = random.integers(1, num_inputs + 1)
+        problem = Problem(num_queries, num_inputs, num_classes, fan_in, use_bias=True)
+        shift = np.where(random.random(num_classes) < 0.7, -12.0, 0.0).astype(np.float32)
+        problem.bias.assign_add(shift)
+        problem.logits = problem.logits + shift
+        problem.ids[random.random(problem.ids.shape) < random.choice([0.0, 0.9])] = -1
+        keep = random.choice([0.02, 0.3, 1.0])
+        upstream = (random.normal(size=num_queries) * (random.random(num_queries) < keep)).astype(np.float32)
+        for_labels = random.normal(size=problem.ids.shape) * (random.random(problem.ids.shape) < 0.3)
+        for_labels = for_labels.astype(np.float32)
+        reduction = ("squared_hinge", "softplus", "logsumexp")[trial % 3]
+        value, of_logits = reference(problem.logits, reduction)
+        query = tf.constant(problem.query)
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias)
+            reduced, positives = sparse_head_reduce(*given, problem.ids, reduction)
+            loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
+        got = tape.gradient(loss, [query, problem.weights, problem.bias])
+        want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
+        np.testing.assert_allclose(reduced, value, rtol=5e-5, atol=1e-6)
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * max(1.0, np.abs(other).max()))
