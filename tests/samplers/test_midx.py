@@ -149,7 +149,7 @@ def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, 
     def mean_divergence():
         divergences = []
         for seed in range(3):
-            sampler = MIDX(5, 4, quantizer, seed=seed)
+            sampler = MIDX(5, num_codewords=4, quantizer=quantizer, seed=seed)
             sampler.build((20_000, 9))
             tf_variable(sampler.mean_query).assign(effective.mean(0))
             sampler.refresh(head)
