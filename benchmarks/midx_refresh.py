@@ -90,7 +90,7 @@ def measure(head, query, codewords, quantizer):
     """Figures of every way to choose the rows, by name."""
     results, mean = {}, tf.reduce_mean(head.effective_query(query), 0)
     for name, way in WAYS.items():
-        sampler = samplers.MIDX(100, codewords, quantizer, seed=0)
+        sampler = samplers.MIDX(100, num_codewords=codewords, quantizer=quantizer, seed=0)
         sampler.build((head.num_classes, head.effective_dim))
         tf_variable(sampler.mean_query).assign(mean)
         seconds, passes = refresh(sampler, head, way)
