@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tfxc.ops import library
 
-EXAMPLES = {"sparse_head_few_gradients": 350, "readers": 300, "hard_negative_files": 100}
+EXAMPLES = {"sparse_head_few_gradients": 350, "sparse_head": 300, "readers": 400}
 WITHOUT_OPS = ("readers", "hard_negative_files")
 
 
@@ -19,7 +19,7 @@ def test_random_calls(name):
     target = fuzz_all.TARGETS[name]
 
     @settings(
-        max_examples=EXAMPLES.get(name, 200),
+        max_examples=EXAMPLES.get(name, 180),
         derandomize=True,
         database=None,
         deadline=None,
