@@ -11,9 +11,9 @@ import numpy as np
 from fuzz_arrays import Arrays
 from fuzz_targets import CALLS, SEEDS, fuzz
 from hypothesis import strategies as st
-from tfxc.samplers.hard_negative_table import HardNegativeTable
 
 from tfxc import data
+from tfxc.mining.hard_negative_table import HardNegativeTable
 
 WORDS = [
     *["a", "b", "c", "tea", "milk", "1", "2", "3", "0", "17"],
