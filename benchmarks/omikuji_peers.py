@@ -65,7 +65,7 @@ def precisions(test, ids):
     for row in range(len(test)):
         own = test.labels[row].indices
         labels[row, : len(own)] = own
-    metrics = {f"precision_at_{k}": tfxc.metrics.PrecisionAtK(k) for k in RANKS}
+    metrics = {f"precision_at_{k}": tfxc.metrics.PrecisionAtK(k, average="all") for k in RANKS}
     for metric in metrics.values():
         metric.update_state(labels, ids)
     return {name: float(metric.result()) for name, metric in metrics.items()}

@@ -62,7 +62,7 @@ def parse_range(text):
 
 def compiled(encoder, head, names, optimizer):
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
-    metrics = [tfxc.metrics.PrecisionAtK(k) for k in (1, 3, 5)]
+    metrics = [tfxc.metrics.PrecisionAtK(k, average="all") for k in (1, 3, 5)]
     model.compile(optimizer, loss=tfxc.losses.BinaryCrossentropy(), metrics=metrics)
     return model
 
