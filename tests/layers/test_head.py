@@ -245,3 +245,6 @@ def test_an_empty_slot_touches_no_class_that_is_not_scored(twins):
         total = tf.reduce_sum(plain.score(query, tf.constant([[7, -1]] * 4)))
     gradient = tape.gradient(total, tf_variable(plain.table))
     assert set(gradient.indices.numpy()) == {7}
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(plain.score(query, tf.constant([[-1, -1]] * 4)))
+    assert tape.gradient(total, tf_variable(plain.table)).indices.shape == (0,)

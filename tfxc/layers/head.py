@@ -122,15 +122,12 @@ class Head(keras.layers.Layer):
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
         class_ids = check_ids(class_ids, self.num_classes, "class")
-        query, scored = self.effective_query(query), class_ids >= 0
-        # An empty slot reads a class that is scored: with momentum, even a gradient of 0 moves a class.
-        some_id = tf.maximum(tf.reduce_max(class_ids), 0)
-        flat = tf.reshape(tf.where(scored, class_ids, some_id), [-1])
-        vectors = tf.reshape(
-            self.class_vectors_of(flat), tf.concat([tf.shape(class_ids), [self.effective_dim]], 0)
-        )
-        logits = tf.einsum("nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns", query, vectors)
-        return tf.where(scored, logits, 0.0)
+        filled, where = of_filled_slots(tf.reshape(class_ids, [-1]))
+        shape = [tf.size(class_ids), self.effective_dim]
+        vectors = tf.scatter_nd(where, self.class_vectors_of(filled), tf.cast(shape, tf.int64))
+        vectors = tf.reshape(vectors, tf.concat([tf.shape(class_ids), [self.effective_dim]], 0))
+        products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
+        return tf.einsum(products, self.effective_query(query), vectors)
 
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
