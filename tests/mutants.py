@@ -142,8 +142,8 @@ MUTANTS = [
     Mutant(
         "fit does not refresh an index by itself",
         "tfxc/callbacks/sampler_refresh.py",
-        "    if not has_index(sampler):\n        return callbacks",
-        "    if not has_index(sampler) or True:\n        return callbacks",
+        "    if sampler is None or not sampler.needs_refresh:\n        return callbacks",
+        "    if sampler is None or sampler.needs_refresh:\n        return callbacks",
         "tests/callbacks/test_sampler_refresh.py",
     ),
     Mutant(

@@ -9,7 +9,7 @@ from tfxc._keras import keras, tf_variable
 from tfxc.callbacks import SamplerRefresh
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.samplers import LSH, MIDX, LogUniform, Mixture, Sphere, Uniform
+from tfxc.samplers import LSH, MIDX, LogUniform, Mixture, Sphere, Uniform, Unigram
 
 
 class Recorder(Uniform):
@@ -155,12 +155,14 @@ def test_fit_refreshes_an_index_by_itself():
         Mixture([Uniform(2), MIDX(2, num_codewords=4)]),
         LSH(2, num_tables=2, num_bits=2),
         Sphere(2),
+        Unigram(2),
     ):
         assert fitted(sampler, verbose=0)["sampler/index_age"] == [1], sampler.name
     sampler = MIDX(2, num_codewords=4)
     fitted(sampler, verbose=0)
     assert any(tf_variable(codebook).numpy().any() for codebook in sampler.codebooks)
-    for sampler in (None, Uniform(2), Mixture([Uniform(2), LogUniform(2)])):
+    given = Unigram(2, counts=np.ones(40))
+    for sampler in (None, Uniform(2), given, Mixture([Uniform(2), LogUniform(2)])):
         assert "sampler/refresh_seconds" not in fitted(sampler, verbose=0)
 
 

@@ -5,7 +5,6 @@ import warnings
 
 from tfxc._keras import keras
 from tfxc.callbacks.step_clock import EPOCH, StepClock
-from tfxc.samplers.sampler import Sampler
 
 AUTO = "auto"
 _FIRST_STEPS = 100
@@ -97,14 +96,6 @@ class SamplerRefresh(keras.callbacks.Callback):
         self._seconds += time.perf_counter() - start
 
 
-def has_index(sampler):
-    """Whether a sampler, or a part of a mixture, has an index that a refresh rebuilds."""
-    parts = getattr(sampler, "samplers", None)
-    if parts is not None:
-        return any(has_index(part) for part in parts)
-    return sampler is not None and type(sampler).refresh is not Sampler.refresh
-
-
 def with_refresh(callbacks, sampler):
     """The callbacks of a training, with a ``SamplerRefresh`` before them if the sampler needs one.
 
@@ -112,7 +103,7 @@ def with_refresh(callbacks, sampler):
         callbacks: what ``fit`` takes: None, a callback, a list of them or a ``CallbackList``.
         sampler: the model's, or None.
     """
-    if not has_index(sampler):
+    if sampler is None or not sampler.needs_refresh:
         return callbacks
     if isinstance(callbacks, keras.callbacks.CallbackList):
         if not _any_refresh(callbacks.callbacks):

@@ -69,6 +69,10 @@ class Mixture(Sampler):
             if not sampler.built:
                 sampler.build((self.num_classes, self.query_dim))
 
+    @property
+    def needs_refresh(self):
+        return any(sampler.needs_refresh for sampler in self.samplers)
+
     def refresh(self, head):
         for sampler in self.samplers:
             sampler.refresh(head)

@@ -131,6 +131,11 @@ class Sampler(keras.layers.Layer):
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
 
+    @property
+    def needs_refresh(self):
+        """Whether there is an index that grows old: ``ExtremeClassifier.fit`` then sees to its refresh."""
+        return type(self).refresh is not Sampler.refresh
+
     def sample(self, step):
         """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
         question = self.ask(step)

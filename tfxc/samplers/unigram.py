@@ -75,6 +75,10 @@ class Unigram(Sampler):
         weights = np.exp(log_weights)
         return *alias_table(weights), log_weights - np.log(weights.sum())
 
+    @property
+    def needs_refresh(self):
+        return self.counts is None
+
     def refresh(self, head):
         """Takes over what was counted since; with given counts there is nothing to do."""
         if self.counts is None:
