@@ -34,7 +34,7 @@ def learn_codebooks(sampler, model, batches, refresh_steps):
 
 def proposals(split, model, batches, sizes, args):
     """Samplers by name: MIDX with codebooks of each size, and all others."""
-    counts = split.train.counts() + 1
+    counts = split.train.counts()
     made = {name: SAMPLERS[name](Settings(args.num_negatives, 1, counts)) for name in OTHERS}
     for size in sizes:
         for name in CODEBOOKS:

@@ -99,7 +99,7 @@ def check_distribution(sampler, dim, num_draws=200_000, seed=0):
     query = np.repeat(base, num_draws // 2 // size, axis=0)
     labels = labels_for(query)
     step = Step(tf.constant(query), labels)
-    ids, counts, label_counts = sampler.sample(step)
+    ids, counts, label_counts, _ = sampler.sample(step)
     assert ids.dtype == tf.int32 and counts.dtype == tf.float32 and counts.shape == ids.shape
     np.testing.assert_allclose(counts, sampler.ask(step).log_count(ids), atol=1e-4)
     np.testing.assert_allclose(label_counts, sampler.ask(step).log_count(labels), atol=1e-4)

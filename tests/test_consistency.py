@@ -126,12 +126,13 @@ def answers(sampler, labels, batch_size):
         size = tf.shape(labels)[0]
         draw = sampler.sample(Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size)))
         ids = draw.ids if draw.ids.shape.rank == 2 else tf.repeat(draw.ids[tf.newaxis], size, axis=0)
-        return ids, tf.broadcast_to(draw.log_count, tf.shape(ids)), draw.label_log_count
+        slots = tf.zeros_like(draw.label_log_count) if draw.label_slots is None else draw.label_slots
+        return ids, tf.broadcast_to(draw.log_count, tf.shape(ids)), draw.label_log_count, slots
 
     if batch_size == len(labels):
         return Draw(*ask(tf.constant(labels, tf.int32)))
     batches = tf.constant(labels.reshape(-1, batch_size, labels.shape[1]), tf.int32)
-    kinds = tf.int32, tf.float32, tf.float32
+    kinds = tf.int32, tf.float32, tf.float32, tf.float32
     every = tf.function(lambda: tf.map_fn(ask, batches, fn_output_signature=kinds))()
     return Draw(*(tf.reshape(part, [len(labels), part.shape[2]]) for part in every))
 
@@ -151,7 +152,8 @@ def loss_of_logits(estimator, num_labels):
     replay.build((NUM_CLASSES, 1))
     table, floats = tf_variable(head.table), tf.TensorSpec([None, None])
     labels_like = tf.TensorSpec([None, num_labels], tf.int32)
-    draw_like = Draw(tf.TensorSpec([None, None], tf.int32), floats, tf.TensorSpec([None, num_labels]))
+    of_labels = tf.TensorSpec([None, num_labels])
+    draw_like = Draw(tf.TensorSpec([None, None], tf.int32), floats, of_labels, of_labels)
 
     @tf.function(input_signature=[tf.TensorSpec([NUM_CLASSES]), labels_like, draw_like])
     def function(logits, labels, draw):
@@ -177,14 +179,7 @@ def fitted(estimator, labels, draw):
     return minimize(value_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-4}).x
 
 
-# What passes over an example's positives has no draws that hit them: it cannot tell noise from data, and a
-# positive's term lacks the others.
-PASSES_OVER = {"HardNegatives", "SearchedHardNegatives"}
-CELLS = [
-    (name, estimator, num_labels)
-    for name, estimator, num_labels in itertools.product(SAMPLERS, ("ranking", "nce", "partition"), SETS)
-    if name not in PASSES_OVER or estimator == "partition" or (estimator, num_labels) == ("ranking", 1)
-]
+CELLS = [*itertools.product(SAMPLERS, ("ranking", "nce", "partition"), SETS)]
 
 
 @pytest.mark.parametrize(("name", "estimator", "num_labels"), CELLS)

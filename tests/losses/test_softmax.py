@@ -86,12 +86,13 @@ def test_bad_input():
     assert float(loss(tf.zeros([0], tf.int32), tf.zeros([0, 4]))) == 0
 
 
-def by_hand(estimator, hits, **options):
+def by_hand(estimator, hits, label_slots=None, **options):
     """Two positives and four candidates, the third of them an empty slot."""
     positives = Scored(tf.constant([[1.0, 2.0]]), tf.math.log([[0.5, 0.25]]))
     negatives = Scored(tf.constant([[0.5, 2.0, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.25, 0.5, 0.1]]))
     loss = SoftmaxCrossentropy(estimator, **options)
-    return float(loss.sampled(positives, negatives, tf.constant([[True, True]]), tf.constant([hits]))[0])
+    is_label, hits = tf.constant([[True, True]]), tf.constant([hits])
+    return float(loss.sampled(positives, negatives, is_label, hits, label_slots)[0])
 
 
 OWN, DRAWN = np.exp([1.0, 2.0]) / [0.5, 0.25], 2 * np.exp(0.5) / 0.1
@@ -106,6 +107,22 @@ def test_estimators_by_hand(hits):
     np.testing.assert_allclose(by_hand("nce", hits), np.log1p(1 / OWN).mean() + noise, rtol=1e-6)
     total = np.exp(1) + np.exp(2) + (DRAWN if max(hits) >= 0 else every)
     np.testing.assert_allclose(by_hand("partition", hits), np.log(total) - 1.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("slots", [[0.0, 1.0], [2.0, 1.0]], ids=str)
+def test_positives_that_were_passed_over_by_hand(slots):
+    """To the other positives, and to nce, they are the candidates that they would have been."""
+    none, slots = [-1, -1, -1, -1], np.array(slots)
+    two_slots = tf.constant([slots], tf.float32)
+    every = DRAWN + OWN[1]
+    others = (slots * OWN)[::-1]
+    want = np.log((OWN + every + others) / OWN).mean()
+    np.testing.assert_allclose(by_hand("ranking", none, two_slots), want, rtol=1e-6)
+    noise = 2 * np.log1p(np.exp(0.5) / 0.1) + np.log1p(OWN[1]) + np.sum(slots * np.log1p(OWN))
+    np.testing.assert_allclose(by_hand("nce", none, two_slots), np.log1p(1 / OWN).mean() + noise, rtol=1e-6)
+    for name, decoupled in (("partition", False), ("partition", True), ("ranking", True)):
+        plain, told = (by_hand(name, none, given, decoupled=decoupled) for given in (None, two_slots))
+        assert plain == told
 
 
 def test_decoupled_estimators_by_hand():

@@ -19,7 +19,7 @@ import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.ids import hits
 from tfxc.samplers import MIDX, Softmax, Step, codebook_learner, quantization
-from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
+from tfxc.samplers.codebook_learner import CodebookLearner, Estimate, softmax_estimate
 from tfxc.samplers.quantization import encode, fit_codebooks
 from tfxc.scored import MASKED_LOGIT, Scored
 
@@ -43,18 +43,24 @@ def test_the_estimate_by_hand():
         tf.math.log([[0.5, 0.5], [1.0, 0.25], [1.0, 1.0]]),
     )
     drawn = tf.constant([[7, 1], [8, 9], [3, 3]])
-    ids, probs = softmax_estimate(labels, positives, drawn, negatives)
-    assert ids.numpy().tolist() == [[1, 2, 7, 1], [3, -1, 8, 9], [-1, -1, 3, 3]]
+    estimate = softmax_estimate(labels, positives, drawn, negatives)
+    assert estimate.ids.numpy().tolist() == [[1, 2, 7, 1], [3, -1, 8, 9], [-1, -1, 3, 3]]
     want = [[2 / 8, 4 / 8, 2 / 8, 0], [3 / 8, 0, 1 / 8, 4 / 8], [0, 0, 0, 0]]
-    np.testing.assert_allclose(probs, want, rtol=1e-6)
+    np.testing.assert_allclose(estimate.probs, want, rtol=1e-6)
+    shares = [[2, 2, 2, 0], [1, 0, 1, 4], [0, 0, 0, 0]]  # of how many classes each tells
+    np.testing.assert_allclose(np.exp(estimate.log_share), shares, rtol=1e-6)
+    second = estimate.of(tf.constant([1]))
+    for part, whole in zip(second, estimate, strict=True):
+        np.testing.assert_array_equal(part, whole[1:2])
 
 
 def test_the_estimate_of_shared_candidates():
     labels, own = tf.constant([[1], [2]]), Scored(tf.zeros([2, 1]), tf.zeros([2, 1]))
     negatives = Scored(tf.zeros([2, 2]), tf.math.log([1.0, 0.5]))
-    ids, probs = softmax_estimate(labels, own, tf.constant([5, 6]), negatives)
-    assert ids.numpy().tolist() == [[1, 5, 6], [2, 5, 6]]
-    np.testing.assert_allclose(probs, [[0.25, 0.25, 0.5]] * 2, rtol=1e-6)
+    estimate = softmax_estimate(labels, own, tf.constant([5, 6]), negatives)
+    assert estimate.ids.numpy().tolist() == [[1, 5, 6], [2, 5, 6]]
+    np.testing.assert_allclose(estimate.probs, [[0.25, 0.25, 0.5]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(estimate.log_share), [[1, 1, 2]] * 2, rtol=1e-6)
 
 
 def test_the_estimate_tends_to_the_softmax():
@@ -64,8 +70,8 @@ def test_the_estimate_tends_to_the_softmax():
     counts = np.log(200_000 * proposal[ids])
     negatives = Scored(tf.constant(logits[ids], tf.float32), tf.constant(counts, tf.float32))
     own = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
-    got, probs = softmax_estimate(tf.zeros([1, 0], tf.int32), own, tf.constant(ids, tf.int32), negatives)
-    got = np.bincount(got.numpy()[0], probs.numpy()[0])
+    estimate = softmax_estimate(tf.zeros([1, 0], tf.int32), own, tf.constant(ids, tf.int32), negatives)
+    got = np.bincount(estimate.ids.numpy()[0], estimate.probs.numpy()[0])
     np.testing.assert_allclose(got, np.exp(logits) / np.exp(logits).sum(), rtol=0.02)
 
 
@@ -78,45 +84,105 @@ def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):
     codebooks = fit_codebooks(head_of(vectors), None, residual, 3, seed=0)
     codes, _ = encode(head_of(vectors), codebooks, residual)
     learner = built(*codebooks, residual)
-    learner.summarize(head_of(vectors), codes, weights)
+    learner.summarize(head_of(vectors), codebooks, codes, weights)
     share = np.full(40, 1 / 40) if weights is None else weights / weights.sum()
     moved = [codebook + queries(3, codebook.shape[1], seed=3) for codebook in codebooks]
     parts = [codebook[code] for codebook, code in zip(moved, codes, strict=True)]
     quantised = sum(parts) if residual else np.concatenate(parts, axis=1)
     want = (share * np.square(vectors - quantised).sum(1)).sum() - (share * np.square(vectors).sum(1)).sum()
-    np.testing.assert_allclose(learner._reconstruction(*map(tf.constant, moved)), want, rtol=1e-4)
+    np.testing.assert_allclose(learner._error(*map(tf.constant, moved)), want, rtol=1e-4)
 
 
-def test_two_steps_of_adam_by_hand():
+def near_codewords(vectors, codewords, errors):
+    """Vectors [n, D] as means of codewords by distance, errors those of the nearest ones."""
+    squares = np.square(vectors[:, np.newaxis] - codewords).sum(2)
+    weights = np.exp(-16 * (squares - squares.min(1, keepdims=True)) / errors.mean())
+    return weights / weights.sum(1, keepdims=True) @ codewords
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_a_class_is_a_mean_of_the_codewords_near_to_it(monkeypatch, residual):
+    monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
+    vectors = clustered(40, 6)
+    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, seed=0)
+    codes, errors = encode(head_of(vectors), codebooks, residual)
+    learner = built(*codebooks, residual)
+    learner.summarize(head_of(vectors), codebooks, codes)
+    got = learner._quantised([*map(tf.constant, codebooks)], tf.constant(vectors[np.newaxis]))[0]
+    left = vectors if residual else vectors[:, :3]
+    left_errors = np.square(left - codebooks[0][codes[0]]).sum(1)
+    first = near_codewords(left, codebooks[0], left_errors)
+    right = vectors - first if residual else vectors[:, 3:]
+    second = near_codewords(right, codebooks[1], errors if residual else errors - left_errors)
+    want = first + second if residual else np.concatenate([first, second], axis=1)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_codeword_for_each_class_quantises_exactly():
+    vectors = np.eye(4, dtype=np.float32)
+    codebooks, codes = (vectors, np.zeros((4, 4), np.float32)), np.stack([np.arange(4), np.zeros(4, int)])
+    learner = built(*codebooks)
+    learner.summarize(head_of(vectors), codebooks, codes)
+    got = learner._quantised([*map(tf.constant, codebooks)], tf.constant(vectors[np.newaxis]))[0]
+    np.testing.assert_allclose(got, vectors, atol=1e-6)
+
+
+def test_the_objective_and_two_steps_of_adam_by_hand():
+    """One codebook moves: the gradient is that of the cross-entropy over the scored classes."""
     first, second = (tf.Variable(queries(2, 3, seed=seed)) for seed in (1, 2))
-    learner, slope = built(first, second), queries(2, 3, seed=5)
-    moments, want = np.zeros((2, 2, 3)), first.numpy().astype(np.float64)
+    learner, vectors, query = built(first, second), queries(5, 3, seed=5), queries(1, 3, seed=6)
+    codes = np.zeros((2, 5), np.int32)
+    learner.summarize(head_of(vectors), (first.numpy(), second.numpy()), codes)
+    probs, share = np.array([[0.5, 0.3, 0.2, 0, 0]]), np.array([[1, 2, 0.5, 1, 0]])
+    with np.errstate(divide="ignore"):
+        log_share = np.maximum(np.log(share), MASKED_LOGIT)
+    parts = tf.range(5)[tf.newaxis], *(tf.constant(part, tf.float32) for part in (probs, log_share))
+    estimate = Estimate(*parts)
+
+    def objective():
+        quantised = learner._quantised([first, second], tf.constant(vectors[np.newaxis]))
+        logits = tf.linalg.matvec(quantised, query)[0]
+        log_total = tf.math.log(tf.reduce_sum(share[0] * tf.exp(logits)))
+        divergence = tf.reduce_sum(probs[0] * (log_total - logits))
+        return divergence + 0.5 * np.square(query).mean() * learner._error(first, second)
+
+    moments, want = np.zeros((2, 2, 2, 3)), [part.numpy().astype(np.float64) for part in (first, second)]
     for step in (1, 2):
-        gradient = slope * want * step
-        moments[0] = 0.9 * moments[0] + 0.1 * gradient
-        moments[1] = 0.999 * moments[1] + 0.001 * gradient**2
-        rate = codebook_learner._RELATIVE_STEP * np.sqrt(np.square(want).mean())
-        want = want - rate * moments[0] / (1 - 0.9**step) / np.sqrt(moments[1] / (1 - 0.999**step))
-        # Queries of zero: no quantisation error counts. The second codebook has no gradient at all.
-        learner.learn(
-            [first, second], tf.zeros([4, 3]), lambda step=step: step * tf.reduce_sum(slope * first**2) / 2
-        )
-    np.testing.assert_allclose(first, want, rtol=1e-5)
-    np.testing.assert_array_equal(second, queries(2, 3, seed=2))
+        with tf.GradientTape() as tape:
+            value = objective()
+        for i, gradient in enumerate(tape.gradient(value, [first, second])):
+            moments[0, i] = 0.9 * moments[0, i] + 0.1 * gradient.numpy()
+            moments[1, i] = 0.999 * moments[1, i] + 0.001 * gradient.numpy() ** 2
+            rate = codebook_learner._RELATIVE_STEP * np.sqrt(np.square(want[i]).mean())
+            first_moment, second_moment = moments[0, i] / (1 - 0.9**step), moments[1, i] / (1 - 0.999**step)
+            want[i] = want[i] - rate * first_moment / (np.sqrt(second_moment) + 1e-10)
+        learner.learn([first, second], tf.constant(query), tf.constant(vectors[np.newaxis]), estimate)
+    np.testing.assert_allclose(first, want[0], rtol=1e-4)
+    np.testing.assert_allclose(second, want[1], rtol=1e-4)
 
 
 def test_codebooks_of_zeros_stay():
     """Before the first refresh there is nothing to learn about."""
     first, second = tf.Variable(tf.zeros([2, 3])), tf.Variable(tf.zeros([2, 3]))
     learner = built(first, second)
-    learner.learn([first, second], tf.ones([4, 3]), lambda: tf.reduce_sum(first) + tf.reduce_sum(second))
+    estimate = Estimate(tf.zeros([4, 2], tf.int32), tf.fill([4, 2], 0.5), tf.zeros([4, 2]))
+    learner.learn([first, second], tf.ones([4, 3]), tf.ones([4, 2, 3]), estimate)
     assert not first.numpy().any() and not second.numpy().any()
     assert int(tf_variable(learner.step)) == 1
 
 
+def test_a_step_without_class_vectors_is_refused():
+    sampler = MIDX(3, num_codewords=2, learnable=True)
+    sampler.build((20, 4))
+    step = Step(tf.zeros([2, 4]), tf.zeros([2, 1], tf.int32))
+    one, three = (Scored(tf.zeros([2, n]), tf.zeros([2, n])) for n in (1, 3))
+    with pytest.raises(ValueError, match="the step has none"):
+        sampler.learn(step, sampler.sample(step), one, three)
+
+
 def scored(sampler, head, query, labels):
     """What ``learn`` takes."""
-    step = Step(head.effective_query(query), labels)
+    step = Step(head.effective_query(query), labels, class_vectors=head.class_vectors_of)
     draw = sampler.sample(step)
     positives = Scored(head.score(query, labels), draw.label_log_count)
     negatives = Scored(head.score(query, draw.ids), draw.log_count)

@@ -9,7 +9,7 @@ from sampler_checks import log_count, p_value, sample
 from tfxc._keras import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.mining.hard_negative_table import HardNegativeTable
-from tfxc.samplers import HardNegatives, Mixture, Uniform
+from tfxc.samplers import HardNegatives, Mixture, Step, Uniform
 
 RETRIEVED = [[7, 3, 9, 1], [4, 2, -1, -1], [-1, -1, -1, -1]]
 
@@ -51,6 +51,18 @@ def test_hard_ones_first_without_the_positives(tmp_path):
         5 * [5 / num_classes],
     ]
     np.testing.assert_allclose(counts, want, rtol=1e-6)
+
+
+def test_labels_that_were_passed_over_are_told(tmp_path):
+    """Those that rank among the hard ones, by each sampler of a mixture; not padding, nor other labels."""
+    labels, ids = tf.constant([[20, -1], [3, 7], [1, 4]]), tf.constant([0, 0, 1])
+    step = Step(tf.zeros([3, DIM]), labels, ids)
+    parts = [with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path / name) for name in "ab"]
+    slots = np.array([[0, 0], [1, 1], [0, 1]])
+    assert (parts[0].sample(step).label_slots == slots).numpy().all()
+    mixture = Mixture([*parts, Uniform(2)])
+    mixture.build((NUM_CLASSES, DIM))
+    assert (mixture.sample(step).label_slots == 2 * slots).numpy().all()
 
 
 def test_uniform_draws_come_from_outside(tmp_path):

@@ -59,7 +59,7 @@ class BinaryCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, hits):
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
         negatives = negatives.without(hits >= 0)
         own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)

@@ -15,7 +15,8 @@ class ClassificationLoss(keras.losses.Loss):
     """Base of the losses on class ids and logits, over all classes or over sampled candidates.
 
     A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
-    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, hits)``.
+    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, hits,
+    label_slots)``.
 
     Args:
         reduction: "sum_over_batch_size" (over the examples), "sum" or "none".

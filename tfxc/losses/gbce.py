@@ -55,7 +55,7 @@ class GBCE(BinaryCrossentropy):
     def get_config(self):
         return {**super().get_config(), "calibration": self.calibration}
 
-    def sampled(self, positives, negatives, is_label, hits):
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
         negatives = negatives.without(hits >= 0)
         beta = self.calibration * tf.exp(positives.log_count) + 1 - self.calibration

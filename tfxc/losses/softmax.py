@@ -111,7 +111,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
             terms += tf.math.log(tf.maximum(rest, tf.maximum(share, _SMALLEST_SHARE)))
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
-    def sampled(self, positives, negatives, is_label, hits):
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         """Per-example loss [N] from scored positives and candidates.
 
         Args:
@@ -119,15 +119,21 @@ class SoftmaxCrossentropy(ClassificationLoss):
             negatives: ``Scored`` [N, S]; empty slots have logit ``MASKED_LOGIT``.
             is_label: bool [N, P], False on padding.
             hits: int32 [N, S], the column of the positive that a candidate equals, -1 for none.
+            label_slots: None, or float32 [N, P], the slots in which a positive would stand, were it not one.
         """
         # Corrected by log 0, a positive would count as settled and never train.
         own_count = tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
         corrected = positives.logits - own_count
         if self.estimator == "nce":
             noise = tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
+            if label_slots is not None:
+                noise += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
             terms = tf.nn.softplus(-corrected) + noise
         elif self.estimator == "ranking" and not self.decoupled:
-            terms = tf.nn.softplus(_log_sum(negatives.corrected) - corrected)
+            log_sum = _log_sum(negatives.corrected)
+            if label_slots is not None:
+                log_sum = _with_other_positives(log_sum, corrected, label_slots)
+            terms = tf.nn.softplus(log_sum - corrected)
         elif self.estimator == "ranking":
             # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
             num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
@@ -143,6 +149,16 @@ class SoftmaxCrossentropy(ClassificationLoss):
                 log_own = _log_sum(tf.where(is_label, own, MASKED_LOGIT))
                 terms = _log_sum(tf.concat([log_own, log_sum], 1)) - own
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+
+
+def _with_other_positives(log_sum, corrected, label_slots):
+    """log Σ exp [N, P]: of the candidates [N, 1] and, for each positive, the others in their slots."""
+    num_labels = tf.shape(corrected)[1]
+    of_others = (label_slots[:, tf.newaxis] > 0) & ~tf.eye(num_labels, dtype=tf.bool)
+    filled = tf.where(label_slots > 0, corrected + tf.math.log(tf.maximum(label_slots, 1.0)), MASKED_LOGIT)
+    others = tf.where(of_others, filled[:, tf.newaxis], MASKED_LOGIT)
+    candidates = tf.repeat(log_sum[:, tf.newaxis], num_labels, axis=1)
+    return tf.reduce_logsumexp(tf.concat([others, candidates], 2), axis=2)
 
 
 def _log_sum(logits):

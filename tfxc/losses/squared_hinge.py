@@ -66,7 +66,7 @@ class SquaredHinge(ClassificationLoss):
         )
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, hits):
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
         negatives = negatives.without(hits >= 0)
         own = tf.where(is_label, _beyond_margin(-positives.logits), 0.0)

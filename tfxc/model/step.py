@@ -75,12 +75,15 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None):
     def score(ids):
         return tf.stop_gradient(head.score(query, ids))
 
-    step = Step(head.effective_query(query), labels, example_ids, score)
+    def class_vectors(ids):
+        return tf.stop_gradient(head.class_vectors_of(ids))
+
+    step = Step(head.effective_query(query), labels, example_ids, score, class_vectors)
     draw = sampler.sample(step)
     positives, negatives = _scored(head, query, labels, draw)
     which = hits(draw.ids, labels)
     sampler.learn(step, draw, positives, negatives.without(which >= 0))
-    return loss.sampled(positives, negatives, labels >= 0, which)
+    return loss.sampled(positives, negatives, labels >= 0, which, draw.label_slots)
 
 
 def _scored(head, query, labels, draw):

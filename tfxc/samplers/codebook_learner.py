@@ -1,5 +1,7 @@
 """Codebooks that learn beside the model: towards the softmax that their quantised one stands for."""
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 from scipy import sparse
@@ -10,12 +12,35 @@ from tfxc.scored import MASKED_LOGIT
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-10  # Adam's
 _RELATIVE_STEP = 0.005  # of the codewords' root mean square: codebooks of any scale learn alike
+_SHARPNESS = 16.0  # of the soft assignment; at 4 codewords are drawn to the mean of all
+_TINY = np.finfo(np.float32).tiny
+
+
+class Estimate(NamedTuple):
+    """The softmax of each query, estimated on the classes that a step scored.
+
+    Args:
+        ids: class ids int32 [N, M].
+        probs: their probabilities float32 [N, M], 0 for what does not count.
+        log_share: float32 [N, M], minus the log expected count: the log of how many classes each stands for.
+
+    Example:
+        >>> estimate = Estimate(tf.zeros([2, 3], tf.int32), tf.zeros([2, 3]), tf.zeros([2, 3]))
+        >>> estimate.of(tf.constant([1])).ids.shape
+        TensorShape([1, 3])
+    """
+
+    ids: tf.Tensor
+    probs: tf.Tensor
+    log_share: tf.Tensor
+
+    def of(self, rows):
+        """The estimate for some of the queries."""
+        return Estimate(*(tf.gather(part, rows) for part in self))
 
 
 def softmax_estimate(labels, positives, ids, negatives):
-    """The softmax of each query, estimated on the classes that a step scored.
-
-    Every scored class stands for as many as its expected count is small: ``p_i ∝ exp(o_i) / e_i``.
+    """The ``Estimate`` that a step gives: ``p_i ∝ exp(o_i) / e_i`` over the scored classes. No gradient.
 
     Args:
         labels: int32 [N, P], padded with -1.
@@ -23,25 +48,23 @@ def softmax_estimate(labels, positives, ids, negatives):
         ids: candidates int32 [N, S], or [S] shared by all queries.
         negatives: ``Scored`` [N, S].
 
-    Returns:
-        Class ids int32 [N, P + S] and their probabilities float32 [N, P + S], 0 for what does not count. No
-        gradient.
-
     Example:
         >>> from tfxc.scored import Scored
         >>> positives = Scored(tf.math.log([[2.0]]), tf.math.log([[0.5]]))
         >>> negatives = Scored(tf.math.log([[1.0, 5.0]]), tf.math.log([[0.25, 2.5]]))
-        >>> ids, p = softmax_estimate(tf.constant([[7]]), positives, tf.constant([[3, 4]]), negatives)
-        >>> print(ids.numpy(), p.numpy().round(2))  # 4 : 4 : 2
+        >>> estimate = softmax_estimate(tf.constant([[7]]), positives, tf.constant([[3, 4]]), negatives)
+        >>> print(estimate.ids.numpy(), estimate.probs.numpy().round(2))  # 4 : 4 : 2
         [[7 3 4]] [[0.4 0.4 0.2]]
     """
     parts = positives.without(labels < 0), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
     logits = tf.concat([part.corrected for part in parts], 1)
-    probs = tf.where(counts, tf.nn.softmax(logits), 0.0)
+    log_count = tf.concat([tf.broadcast_to(part.log_count, tf.shape(part.logits)) for part in parts], 1)
     if ids.shape.rank == 1:
         ids = tf.tile(ids[tf.newaxis], [tf.shape(labels)[0], 1])
-    return tf.concat([labels, ids], 1), tf.stop_gradient(probs)
+    probs = tf.where(counts, tf.nn.softmax(logits), 0.0)
+    log_share = tf.where(counts, -log_count, MASKED_LOGIT)
+    return Estimate(tf.concat([labels, ids], 1), tf.stop_gradient(probs), tf.stop_gradient(log_share))
 
 
 class CodebookLearner(keras.layers.Layer):
@@ -50,14 +73,20 @@ class CodebookLearner(keras.layers.Layer):
     What it lowers is ``KL(p ‖ Q) + ½ m Σ_i s_i |w_i − ŵ_i|²``: the divergence of the proposal from the
     softmax, and the error of the quantised class vectors, ``s_i`` the share of class i. With m the mean
     square of the queries' components, the second term is what that error does to the logits of a query of
-    any direction, so both are in nats. The first needs the queries of a step; the second, over all L
-    classes, only sums over each codeword's classes, kept from the last refresh (``summarize``).
+    any direction, so both are in nats. The second, over all L classes, only sums over each codeword's
+    classes, kept from the last refresh (``summarize``). The first is of the classes a step scored, each
+    quantised softly: by a mean of the codewords, ``α_k ∝ exp(−16 |w − c_k|² / e)``, e the codebook's mean
+    error at the last refresh. So a class also pulls at the codewords it may belong to at the next one.
 
     It has its own optimizer and owns all its state, so the model's gradients, their clipping and the
     optimizer's slots are the same with and without it.
 
     Args:
         residual: whether the second codebook quantises the residual of the first, or the second half.
+
+    Reference:
+        Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and Applications",
+        2025; its assignment by inner products, ``softmax(w·c_k)``, does not lower the divergence.
     """
 
     def __init__(self, residual, **kwargs):
@@ -68,6 +97,7 @@ class CodebookLearner(keras.layers.Layer):
         """For two codebooks of shapes ``input_shape = ((C, D1), (C, D2))``."""
         sizes = [size for size, _ in input_shape]
         self.share = add_weight(self, "share", sizes, trainable=False)
+        self.sharpness = add_weight(self, "sharpness", (2,), trainable=False)
         for i, shape in enumerate(input_shape):
             for name in ("class_sum", "momentum", "velocity"):
                 weight = add_weight(self, f"{name}_{i}", shape, trainable=False, aggregation="mean")
@@ -77,17 +107,19 @@ class CodebookLearner(keras.layers.Layer):
         )
         self.built = True
 
-    def summarize(self, head, codes, weights=None):
-        """Takes in the class vectors: their sums by codeword.
+    def summarize(self, head, codebooks, codes, weights=None):
+        """Takes in the class vectors: their sums by codeword, and how far they are from the codewords.
 
         Args:
             head: has ``num_classes`` and ``class_vectors(start, stop)``.
+            codebooks: float32 [C, D1], [C, D2].
             codes: codewords int32 [2, L] of the classes.
             weights: None or positive class weights [L].
         """
         num_classes = codes.shape[1]
         weights = np.full(num_classes, 1 / num_classes) if weights is None else weights / weights.sum()
-        sums = [np.zeros(tuple(variable.shape)) for variable in (self.class_sum_0, self.class_sum_1)]
+        sums = [np.zeros(codebook.shape) for codebook in codebooks]
+        error, square = np.zeros(2), np.zeros(2)
         for begin, vectors in blocks(head):
             inside = slice(begin, begin + len(vectors))
             halves = vectors[:, : sums[0].shape[1]], vectors[:, -sums[1].shape[1] :]
@@ -95,28 +127,39 @@ class CodebookLearner(keras.layers.Layer):
                 entries = weights[inside], (code, np.arange(len(code)))
                 members = sparse.csr_matrix(entries, shape=(len(total), len(code)))
                 total += members @ half
+            left, right = (codebook[code] for codebook, code in zip(codebooks, codes[:, inside], strict=True))
+            right_error = halves[1] - left - right if self.residual else halves[1] - right
+            for i, part in enumerate((halves[0] - left, right_error)):
+                error[i] += np.square(part).sum()
+                square[i] += np.square(halves[i]).sum()
         size = len(sums[0])
         share = np.bincount(codes[0] * size + codes[1], weights, size * size).reshape(size, size)
-        for variable, value in zip(
-            (self.share, self.class_sum_0, self.class_sum_1), (share, *sums), strict=True
-        ):
-            tf_variable(variable).assign(value.astype(np.float32))
+        # With a codeword for each class the error is rounding, and so are the distances it would divide.
+        sharpness = _SHARPNESS * num_classes / np.maximum(np.maximum(error, 1e-6 * square), _TINY)
+        for name, value in {
+            "share": share,
+            "sharpness": sharpness,
+            "class_sum_0": sums[0],
+            "class_sum_1": sums[1],
+        }.items():
+            tf_variable(getattr(self, name)).assign(value.astype(np.float32))
 
-    def learn(self, codebooks, query, cross_entropy):
+    def learn(self, codebooks, query, vectors, estimate, log_weights=0.0):
         """One step of Adam.
 
         Args:
             codebooks: the two variables.
-            query: queries float32 [N, D].
-            cross_entropy: function of nothing to the mean cross-entropy of p and Q, made of the codebooks.
+            query: queries float32 [N, D], or [1, D] for all.
+            vectors: class vectors float32 [N, M, D] of the estimate's classes.
+            estimate: ``Estimate`` [N, M].
+            log_weights: log of the classes' own weights within their cells, [N, M].
         """
         with tf.GradientTape() as tape:
             tape.watch(codebooks)
-            reconstruction = self._reconstruction(*codebooks)
-            mean_square = tf.math.divide_no_nan(
-                tf.reduce_sum(tf.square(query)), tf.cast(tf.size(query), query.dtype)
-            )
-            objective = cross_entropy() + 0.5 * mean_square * reconstruction
+            logits = tf.linalg.matvec(self._quantised(codebooks, vectors), query) + log_weights
+            log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)
+            cross_entropy = tf.reduce_sum(estimate.probs * (log_total - logits), 1)
+            objective = _mean(cross_entropy) + 0.5 * _mean(tf.square(query)) * self._error(*codebooks)
         gradients = tape.gradient(objective, codebooks)
         step = tf.cast(tf_variable(self.step).assign_add(1), tf.float32)
         correction = tf.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
@@ -129,7 +172,16 @@ class CodebookLearner(keras.layers.Layer):
             scale = tf.sqrt(tf.reduce_mean(tf.square(codebook)))
             codebook.assign_sub(_RELATIVE_STEP * scale * correction * first / (tf.sqrt(second) + _EPSILON))
 
-    def _reconstruction(self, first, second):
+    def _quantised(self, codebooks, vectors):
+        """Class vectors [N, M, D], each a mean of the codewords near to it."""
+        first, second = codebooks
+        sharpness = tf_variable(self.sharpness)
+        left = _soft(vectors[..., : first.shape[1]], first, sharpness[0])
+        if self.residual:
+            return left + _soft(vectors - left, second, sharpness[1])
+        return tf.concat([left, _soft(vectors[..., first.shape[1] :], second, sharpness[1])], -1)
+
+    def _error(self, first, second):
         """``Σ_i s_i |w_i − ŵ_i|²`` up to a constant, in O(C²·D)."""
         share = tf_variable(self.share)
         value = tf.reduce_sum(tf.reduce_sum(share, 1) * tf.reduce_sum(tf.square(first), 1))
@@ -139,3 +191,16 @@ class CodebookLearner(keras.layers.Layer):
         if self.residual:
             value += 2 * tf.reduce_sum(tf.matmul(share, second) * first)
         return value
+
+
+def _soft(vectors, codewords, sharpness):
+    """Vectors [N, M, D] as means of codewords [C, D], by their distances."""
+    products = tf.tensordot(vectors, codewords, [[2], [1]])
+    # |w|² is the same for all codewords.
+    distances = tf.reduce_sum(tf.square(codewords), 1) - 2 * products
+    return tf.tensordot(tf.nn.softmax(-sharpness * distances), codewords, 1)
+
+
+def _mean(values):
+    """The mean; of nothing 0."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), values.dtype))

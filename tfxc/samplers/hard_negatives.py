@@ -24,9 +24,8 @@ class HardNegatives(Sampler):
     (``tfxc.data.with_example_ids``). Slots without a hard class hold uniform draws too: all of them before
     the first table. ``SearchedHardNegatives`` needs no table.
 
-    The example's positives are passed over. ``BinaryCrossentropy``, ``SquaredHinge`` and the softmax's
-    "partition" leave out hits anyway, and "ranking" fits the right probabilities with one label an example;
-    with several, and by "nce", which both count hits, it fits others.
+    The example's positives are passed over: the next best class takes the slot. Losses in which a label is
+    noise for the others (the softmax's "ranking" and "nce") are told of it by ``Draw.label_slots``.
 
     Args:
         num_hard: hard classes an example, in [1, L).
@@ -148,10 +147,11 @@ class HardNegatives(Sampler):
 
     def log_count(self, given, ids):
         _, hard, passed = given
-        ordered = tf.sort(passed, axis=1)
-        slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
-        inside = tf.gather(ordered, slot, batch_dims=1) == ids
-        return tf.where(inside, 0.0, self._log_count_outside(hard, passed))
+        return tf.where(self._inside(passed, ids), 0.0, self._log_count_outside(hard, passed))
+
+    def label_slots(self, given, labels):
+        _, _, passed = given
+        return tf.cast(self._inside(passed, labels) & (labels >= 0), tf.float32)
 
     def log_prob(self, query, ids):
         refuse_log_prob(self, "its hard negatives are no draws")
@@ -170,6 +170,12 @@ class HardNegatives(Sampler):
         columns = -tf.math.top_k(-order, self.num_hard).values
         hard = tf.gather(retrieved, columns % self.num_retrieved, batch_dims=1)
         return tf.where(columns < self.num_retrieved, hard, -1), tf.where(passed, retrieved, -1)
+
+    def _inside(self, passed, ids):
+        """Whether ids [N, P] are in the sets [N, R], bool [N, P]."""
+        ordered = tf.sort(passed, axis=1)
+        slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
+        return tf.gather(ordered, slot, batch_dims=1) == ids
 
     def _num_outside(self, passed):
         """How many classes [N, 1] are not among those."""

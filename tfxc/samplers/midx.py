@@ -10,12 +10,15 @@ from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
 from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.quantization import encode, fit_codebooks
-from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.sampler import Sampler, mean_query
 
 # Learnt codewords stay while their error is at most this much more than that of k-means.
 _KEPT_ERROR_RATIO = 1.25
 _MEAN_QUERY_STEPS = 100  # steps over which the mean query is taken
 _SMALLEST_WEIGHT = 0.01  # of a class in the k-means, of the mean weight
+# Codebooks learn from so many of a step's queries, and from class vectors of so many numbers.
+_MOST_QUERIES = 256
+_MOST_FLOATS = 1 << 23
 
 
 @register
@@ -156,7 +159,7 @@ class MIDX(Sampler):
         for name, value in self._cells(codes[0] * self.num_codewords + codes[1], weight).items():
             self._set(name, value)
         if self.learnable:
-            self.learner.summarize(head, codes, weight)
+            self.learner.summarize(head, codebooks, codes, weight)
 
     def _predicted_frequency(self, head):
         """The softmax of the mean query, float32 [L] with mean 1; None before there was a query."""
@@ -248,20 +251,34 @@ class MIDX(Sampler):
         log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
         log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
         if self.cells == "frequency":
-            log_weight += tf.math.log(gather_counts(tf_variable(self.class_weight), ids, "MIDX"))
+            log_weight += tf.math.log(self._own_weight(ids))
         return log_weight
+
+    def _own_weight(self, ids):
+        return gather_counts(tf_variable(self.class_weight), ids, "MIDX")
 
     def learn(self, step, draw, positives, negatives):
         if not self.learnable:
             return
+        if step.class_vectors is None:
+            raise ValueError(
+                "Learnable codebooks learn from class vectors, but the step has none: pass "
+                "Step(class_vectors=...)."
+            )
         query = tf.stop_gradient(step.query)
-        ids, target = softmax_estimate(step.labels, positives, draw.ids, negatives)
-
-        def cross_entropy():
-            total = -tf.reduce_sum(target * self.log_prob(query, ids))
-            return tf.math.divide_no_nan(total, tf.cast(tf.shape(query)[0], total.dtype))
-
-        self.learner.learn([tf_variable(codebook) for codebook in self.codebooks], query, cross_entropy)
+        estimate = softmax_estimate(step.labels, positives, draw.ids, negatives)
+        num_queries, num_scored = tf.unstack(tf.shape(estimate.ids))
+        most = tf.maximum(_MOST_FLOATS // tf.maximum(num_scored * self.query_dim, 1), 1)
+        num_rows = tf.minimum(num_queries, tf.minimum(most, _MOST_QUERIES))
+        rows = tf.range(num_rows) * (num_queries // tf.maximum(num_rows, 1))
+        estimate = estimate.of(rows)
+        query = mean_query(query) if self.shared else tf.gather(query, rows)
+        ids = tf.maximum(estimate.ids, 0)
+        vectors = step.class_vectors(tf.reshape(ids, [-1]))
+        vectors = tf.reshape(vectors, [num_rows, num_scored, self.query_dim])
+        log_weights = tf.math.log(self._own_weight(ids)) if self.cells == "frequency" else 0.0
+        codebooks = [tf_variable(codebook) for codebook in self.codebooks]
+        self.learner.learn(codebooks, query, vectors, estimate, log_weights)
 
 
 class _CellLogits:

@@ -105,6 +105,11 @@ class Mixture(Sampler):
     def log_count(self, given, ids):
         return self._log_count(given[1], ids)
 
+    def label_slots(self, given, labels):
+        parts = [question.label_slots(labels) for question in given[1]]
+        known = [part for part in parts if part is not None]
+        return tf.add_n(known) if known else None
+
     @staticmethod
     def _log_count(questions, ids):
         parts = [question.log_count(ids) for question in questions]

@@ -19,6 +19,8 @@ class Step(NamedTuple):
         example_ids: None, or integers [N].
         score: None, or a function of class ids [N, S] or [S] to the logits [N, S] that the head gives them
             now, without a gradient.
+        class_vectors: None, or a function of class ids [n] to the head's effective class vectors [n, D],
+            without a gradient.
 
     Example:
         >>> step = Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]]))
@@ -30,6 +32,7 @@ class Step(NamedTuple):
     labels: tf.Tensor
     example_ids: tf.Tensor | None = None
     score: Callable | None = None
+    class_vectors: Callable | None = None
 
 
 class Draw(NamedTuple):
@@ -44,6 +47,8 @@ class Draw(NamedTuple):
         ids: int32 [N, S], or [S] shared by all queries.
         log_count: float32 of the shape of the ids, or [N, S].
         label_log_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
+        label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: in how many
+            of their slots a label would stand, had it not been passed over as a label.
 
     Example:
         >>> sampler = tfxc.samplers.Uniform(3, seed=1)
@@ -56,6 +61,7 @@ class Draw(NamedTuple):
     ids: tf.Tensor
     log_count: tf.Tensor
     label_log_count: tf.Tensor
+    label_slots: tf.Tensor | None = None
 
 
 class Sampler(keras.layers.Layer):
@@ -68,10 +74,10 @@ class Sampler(keras.layers.Layer):
     * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Leave it out where
       nobody knows them: then there is no place in a ``Mixture``, and no diagnostics.
 
-    It may define ``build_index`` (its variables), ``refresh(head)`` and ``learn``. With ``shared=True`` one
-    set of draws serves the whole batch: a subclass then sees one query [1, D], their mean, and all labels
-    in its row, and the answers are turned back. A sampler that draws S times with replacement from a
-    distribution Q has ``log_num_draws`` to add to ``log Q``.
+    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn`` and ``label_slots``. With
+    ``shared=True`` one set of draws serves the whole batch: a subclass then sees one query [1, D], their
+    mean, and all labels in its row, and the answers are turned back. A sampler that draws S times with
+    replacement from a distribution Q has ``log_num_draws`` to add to ``log Q``.
 
     Random numbers come from (seed, replica, counter); the counter is saved with the model, so the same
     seed gives the same draws, also after a restart.
@@ -141,7 +147,8 @@ class Sampler(keras.layers.Layer):
         question = self.ask(step)
         ids, log_count = question.draw()
         label_log_count = question.log_count(step.labels)
-        return Draw(ids, tf.stop_gradient(log_count), tf.stop_gradient(label_log_count))
+        log_counts = tf.stop_gradient(log_count), tf.stop_gradient(label_log_count)
+        return Draw(ids, *log_counts, question.label_slots(step.labels))
 
     def ask(self, step):
         """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
@@ -171,6 +178,9 @@ class Sampler(keras.layers.Layer):
             f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
             "cannot be mixed, nor measured against the softmax."
         )
+
+    def label_slots(self, given, labels):
+        """What a ``Draw`` says of labels int32 [N, P] that are passed over; None where none ever is."""
 
     @property
     def log_num_draws(self):
@@ -256,12 +266,20 @@ class Question:
             ids = tf.broadcast_to(ids, [self._num_queries, tf.size(ids)])
         return self._sampler.log_count(self._given, ids)
 
+    def label_slots(self, labels):
+        """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""
+        return self._sampler.label_slots(self._given, labels)
+
 
 def _for_the_batch(step):
     """The step as one query, the mean of all (0 if there is none), with all labels in its row."""
-    num_queries = tf.cast(tf.maximum(tf.shape(step.query)[0], 1), step.query.dtype)
-    query = tf.reduce_sum(step.query, 0, keepdims=True) / num_queries
-    return Step(query, tf.reshape(step.labels, [1, -1]))
+    return Step(mean_query(step.query), tf.reshape(step.labels, [1, -1]))
+
+
+def mean_query(query):
+    """The mean [1, D] of queries [N, D], 0 if there is none."""
+    num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)
+    return tf.reduce_sum(query, 0, keepdims=True) / num_queries
 
 
 def knows_counts(sampler):
