@@ -5,6 +5,7 @@ fail the tests named beside it; the exit status is 1 if a mutant passes, or if i
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,8 +59,8 @@ MUTANTS = [
     Mutant(
         "ranking: draws that hit a label are left out",
         "tfxc/losses/softmax.py",
-        "terms = tf.nn.softplus(_log_sum(negatives.corrected) - corrected)",
-        "terms = tf.nn.softplus(_log_sum(negatives.without(hits >= 0).corrected) - corrected)",
+        "log_sum = _log_sum(negatives.corrected)\n",
+        "log_sum = _log_sum(negatives.without(hits >= 0).corrected)\n",
         f"{CONSISTENCY} -k ranking",
     ),
     Mutant(
@@ -68,6 +69,27 @@ MUTANTS = [
         "tf.nn.softplus(negatives.corrected)",
         "tf.nn.softplus(negatives.without(hits >= 0).corrected)",
         f"{CONSISTENCY} -k nce",
+    ),
+    Mutant(
+        "ranking: a label that was passed over is no candidate for the others",
+        "tfxc/losses/softmax.py",
+        "log_sum = _with_other_positives(log_sum, corrected, label_slots)",
+        "pass",
+        f"{CONSISTENCY} -k 'Hard and ranking'",
+    ),
+    Mutant(
+        "nce: a label that was passed over is no noise",
+        "tfxc/losses/softmax.py",
+        "noise += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)",
+        "pass",
+        f"{CONSISTENCY} -k 'Hard and nce'",
+    ),
+    Mutant(
+        "learnable codebooks learn from a softmax that is not estimated by expected counts",
+        "tfxc/samplers/codebook_learner.py",
+        "log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)",
+        "log_total = tf.reduce_logsumexp(logits, 1, keepdims=True)",
+        "tests/samplers/test_codebook_learner.py",
     ),
     Mutant(
         "partition: draws that hit a label count beside it",
@@ -188,7 +210,7 @@ def verdict(mutant, folder):
     if text.count(mutant.old) != 1:
         return "LINE IS GONE"
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutant.tests)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     path.write_text(text, encoding="utf-8")
