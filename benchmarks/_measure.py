@@ -64,12 +64,3 @@ def _reset_peak():
 def _status(field):
     with open("/proc/self/status") as file:
         return int(next(line for line in file if line.startswith(field)).split()[1])
-
-
-def show(title, rows, columns):
-    """Prints rows as a Markdown table."""
-    print(f"\n### {title}\n\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    for row in rows:
-        print(
-            "| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
-        )

@@ -8,7 +8,8 @@ B = 512, D = 64. "Plain" materialises the logits: Keras's Dense softmax, and mat
 import argparse
 
 import tensorflow as tf
-from _measure import in_turns, peak_memory, show
+from _measure import in_turns, peak_memory
+from _tables import add_results, keep, show
 from step_time import BATCH, DIM, batch, encoder, keras_dense, step_of
 
 import tfxc
@@ -81,9 +82,11 @@ def rankings(num_classes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=1_000_000)
-    num_classes = parser.parse_args().classes
-    softmax_steps(num_classes)
-    rankings(num_classes)
+    add_results(parser)
+    args = parser.parse_args()
+    softmax_steps(args.classes)
+    rankings(args.classes)
+    keep(args.results)
 
 
 if __name__ == "__main__":

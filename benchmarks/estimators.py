@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _measure import show
+from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -41,6 +41,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--negatives", type=int, default=20)
+    add_results(parser)
     args = parser.parse_args()
     words = data.read_text(BUNDLED, min_count=5)
     flat = data.Sequences.from_lists([words.items[: args.words]])
@@ -60,6 +61,7 @@ def main():
         rows.append([name, *row])
     title = f"Held-out perplexity, {num_classes:,} words, {args.negatives} negatives, one epoch"
     show(title, rows, ["proposal", "ranking", "partition"])
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from _measure import _status, in_turns, show
+from _measure import _status, in_turns
+from _tables import add_results, keep, show
 
 import tfxc
 from tfxc._keras import keras
@@ -154,12 +155,14 @@ def main():
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--examples", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=6)
+    add_results(parser)
     args = parser.parse_args()
     for measure in (steps, memory):
         with tempfile.TemporaryDirectory() as folder:
             measure(args.classes, args.examples, folder)
     with tempfile.TemporaryDirectory() as folder:
         epochs(args.classes, args.examples, args.epochs, folder)
+    keep(args.results)
 
 
 if __name__ == "__main__":

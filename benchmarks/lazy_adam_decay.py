@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from _measure import show
+from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -167,6 +167,7 @@ def main():
     add("--rates", type=float, nargs="+", default=[3e-3], help="learning rates at the start")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--output", default="runs/lazy_adam_decay.json", help="JSON file of all runs")
+    add_results(parser)
     args = parser.parse_args()
     done = []
     if os.path.exists(args.output):
@@ -187,6 +188,7 @@ def main():
                         Path(args.output).write_text(json.dumps(done, indent=1), encoding="utf-8")
                     runs.setdefault((variant, rate), []).append(old[0])
         table(problem, runs)
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from _measure import in_turns, show
+from _measure import in_turns
+from _tables import add_results, keep, show
 
 from tfxc._keras import tf_variable
 from tfxc.layers import DenseHead
@@ -62,6 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--negatives", type=int, default=100)
+    add_results(parser)
     args = parser.parse_args()
     random, tasks, refreshes = np.random.default_rng(1), {}, []
     for size in args.sizes:
@@ -88,6 +90,7 @@ def main():
     columns = [*(f"ms at {size:,}" for size in args.sizes), "last / first"]
     show(f"{args.negatives} negatives for {QUERIES} queries", rows, ["", *columns])
     show("A refresh, T = 16 of 4 bits", refreshes, ["classes", "first, ms", "1 % changed, ms"])
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ standard normal logits) show what happens when pruning is of no use.
 import argparse
 
 import numpy as np
-from _measure import in_turns, peak_memory, show
+from _measure import in_turns, peak_memory
+from _tables import add_results, keep, show
 
 NUM_REPETITIONS, NUM_BUCKETS, K, SUPPORT = 16, 10_000, 10, 10_000
 NUM_PROBES = 12
@@ -172,6 +173,7 @@ def main():
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="measure peak memory too")
+    add_results(parser)
     args = parser.parse_args()
     for num_classes in args.classes:
         look_ups = num_classes * NUM_REPETITIONS
@@ -186,6 +188,7 @@ def main():
             trained = trained_tables(make_family(num_classes), num_queries)
             measure(num_classes, trained, "trained", args)
             measure(num_classes, flat_tables(num_queries), "flat", args)
+    keep(args.results)
 
 
 if __name__ == "__main__":

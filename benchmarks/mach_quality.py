@@ -18,7 +18,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from _measure import show
+from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -129,6 +129,7 @@ def main():
     parser.add_argument("--repetitions", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
     args = parser.parse_args()
     problem, runs = (Sequences if args.sequences else Labels)(args.rest), {}
     folder = problem.args.output
@@ -142,6 +143,7 @@ def main():
     }
     table(problem, sizes)
     plot(next(iter(problem.metrics)), sizes, os.path.join(folder, "quality_against_memory.png"))
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What MIDX's refresh costs, and how near its proposal comes, by the rows that its k-means sees.
 
-    python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2] [--output figures.json]
+    python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2]
 
 Generated classes, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, biases the log of class
 frequencies that follow it too. Queries stand where the vectors of classes drawn by frequency do, so the
@@ -13,13 +13,12 @@ logits, and the encoding. Figures are means over several problems.
 
 import argparse
 import itertools
-import json
 import time
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from _measure import show
+from _tables import add_results, keep, show
 
 from tfxc import samplers
 from tfxc._keras import tf_variable
@@ -119,9 +118,8 @@ def main():
     parser.add_argument("--codewords", type=int, default=64)
     parser.add_argument("--quantizers", nargs="+", choices=("rq", "pq"), default=["rq"])
     parser.add_argument("--problems", type=int, default=3)
-    parser.add_argument("--output", help="write the figures here, as JSON")
+    add_results(parser)
     args = parser.parse_args()
-    figures = []
     for num_classes, exponent in itertools.product(args.classes, args.exponents):
         runs = {quantizer: [] for quantizer in args.quantizers}
         for seed in range(args.problems):
@@ -135,11 +133,7 @@ def main():
             ]
             title = f"{num_classes:,} classes, Zipf's exponent {exponent}, {quantizer}, C = {args.codewords}"
             show(title, rows, ["rows", "KL(softmax, Q)", "effective of 100 draws", "refresh CPU s", "passes"])
-            case = {"classes": num_classes, "exponent": exponent, "quantizer": quantizer}
-            figures.append({**case, "problems": own})
-    if args.output:
-        with open(args.output, "w", encoding="utf-8") as file:
-            json.dump({"arguments": vars(args), "figures": figures}, file, indent=1)
+    keep(args.results)
 
 
 if __name__ == "__main__":

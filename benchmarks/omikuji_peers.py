@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _measure import peak_memory, show
+from _measure import peak_memory
+from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -96,6 +97,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only-heads", action="store_true", help="without Omikuji")
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
     args = parser.parse_args()
     runs = {}
     for name, result, peak in measure(args.seeds, {} if args.only_heads else PEERS, args.rest):
@@ -108,6 +110,7 @@ def main():
         rows.append([name, *values, by_seed, f"{mean['seconds']:.0f}", f"{mean['peak']:,.0f}"])
     columns = [*(f"P@{k}" for k in RANKS), "P@1 by run", "train s", "peak MB"]
     show("Extreme multi-label classification", rows, ["model", *columns])
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import language_model  # noqa: E402
-from proposals import compare_proposals, plot_proposals, proposal_table  # noqa: E402
+from _tables import add_results, keep, show  # noqa: E402
+from proposals import compare_proposals, plot_proposals  # noqa: E402
 from sampler_choice import SAMPLERS, Settings  # noqa: E402
 
 import tfxc  # noqa: E402
@@ -49,6 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--codewords", type=int, nargs="+", default=[8, 32])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
     options = parser.parse_args()
     args = language_model.parse_arguments(options.rest)
     split = language_model.load_text(args.data, args.min_count)
@@ -58,9 +60,16 @@ def main():
     made = proposals(split, model, train_set, options.codewords, args)
     query, labels, _ = model.examples(*next(iter(test_set)))
     rows, curves = compare_proposals(model.head, {"full": None, **made}, query, labels)
-    print(proposal_table(rows))
+    columns = ["kl", "effective_sample_size", "accidental_hits"]
+    ordered = sorted(rows.items(), key=lambda item: item[1]["kl"])
+    show(
+        f"{Path(args.data).name}: proposals for a batch of the test text",
+        [[name, *(float(row[column]) for column in columns)] for name, row in ordered],
+        ["proposal", "KL(softmax, Q)", "effective sample size", "accidental hits"],
+    )
     shown = {name: curve for name, curve in curves.items() if not name.startswith(CODEBOOKS[4:])}
     plot_proposals(shown, os.path.join(args.output, "cumulative_probability.png"))
+    keep(options.results)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from _measure import show
+from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -26,6 +26,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
     args = parser.parse_args()
     arguments = sequential_recommendation.parse_arguments(args.rest)
     if arguments.output == "demo":
@@ -53,6 +54,7 @@ def main():
         )
     columns = ["sampler", "train s", "NDCG@10 by seed", "NDCG@10", "Recall@10", "NDCG of full"]
     show(f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)", rows, columns)
+    keep(args.results)
 
 
 def _mean(results, name, metric):

@@ -16,7 +16,8 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from _measure import in_turns, show
+from _measure import in_turns
+from _tables import add_results, keep, show
 
 from tfxc import samplers
 from tfxc._keras import tf_variable
@@ -194,6 +195,7 @@ def main():
     every = [*SAMPLERS, *PEERS]
     parser.add_argument("--proposals", nargs="+", choices=every, default=every, metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
+    add_results(parser)
     args = parser.parse_args()
     parts = {size: tasks_of(size, args.proposals) for size in args.classes}
     tasks = {(size, name): task for size, part in parts.items() for name, task in part[0].items()}
@@ -215,6 +217,7 @@ def main():
     show("Draws with the positives' counts, by the draws alone", rows, ["sampler", *sizes])
     rows = [[name, *(ms[size, ALL] / ms[size, name] for size in args.classes)] for name in args.proposals]
     show("Times faster than scoring all classes", rows, ["proposal", *sizes])
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ at 100 thousand and 3 million classes.
 import argparse
 
 import numpy as np
-from _measure import in_turns, peak_memory, show
+from _measure import in_turns, peak_memory
+from _tables import add_results, keep, show
 
 FAN_IN, NUM_INPUTS, DENSE_INPUTS = 32, 16_384, 512
 
@@ -180,6 +181,7 @@ def main():
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 128])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="measure the memory of a training step too")
+    add_results(parser)
     args = parser.parse_args()
     show_sampled()
     if args.memory:
@@ -204,6 +206,7 @@ def main():
                 rows.append([title, name, value * 1000, *ratios])
         columns = ["", "head", "ms", "faster than COO", "faster than dense"]
         show(f"B = {batch_size}, L = {args.num_classes:,}, K = {FAN_IN}, E = {NUM_INPUTS:,}", rows, columns)
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import argparse
 
 import numpy as np
 import tensorflow as tf
-from _measure import in_turns, peak_memory, show
+from _measure import in_turns, peak_memory
+from _tables import add_results, keep, show
 
 import tfxc
 from tfxc._keras import keras
@@ -128,10 +129,12 @@ def memory(num_classes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=1_000_000)
-    num_classes = parser.parse_args().classes
-    against_peers(num_classes)
+    add_results(parser)
+    args = parser.parse_args()
+    against_peers(args.classes)
     against_size()
-    memory(num_classes)
+    memory(args.classes)
+    keep(args.results)
 
 
 if __name__ == "__main__":

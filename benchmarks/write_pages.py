@@ -1,0 +1,127 @@
+"""Writes docs/benchmarks and the README's table from the result files, so that no figure is typed.
+
+    python benchmarks/write_pages.py [--check]
+
+``benchmarks/results/NAME.json`` is what a command wrote with ``--results``, ``benchmarks/pages/NAME.md`` a page
+whose figures are left open (Jinja2): it names tables, rows and columns of the results. A page with a measured
+figure of its own is refused. ``--check`` writes nothing and ends with status 1 if a page is not what the
+results say.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import jinja2
+from _tables import markdown
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parent
+MARKS = "<!-- figures -->", "<!-- end of figures -->"
+
+
+class Results:
+    """What a page may ask of the results: a table, a figure, the conditions."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def _table(self, name, title):
+        if name not in self.files:
+            raise KeyError(f"There is no benchmarks/results/{name}.json; there are {sorted(self.files)}.")
+        found = [table for table in self.files[name]["tables"] if table["title"].startswith(title)]
+        if len(found) != 1:
+            titles = [table["title"] for table in self.files[name]["tables"]]
+            raise KeyError(f"{name} has {len(found)} tables {title!r}...; it has {titles}.")
+        return found[0]
+
+    def table(self, name, title, columns=None, renamed=None):
+        """A table as Markdown: these columns of it, under other headings where ``renamed`` has one."""
+        table = self._table(name, title)
+        columns = columns or table["columns"]
+        places = [table["columns"].index(column) for column in columns]
+        rows = [[row[place] for place in places] for row in table["rows"]]
+        return markdown(rows, [(renamed or {}).get(column, column) for column in columns])
+
+    def figure(self, name, title, row, column):
+        """The figure in the row that begins with ``row`` and in the column of that name."""
+        table = self._table(name, title)
+        (found,) = [cells for cells in table["rows"] if cells[0] == row]
+        return found[table["columns"].index(column)]
+
+    def conditions(self, *names):
+        """The commands, machines and versions behind a section, folded away."""
+        lines = ["<details><summary>Commands and conditions</summary>", ""]
+        for name in names:
+            file = self.files[name]
+            machine = f"{file['machine']['cores']} cores of {file['machine']['processor']}"
+            versions = ", ".join(f"{package} {version}" for package, version in file["versions"].items())
+            lines.append(f"* `{file['command']}`<br>{machine}; {versions}; {file['date']}")
+        return "\n".join([*lines, "", "</details>"])
+
+
+def read_results(folder):
+    """Result files by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def stray_figures(source):
+    """Numbers that stand in the text of a page itself: what is left of it without code, links and markup."""
+    text = re.sub(
+        r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|```.*?```|`[^`]*`|\]\([^)]*\)", "", source, flags=re.DOTALL
+    )
+    return re.findall(r"(?<![\w@^-])\d[\d,.]*(?:\s?(?:ms|MB|GB|s|%|x))(?!\w)", text)
+
+
+def rendered(results):
+    """What each file is to hold, by its path."""
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True
+    )
+    context = {name: getattr(results, name) for name in ("table", "figure", "conditions")}
+    pages = {}
+    for source in sorted((FOLDER / "pages").glob("*.md")):
+        text = source.read_text(encoding="utf-8")
+        if stray_figures(text):
+            raise ValueError(
+                f"{source.name} has figures of its own: {stray_figures(text)}. Take them from a result."
+            )
+        page = environment.from_string(text).render(context)
+        if source.name == "README.md":
+            pages[ROOT / "README.md"] = between_marks((ROOT / "README.md").read_text(encoding="utf-8"), page)
+        else:
+            pages[ROOT / "docs" / "benchmarks" / source.name] = page
+    return pages
+
+
+def between_marks(text, inside):
+    """The text with what stands between its marks replaced."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}\n{inside.strip()}\n{MARKS[1]}{after}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    check, stale = parser.parse_args().check, []
+    for path, text in rendered(Results(read_results(FOLDER / "results"))).items():
+        old = path.read_text(encoding="utf-8") if path.exists() else None
+        if old == text:
+            continue
+        if check:
+            stale.append(str(path.relative_to(ROOT)))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    if stale:
+        sys.exit(
+            f"Not what benchmarks/results says: {', '.join(stale)}. Run python benchmarks/write_pages.py."
+        )
+
+
+if __name__ == "__main__":
+    main()
