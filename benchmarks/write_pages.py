@@ -2,10 +2,10 @@
 
     python benchmarks/write_pages.py [--check]
 
-``benchmarks/results/NAME.json`` is what a command wrote with ``--results``, ``benchmarks/pages/NAME.md`` a page
-whose figures are left open (Jinja2): it names tables, rows and columns of the results. A page with a measured
-figure of its own is refused. ``--check`` writes nothing and ends with status 1 if a page is not what the
-results say.
+``benchmarks/results/NAME.json`` is what a command wrote with ``--results``; ``benchmarks/pages/NAME.md`` is a
+page whose figures are left open (Jinja2): it names tables, rows and columns of the results. A page with a
+measured figure of its own is refused. ``--check`` writes nothing and ends with status 1 if a page is not
+what the results say.
 """
 
 import argparse

@@ -210,7 +210,8 @@ def verdict(mutant, folder):
     if text.count(mutant.old) != 1:
         return "LINE IS GONE"
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutant.tests)]
+    options = ["-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutant.tests)]
+    command = [sys.executable, "-m", "pytest", *options]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     path.write_text(text, encoding="utf-8")
