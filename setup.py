@@ -1,10 +1,12 @@
 """Compiles custom_ops/ into the package; everything else about it is in pyproject.toml."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
@@ -20,10 +22,14 @@ class BuildOps(build_ext):
     A machine without a compiler gets the package without it (tfxc then runs its
     TensorFlow reference path) and one warning. A compiler that fails stops the
     installation with its own message, unless ``TFXC_SKIP_OPS=1`` says to go on without.
+    ``TFXC_PREBUILT_OPS=folder`` packs libraries that were compiled before (custom_ops/build_wheel.py).
     """
 
     def run(self):
         library = (ROOT if self.inplace else Path(self.build_lib)) / "tfxc" / "ops" / "_tfxc_ops.so"
+        if prebuilt := os.environ.get("TFXC_PREBUILT_OPS"):
+            shutil.copytree(prebuilt, library.parent, dirs_exist_ok=True)
+            return
         if os.environ.get("TFXC_SKIP_OPS") == "1":
             library.unlink(missing_ok=True)  # an earlier build's would not match these sources
             return
@@ -44,6 +50,13 @@ class BuildOps(build_ext):
         return {}
 
 
+class PlatformWheel(bdist_wheel):
+    """A wheel for every Python 3 of one platform: the op library calls TensorFlow, never Python."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
 def warn(message):
     """pip hides what a successful build prints, so a terminal is told directly."""
     text = f"\nWARNING: {message}\n"
@@ -54,5 +67,6 @@ def warn(message):
         sys.stderr.write(text)
 
 
+COMMANDS = {"build_ext": BuildOps, "bdist_wheel": PlatformWheel}
 # The extension has no sources: it marks the wheel as bound to a platform.
-setup(ext_modules=[Extension("tfxc.ops._tfxc_ops", sources=[])], cmdclass={"build_ext": BuildOps})
+setup(ext_modules=[Extension("tfxc.ops._tfxc_ops", sources=[])], cmdclass=COMMANDS)

@@ -189,7 +189,12 @@ def main():
     floor = args.num_classes * FAN_IN * 8
     copied = np.ones(floor // 8)
     bandwidth = floor / in_turns({"read": lambda: copied.sum()}, 5)["read"] / 1e9
-    print(f"\nWeights and indices: {floor / 2**20:.0f} MB; one thread reads {bandwidth:.1f} GB/s")
+    size = {
+        "classes": f"{args.num_classes:,}",
+        "weights and indices, MB": floor / 2**20,
+        "one thread reads, GB/s": bandwidth,
+    }
+    show("Size", [*size.items()], ["", "value"])
     for batch_size in args.batch_sizes:
         forward, step = tasks(args.num_classes, batch_size)
         rows = []

@@ -9,7 +9,7 @@ for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THR
 import pytest  # noqa: E402
 
 # A program, which tests run in a process of its own.
-collect_ignore = ["two_devices.py", "mutants.py"]
+collect_ignore = ["two_devices.py", "mutants.py", "wheel.py"]
 
 
 @pytest.fixture(autouse=True)

