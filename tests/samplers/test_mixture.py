@@ -138,8 +138,8 @@ def test_it_has_no_log_prob():
 
 def test_each_learnable_part_learns_from_all_candidates():
     mixture = built([MIDX(6, num_codewords=4, seed=1, learnable=True), Uniform(2, seed=3)])
-    query = queries(8, DIM)
-    step = Step(tf.constant(query), labels_for(query))
+    query, vectors = queries(8, DIM), tf.constant(queries(NUM_CLASSES, DIM, seed=1))
+    step = Step(tf.constant(query), labels_for(query), class_vectors=lambda ids: tf.gather(vectors, ids))
     draw = mixture.sample(step)
     before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
     positives = Scored(tf.zeros([8, 1]), draw.label_log_count)
