@@ -22,8 +22,7 @@ def compiled(head, loss=None, **options):
     model = keras.Sequential(
         [keras.Input((DIM,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(16), head]
     )
-    # Eager: a few steps of a tiny model are quicker run than traced.
-    options = {"metrics": [RecallAtK(2)], "run_eagerly": True, **options}
+    options = {"metrics": [RecallAtK(2)], **options}
     model.compile(tfxc.optimizers.LazyAdam(0.02), loss=loss or SoftmaxCrossentropy(), **options)
     return model
 
@@ -57,7 +56,7 @@ def test_several_labels(loss):
     assert model.evaluate(x, labels, verbose=0)[1] == 1.0
 
 
-@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 2}])
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
 def test_ways_to_run_a_step_agree(options):
     x, y = learnable(32)
 
@@ -67,7 +66,7 @@ def test_ways_to_run_a_step_agree(options):
         model.fit(x, y, batch_size=8, epochs=2, verbose=0, shuffle=False)
         return model.get_weights()
 
-    for one, two in zip(trained({"run_eagerly": False, **options}), trained({}), strict=True):
+    for one, two in zip(trained(options), trained({}), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
@@ -96,9 +95,7 @@ def test_sequences():
         DenseHead(NUM_CLASSES),
     ]
     model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
-    model.compile(
-        tfxc.optimizers.LazyAdam(0.05), SoftmaxCrossentropy(), metrics=[NDCGAtK(3)], run_eagerly=True
-    )
+    model.compile(tfxc.optimizers.LazyAdam(0.05), SoftmaxCrossentropy(), metrics=[NDCGAtK(3)])
     keep = (history > 0) & (labels >= 0)
     logits = model.predict(history, verbose=0).astype(np.float64)[keep]
     want = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
@@ -123,7 +120,6 @@ def two_outputs():
         loss={"item": SoftmaxCrossentropy(), "price": "mse"},
         loss_weights={"item": 1.0, "price": 0.5},
         metrics={"item": [RecallAtK(1)]},
-        run_eagerly=True,
     )
     return model
 
@@ -150,9 +146,7 @@ def test_mixed_precision(name):
     hidden = keras.layers.Dense(16, activation="relu", dtype=policy)(inputs)
     head = HEADS[name]()
     model = keras.Model(inputs, type(head).from_config({**head.get_config(), "dtype": policy})(hidden))
-    model.compile(
-        tfxc.optimizers.LazyAdam(0.02), SoftmaxCrossentropy(), metrics=[RecallAtK(1)], run_eagerly=True
-    )
+    model.compile(tfxc.optimizers.LazyAdam(0.02), SoftmaxCrossentropy(), metrics=[RecallAtK(1)])
     x, y = learnable(64)
     losses = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
