@@ -6,7 +6,9 @@ from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_va
 from tfxc.ids import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, of_filled_slots
+from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
+from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
 
 _EPSILON = 1e-12
 
@@ -227,3 +229,28 @@ class DenseHead(Head):
         """
         variables = [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
         return dense_reduction(self, loss, self._scaled(query), labels, variables)
+
+    @property
+    def scan_options(self):
+        """How ``dense_scan`` is to read the table."""
+        names = "num_classes", "row_offset", "normalize"
+        return {name: getattr(self, name) for name in names}
+
+    def _scan(self, query, **options):
+        announce(self.table_variable)
+        bias = tf.convert_to_tensor(tf_variable(self.bias)) if self.use_bias else tf.zeros([0])
+        handle = self.table_variable.handle
+        return dense_scan(self._scaled(query), handle, bias, **self.scan_options, **options)
+
+    def find_best(self, query, k, exclude):
+        if not library.use_compiled(self.table_variable):
+            return super().find_best(query, k, exclude)
+        _, scores, ids = self._scan(query, k=k, exclude=exclude)
+        return scores, ids
+
+    def losses_and_best(self, query, labels, loss, k, exclude=None):
+        reduction = loss.reduction_over_classes
+        if reduction not in REDUCTIONS or not library.use_compiled(self.table_variable):
+            return super().losses_and_best(query, labels, loss, k, exclude)
+        reduced, _, ids = self._scan(query, reduction=reduction, k=k, exclude=exclude)
+        return loss.combine(reduced, self.score(query, labels), labels >= 0), ids

@@ -1,8 +1,10 @@
-"""A loss over all classes of a dense head, streamed in blocks of classes in both directions."""
+"""A loss over all classes of a dense head, streamed in both directions: by a compiled op, or in blocks."""
 
 import tensorflow as tf
 
 from tfxc.layers.head import block_size
+from tfxc.ops import library
+from tfxc.ops.dense_scan import REDUCTIONS, dense_scan, dense_scan_gradient
 
 
 def dense_reduction(head, loss, query, labels, variables):
@@ -21,15 +23,18 @@ def dense_reduction(head, loss, query, labels, variables):
     for variable in variables:
         tf.gather(variable, tf.zeros([0], tf.int32))  # tells gradient tapes that it is used
 
+    fused = library.use_compiled(query) and loss.reduction_over_classes in REDUCTIONS
+    way = _Fused if fused else _Blocks
+
     @tf.custom_gradient
     def stream(query, *handles):
-        blocks = _Blocks(head, loss, query, labels, handles)
-        reduced = blocks.reduced()
+        classes = way(head, loss, query, labels, handles)
+        reduced = classes.reduced()
 
         def gradient(d_reduced, d_positives):
-            return blocks.gradient(reduced, d_reduced, d_positives)
+            return classes.gradient(reduced, d_reduced, d_positives)
 
-        return (reduced, blocks.positives()), gradient
+        return (reduced, classes.positives()), gradient
 
     return stream(query, *[variable.handle for variable in variables])
 
@@ -80,6 +85,12 @@ class _Blocks:
 
     def gradient(self, reduced, d_reduced, d_positives):
         d_positives *= self.is_label
+        d_query, grads = self.of_all_classes(reduced, d_reduced)
+        d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors())
+        return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
+
+    def of_all_classes(self, reduced, d_reduced):
+        """What the reduction gives to the queries, and the dense gradients of table and biases."""
 
         def backward(ids, state):
             d_query, grads = state
@@ -96,13 +107,11 @@ class _Blocks:
             ]
             return d_query, grads
 
-        d_query = tf.einsum("np,npd->nd", d_positives, self.label_vectors())
         zeros = [
             tf.raw_ops.Empty(shape=tf.raw_ops.VariableShape(input=handle), dtype=tf.float32, init=True)
             for handle in self.handles
         ]
-        d_query, grads = self.over(backward, (d_query, zeros))
-        return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
+        return self.over(backward, (tf.zeros_like(self.query), zeros))
 
     def add_labels(self, grads, d_positives):
         d_vectors = d_positives[:, :, tf.newaxis] * self.query[:, tf.newaxis]
@@ -121,3 +130,21 @@ class _Blocks:
             tape.watch(raw)
             vectors = self.head.vectors(*raw)
         return tape.gradient(vectors, raw, output_gradients=d_vectors)
+
+
+class _Fused(_Blocks):
+    """The same by the compiled op: logits never leave the cache."""
+
+    def __init__(self, head, loss, query, labels, handles):
+        super().__init__(head, loss, query, labels, handles)
+        bias = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in handles[1:]]
+        self.given = query, handles[0], bias[0] if bias else tf.zeros([0])
+        self.options = {"reduction": loss.reduction_over_classes, **head.scan_options}
+
+    def reduced(self):
+        return dense_scan(*self.given, **self.options)[0]
+
+    def of_all_classes(self, reduced, d_reduced):
+        d_query, d_table, d_bias = dense_scan_gradient(*self.given, reduced, d_reduced, **self.options)
+        d_query = tf.pad(d_query, [[0, 0], [0, self.query.shape[1] - self.dim]])
+        return d_query, [d_table, d_bias][: len(self.handles)]

@@ -1,0 +1,63 @@
+// The k classes of the highest logit of each query, kept while classes pass by in the order of their ids.
+#ifndef TFXC_DENSE_SCAN_BEST_H_
+#define TFXC_DENSE_SCAN_BEST_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace tfxc {
+
+struct Ranked {
+  float score;
+  int32_t id;
+  // The better one first, the lower id first among equals.
+  bool operator<(const Ranked& other) const { return score > other.score || (score == other.score && id < other.id); }
+};
+
+// For each of some queries the best k so far, and up to as many that may be.
+class Best {
+ public:
+  // excluded[q]: sorted ids that never come.
+  Best(int64_t num_queries, int64_t k, const std::vector<std::vector<int32_t>>& excluded)
+      : k_(k), excluded_(excluded), found_(num_queries), thresholds_(num_queries + kPadding, -kNone) {
+    std::fill_n(thresholds_.begin(), num_queries, kNone);
+  }
+
+  // A class must be above it to come among the best; NaN and -inf never are, and none is behind the last query.
+  const float* thresholds() const { return thresholds_.data(); }
+
+  void Add(int64_t query, float score, int32_t id) {
+    if (!(score > thresholds_[query]) || IsExcluded(query, id)) return;
+    std::vector<Ranked>& own = found_[query];
+    own.push_back({score, id});
+    if (static_cast<int64_t>(own.size()) < 2 * k_) return;
+    std::nth_element(own.begin(), own.begin() + k_ - 1, own.end());
+    own.resize(k_);
+    thresholds_[query] = own.back().score;
+  }
+
+  const std::vector<Ranked>& found(int64_t query) const { return found_[query]; }
+
+ private:
+  static constexpr int64_t kPadding = 64;
+  static constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+  bool IsExcluded(int64_t query, int32_t id) const {
+    return !excluded_.empty() && std::binary_search(excluded_[query].begin(), excluded_[query].end(), id);
+  }
+
+  int64_t k_;
+  const std::vector<std::vector<int32_t>>& excluded_;
+  std::vector<std::vector<Ranked>> found_;
+  std::vector<float> thresholds_;
+};
+
+// Adds a tile of logits, of classes first_id, first_id + 1, ..., to the best of queries first, first + 1, ...
+void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, int32_t first_id,
+               Best* best);
+
+}  // namespace tfxc
+
+#endif  // TFXC_DENSE_SCAN_BEST_H_

@@ -1,0 +1,124 @@
+#include "dense_scan/folds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/lanes.h"
+#include "common/simd.h"
+#include "common/vectorize.h"
+
+namespace tfxc {
+namespace {
+
+template <DenseReduction reduction>
+TFXC_INLINE Lanes Term(Lanes logit, Lanes largest) {
+  const Lanes beyond = Max(logit + 1.0f, Lanes{});
+  return reduction == DenseReduction::kSquaredHinge ? beyond * beyond
+         : reduction == DenseReduction::kSoftplus   ? Softplus(logit)
+                                                    : Exp(logit - largest);
+}
+
+template <DenseReduction reduction>
+TFXC_INLINE void FoldOf(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  for (int q = 0; q < width; q += kLanes) {
+    const float* column = logits + q;
+    const Lanes before = Load(maxima + q);
+    Lanes largest = before, even{}, odd{};
+    if (reduction == DenseReduction::kLogSumExp) {
+      for (int64_t r = 0; r < num_rows; ++r) largest = Max(Load(column + r * width), largest);
+    }
+    int64_t r = 0;
+    for (; r + 1 < num_rows; r += 2) {
+      even += Term<reduction>(Load(column + r * width), largest);
+      odd += Term<reduction>(Load(column + (r + 1) * width), largest);
+    }
+    if (r < num_rows) even += Term<reduction>(Load(column + r * width), largest);
+    even += odd;
+    if (reduction == DenseReduction::kLogSumExp && Any(largest != before)) {
+      for (int j = 0; j < kLanes; ++j) sums[q + j] *= std::exp(static_cast<double>(before[j]) - largest[j]);
+      std::memcpy(maxima + q, &largest, sizeof(largest));
+    }
+    for (int j = 0; j < kLanes; ++j) sums[q + j] += even[j];
+  }
+}
+
+template <DenseReduction reduction>
+TFXC_INLINE Lanes Slope(Lanes logit, Lanes reduced) {
+  if (reduction == DenseReduction::kSquaredHinge) return 2.0f * Max(logit + 1.0f, Lanes{});
+  if (reduction == DenseReduction::kSoftplus) return Sigmoid(logit);
+  // What is below e^-69 would only make numbers so small that processors take many times as long for them.
+  const Lanes x = logit - reduced;
+  return x < -69.0f ? Lanes{} : Exp(x);
+}
+
+template <DenseReduction reduction>
+TFXC_INLINE void GradientOf(const float* reduced, const float* upstream, int64_t num_rows, int width, float* logits,
+                            float* row_sums) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    Lanes total{};
+    for (int q = 0; q < width; q += kLanes) {
+      float* logit = logits + r * width + q;
+      const Lanes slope = Slope<reduction>(Load(logit), Load(reduced + q)) * Load(upstream + q);
+      std::memcpy(logit, &slope, sizeof(slope));
+      total += slope;
+    }
+    if (row_sums != nullptr) row_sums[r] += Sum(total);
+  }
+}
+
+TFXC_VECTORIZE void FoldHinge(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  FoldOf<DenseReduction::kSquaredHinge>(logits, num_rows, width, sums, maxima);
+}
+TFXC_VECTORIZE void FoldSoftplus(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  FoldOf<DenseReduction::kSoftplus>(logits, num_rows, width, sums, maxima);
+}
+TFXC_VECTORIZE void FoldLogSumExp(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  FoldOf<DenseReduction::kLogSumExp>(logits, num_rows, width, sums, maxima);
+}
+
+#define TFXC_GRADIENT_ARGUMENTS \
+  const float *reduced, const float *upstream, int64_t num_rows, int width, float *logits, float *row_sums
+TFXC_VECTORIZE void HingeGradient(TFXC_GRADIENT_ARGUMENTS) {
+  GradientOf<DenseReduction::kSquaredHinge>(reduced, upstream, num_rows, width, logits, row_sums);
+}
+TFXC_VECTORIZE void SoftplusGradient(TFXC_GRADIENT_ARGUMENTS) {
+  GradientOf<DenseReduction::kSoftplus>(reduced, upstream, num_rows, width, logits, row_sums);
+}
+TFXC_VECTORIZE void LogSumExpGradient(TFXC_GRADIENT_ARGUMENTS) {
+  GradientOf<DenseReduction::kLogSumExp>(reduced, upstream, num_rows, width, logits, row_sums);
+}
+#undef TFXC_GRADIENT_ARGUMENTS
+
+}  // namespace
+
+TFXC_VECTORIZE void ScaleAndShift(const float* scales, const float* bias, int64_t num_rows, int width, float* logits) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const float scale = scales == nullptr ? 1.0f : scales[r], shift = bias == nullptr ? 0.0f : bias[r];
+    float* row = logits + r * width;
+    for (int q = 0; q < width; ++q) row[q] = row[q] * scale + shift;
+  }
+}
+
+void Fold(DenseReduction reduction, const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  const auto fold = reduction == DenseReduction::kSquaredHinge ? FoldHinge
+                    : reduction == DenseReduction::kSoftplus   ? FoldSoftplus
+                                                               : FoldLogSumExp;
+  fold(logits, num_rows, width, sums, maxima);
+}
+
+void ToGradient(DenseReduction reduction, const float* reduced, const float* upstream, int64_t num_rows, int width,
+                float* logits, float* row_sums) {
+  const auto gradient = reduction == DenseReduction::kSquaredHinge ? HingeGradient
+                        : reduction == DenseReduction::kSoftplus   ? SoftplusGradient
+                                                                   : LogSumExpGradient;
+  gradient(reduced, upstream, num_rows, width, logits, row_sums);
+}
+
+TFXC_VECTORIZE void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float epsilon, float* scales) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const float square = Dot(rows + r * dim, rows + r * dim, dim);
+    scales[r] = 1.0f / std::sqrt(std::max(square, epsilon * epsilon));
+  }
+}
+
+}  // namespace tfxc

@@ -1,0 +1,28 @@
+// What happens to a tile of logits while it is in the cache: it is summed over its classes, or becomes a gradient.
+#ifndef TFXC_DENSE_SCAN_FOLDS_H_
+#define TFXC_DENSE_SCAN_FOLDS_H_
+
+#include <cstdint>
+
+namespace tfxc {
+
+// What is summed over the classes.
+enum class DenseReduction { kNone, kSquaredHinge, kSoftplus, kLogSumExp };
+
+// logits[r * width + q] = logits[r * width + q] · scales[r] + bias[r]; scales and bias may be null.
+void ScaleAndShift(const float* scales, const float* bias, int64_t num_rows, int width, float* logits);
+
+// Adds the classes of a tile to the sum of every query; for the log-sum-exp sums are relative to exp(maxima).
+void Fold(DenseReduction reduction, const float* logits, int64_t num_rows, int width, double* sums, float* maxima);
+
+// Turns logits into the gradient of the reduction by them, times `upstream` of their query. `reduced` is read by the
+// log-sum-exp only. Adds the sum of each row to row_sums, if that is not null.
+void ToGradient(DenseReduction reduction, const float* reduced, const float* upstream, int64_t num_rows, int width,
+                float* logits, float* row_sums);
+
+// scales[r] = 1 / |rows[r]|, at most 1 / epsilon.
+void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float epsilon, float* scales);
+
+}  // namespace tfxc
+
+#endif  // TFXC_DENSE_SCAN_FOLDS_H_

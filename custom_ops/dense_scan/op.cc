@@ -1,0 +1,73 @@
+// Registration of the ops that go over all classes of a dense head: their interfaces and their shapes.
+#include "common/registration.h"
+
+namespace tfxc {
+namespace {
+
+// query [N, D], then the table [rows, D] or unknown, then bias [L] or [0].
+absl::Status MergeInputs(InferenceContext* c, ShapeHandle* query, ShapeHandle* table, ShapeHandle* bias) {
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, query));
+  const auto* handle = c->input_handle_shapes_and_types(1);
+  if (handle == nullptr || handle->empty()) {
+    *table = c->UnknownShapeOfRank(2);
+  } else {
+    TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, table));
+  }
+  DimensionHandle dim;
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(*query, 1), c->Dim(*table, 1), &dim));
+  return c->WithRank(c->input(2), 1, bias);
+}
+
+absl::Status ScanShape(InferenceContext* c) {
+  ShapeHandle query, table, bias, exclude, k;
+  TF_RETURN_IF_ERROR(MergeInputs(c, &query, &table, &bias));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &k));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &exclude));
+  DimensionHandle num_best;
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &num_best));
+  c->set_output(0, c->Vector(c->Dim(query, 0)));
+  for (int output : {1, 2}) c->set_output(output, c->Matrix(c->Dim(query, 0), num_best));
+  return absl::OkStatus();
+}
+
+absl::Status ScanGradientShape(InferenceContext* c) {
+  ShapeHandle query, table, bias;
+  TF_RETURN_IF_ERROR(MergeInputs(c, &query, &table, &bias));
+  c->set_output(0, query);
+  c->set_output(1, table);
+  c->set_output(2, bias);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+#define TFXC_DENSE_SCAN_OP(NAME, REDUCTIONS)         \
+  REGISTER_OP(NAME)                                  \
+      .Input("query: float")                         \
+      .Input("table: resource")                      \
+      .Input("bias: float")                          \
+      .Attr("reduction: " REDUCTIONS)                \
+      .Attr("num_classes: int >= 1")                 \
+      .Attr("row_offset: int >= 0 = 0")              \
+      .Attr("normalize: bool = false")               \
+      .SetIsStateful()
+
+TFXC_DENSE_SCAN_OP("Tfxc>DenseScan", "{'none', 'squared_hinge', 'softplus', 'logsumexp'}")
+    .Input("k: int32")
+    .Input("exclude: int32")
+    .Output("reduced: float")
+    .Output("scores: float")
+    .Output("ids: int32")
+    .SetShapeFn(ScanShape)
+    .Doc("The reduction over all classes of each query (0 for 'none'), and its k best, which may be none.");
+
+TFXC_DENSE_SCAN_OP("Tfxc>DenseScanGrad", "{'squared_hinge', 'softplus', 'logsumexp'}")
+    .Input("reduced: float")
+    .Input("reduced_gradient: float")
+    .Output("query_gradient: float")
+    .Output("table_gradient: float")
+    .Output("bias_gradient: float")
+    .SetShapeFn(ScanGradientShape)
+    .Doc("Dense gradients of the reduction; the logits are computed again, tile by tile.");
+
+}  // namespace tfxc

@@ -1,0 +1,34 @@
+// The three matrix products of a pass over all classes, on tiles that stay in the cache.
+//
+// A block holds queries side by side, [D, width]: one number of a class meets a contiguous run of queries, and the sums
+// stay in registers. A tile is a few dozen classes. Every logit is summed over D in order, whatever the tile, so
+// forward and backward see the same bits.
+#ifndef TFXC_DENSE_SCAN_PRODUCTS_H_
+#define TFXC_DENSE_SCAN_PRODUCTS_H_
+
+#include <cstdint>
+
+namespace tfxc {
+
+constexpr int kBlockWidths[] = {16, 48};
+constexpr int kTileClasses = 96;
+
+inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1]; }
+
+// logits[r * width + q] = Σ_d rows[r * stride + d] · block[d * width + q]
+void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
+            float* logits);
+
+// The gradients have rows of `dim` numbers, a multiple of 16; num_rows is a multiple of 4.
+
+// row_gradients[r] += Σ_q gradient[r * width + q] · queries[q]
+void AddRowGradients(const float* gradient, int width, int64_t num_rows, const float* queries, int64_t dim,
+                     float* row_gradients);
+
+// query_gradients[q] += Σ_r gradient[r * width + q] · rows[r]
+void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const float* rows, int64_t dim,
+                       float* query_gradients);
+
+}  // namespace tfxc
+
+#endif  // TFXC_DENSE_SCAN_PRODUCTS_H_

@@ -1,0 +1,110 @@
+"""All classes of a dense head in one pass: a reduction over their logits, and the k best, without ``[N, L]``.
+
+``logit[n, l] = query[n] · w_l + bias[l]``, ``w_l`` a row of the table, divided by its norm if ``normalize``.
+The compiled ops read the table where it lies, a few dozen classes at a time: their logits are folded while
+they are in the cache, and computed again for the gradient. The number of threads changes no bit.
+"""
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import resource_variable_ops
+
+from tfxc.ops import library
+
+for _name in ("DenseScan", "DenseScanGrad"):
+    auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{_name}")
+
+REDUCTIONS = {
+    "squared_hinge": lambda logits: tf.reduce_sum(tf.square(tf.nn.relu(1.0 + logits)), 1),
+    "softplus": lambda logits: tf.reduce_sum(tf.nn.softplus(logits), 1),
+    "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
+}
+_EPSILON = 1e-12  # the least norm
+
+
+def dense_scan(
+    query, table, bias, *, num_classes, row_offset=0, normalize=False, reduction=None, k=0, exclude=None
+):
+    """The reduction over all classes of each query, and its k best, by the compiled op.
+
+    Args:
+        query: float32 [N, D].
+        table: handle of a float32 variable [rows, D].
+        bias: float32 [L], or [0] for none.
+        num_classes: L, an int.
+        row_offset: an int: the classes are the rows from there on.
+        normalize: whether rows are divided by their norms.
+        reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)``, "logsumexp" or None.
+        k: int or int32 scalar in [0, L].
+        exclude: None, or int32 [N, X]: classes that never come among the best; other numbers mean none.
+
+    Returns:
+        The reduction [N] (0 for None), and of the best scores float32 [N, k] and ids int32 [N, k], the lower
+        id first among equals, -inf and -1 where there is no class. NaN never ranks. No gradient.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for shapes that do not fit, k outside [0, L], or too few rows.
+
+    Reference:
+        Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024 (logits never written).
+    """
+    exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32) if exclude is None else exclude
+    return library.load().tfxc_dense_scan(
+        query=query,
+        table=table,
+        bias=bias,
+        k=k,
+        exclude=exclude,
+        reduction=reduction or "none",
+        num_classes=num_classes,
+        row_offset=row_offset,
+        normalize=normalize,
+    )
+
+
+def dense_scan_gradient(
+    query, table, bias, reduced, reduced_gradient, *, num_classes, row_offset=0, normalize=False, reduction
+):
+    """Gradients of the reduction by query [N, D], table [rows, D] and bias [L] or [0], all dense.
+
+    Args: as of ``dense_scan``; ``reduced`` [N] is what it gave, ``reduced_gradient`` [N] what reaches that.
+    """
+    return library.load().tfxc_dense_scan_grad(
+        query=query,
+        table=table,
+        bias=bias,
+        reduced=reduced,
+        reduced_gradient=reduced_gradient,
+        reduction=reduction,
+        num_classes=num_classes,
+        row_offset=row_offset,
+        normalize=normalize,
+    )
+
+
+def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, k=0, exclude=None):
+    """What ``dense_scan`` gives, by its definition, for the rows [L, D] of the classes; any float dtype.
+
+    >>> reduced, scores, ids = dense_scan_reference(
+    ...     tf.constant([[1.0]]), tf.constant([[2.0], [-1.0]]), tf.zeros([0]), reduction="squared_hinge", k=1)
+    >>> reduced.numpy().tolist(), scores.numpy().tolist(), ids.numpy().tolist()
+    ([9.0], [[2.0]], [[0]])
+    """
+    if normalize:
+        rows = tf.math.l2_normalize(rows, axis=1, epsilon=_EPSILON**2)
+    logits = tf.matmul(query, rows, transpose_b=True)
+    if bias.shape[0] != 0:
+        logits += bias
+    reduced = tf.zeros_like(logits[:, 0]) if reduction is None else REDUCTIONS[reduction](logits)
+    low = tf.constant(float("-inf"), logits.dtype)
+    ranked = tf.where(tf.math.is_nan(logits), low, logits)
+    if exclude is not None:
+        ids = tf.range(tf.shape(rows)[0])
+        ranked = tf.where(tf.reduce_any(exclude[:, :, tf.newaxis] == ids, 1), low, ranked)
+    scores, ids = tf.math.top_k(ranked, k)
+    return reduced, scores, tf.where(scores > low, ids, -1)
+
+
+def announce(table):
+    """Tells gradient tapes and functions that a variable is read, since the op sees its handle alone."""
+    resource_variable_ops.variable_accessed(table)
