@@ -3,7 +3,7 @@
 #include "common/lanes.h"
 #include "common/vectorize.h"
 
-namespace tfxc {
+namespace tfxc::dense_scan {
 namespace {
 
 // Which of 16 queries have a class above their threshold in the tile: bit j for query j.
@@ -29,4 +29,4 @@ void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_que
   }
 }
 
-}  // namespace tfxc
+}  // namespace tfxc::dense_scan

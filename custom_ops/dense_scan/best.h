@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace tfxc {
+namespace tfxc::dense_scan {
 
 struct Ranked {
   float score;
@@ -58,6 +58,6 @@ class Best {
 void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, int32_t first_id,
                Best* best);
 
-}  // namespace tfxc
+}  // namespace tfxc::dense_scan
 
 #endif  // TFXC_DENSE_SCAN_BEST_H_

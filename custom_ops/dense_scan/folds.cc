@@ -7,7 +7,7 @@
 #include "common/simd.h"
 #include "common/vectorize.h"
 
-namespace tfxc {
+namespace tfxc::dense_scan {
 namespace {
 
 template <DenseReduction reduction>
@@ -121,4 +121,4 @@ TFXC_VECTORIZE void InverseNorms(const float* rows, int64_t num_rows, int64_t di
   }
 }
 
-}  // namespace tfxc
+}  // namespace tfxc::dense_scan

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tfxc {
+namespace tfxc::dense_scan {
 
 // What is summed over the classes.
 enum class DenseReduction { kNone, kSquaredHinge, kSoftplus, kLogSumExp };
@@ -23,6 +23,6 @@ void ToGradient(DenseReduction reduction, const float* reduced, const float* ups
 // scales[r] = 1 / |rows[r]|, at most 1 / epsilon.
 void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float epsilon, float* scales);
 
-}  // namespace tfxc
+}  // namespace tfxc::dense_scan
 
 #endif  // TFXC_DENSE_SCAN_FOLDS_H_

@@ -18,6 +18,7 @@
 namespace tfxc {
 namespace {
 
+using namespace dense_scan;
 using tensorflow::DT_FLOAT;
 
 // Shards of classes are the same for any number of threads, so that sums over classes come out alike.
@@ -80,7 +81,7 @@ class DenseScanBase : public tensorflow::OpKernel {
                              "[L] or [0], but got ", p->variable->DebugString(), ", ", query.shape().DebugString(),
                              " and ", bias.shape().DebugString(), ".");
     }
-    if (num_classes_ > kMostClasses || row_offset_ + num_classes_ > table.dim_size(0)) {
+    if (num_classes_ > kMostClasses || row_offset_ > table.dim_size(0) - num_classes_) {
       return InvalidArgument("There are ", num_classes_, " classes from row ", row_offset_, " on, but the table has ",
                              table.dim_size(0), " rows, and a scan takes at most ", kMostClasses, " classes.");
     }

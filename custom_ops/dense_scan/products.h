@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tfxc {
+namespace tfxc::dense_scan {
 
 constexpr int kBlockWidths[] = {16, 48};
 constexpr int kTileClasses = 96;
@@ -29,6 +29,6 @@ void AddRowGradients(const float* gradient, int width, int64_t num_rows, const f
 void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const float* rows, int64_t dim,
                        float* query_gradients);
 
-}  // namespace tfxc
+}  // namespace tfxc::dense_scan
 
 #endif  // TFXC_DENSE_SCAN_PRODUCTS_H_

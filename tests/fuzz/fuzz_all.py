@@ -2,6 +2,7 @@
 
 import fuzz_block_draw  # noqa: F401
 import fuzz_candidate_scores  # noqa: F401
+import fuzz_dense_scan  # noqa: F401
 import fuzz_hash_tables  # noqa: F401
 import fuzz_mach_decode  # noqa: F401
 import fuzz_midx_draw  # noqa: F401

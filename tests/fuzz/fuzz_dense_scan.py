@@ -1,0 +1,106 @@
+"""The pass over all classes of a dense head and its gradient against their definition in float64."""
+
+import numpy as np
+import tensorflow as tf
+from fuzz_arrays import GRADIENTS, NUMBERS, Arrays
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, fuzz
+from hypothesis import strategies as st
+
+from tfxc.ops import library
+from tfxc.ops.dense_scan import REDUCTIONS, dense_scan_reference
+
+ROUNDING = 1e-5  # of sums of float32 terms, relative to the largest there may be
+FAULTS = (*["none"] * 8, "offset", "classes", "k", "shape")
+
+
+@fuzz(
+    n=SIZES,
+    d=SIZES,
+    classes=SIZES,
+    row_offset=st.sampled_from([0, 0, 0, 1, 5]),
+    use_bias=st.booleans(),
+    normalize=st.booleans(),
+    reduction=st.sampled_from([*REDUCTIONS, "none"]),
+    numbers=st.sampled_from(NUMBERS),
+    gradients=st.sampled_from(GRADIENTS),
+    fault=st.sampled_from(FAULTS),
+    huge=HUGE,
+    seed=SEEDS,
+)
+def dense_scan_op(
+    n, d, classes, row_offset, use_bias, normalize, reduction, numbers, gradients, fault, huge, seed
+):
+    arrays, classes = Arrays(seed), max(classes, 1)
+    if n * classes * d > 1 << 19:
+        n = 1 + n % 17
+    num_rows = row_offset + classes + arrays.pick([0, 2])
+    table = arrays.numbers((num_rows, d), "normal" if normalize else numbers)
+    query, bias = arrays.numbers((n, d), numbers), arrays.numbers((classes if use_bias else 0,))
+    exclude = arrays.ids((n, arrays.pick([0, 1, 3])), classes, low=-1)
+    k = int(arrays.random.integers(0, classes + 1))
+    attributes = {"num_classes": classes, "row_offset": row_offset, "normalize": normalize}
+    if fault == "offset":
+        attributes["row_offset"] = arrays.pick([len(table) - classes + 1, huge])
+    elif fault == "classes":
+        attributes["num_classes"] = arrays.pick([len(table) - row_offset + 1, huge])
+    elif fault == "k":
+        k = arrays.pick([-1, classes + 1, 2**31 - 1, -(2**31)])
+    elif fault == "shape":
+        bias = arrays.numbers((classes + 1,))
+    valid, variable = fault == "none", tf.Variable(table)
+    given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
+    ops = library.load()
+    found = attempt(
+        "tfxc_dense_scan",
+        valid,
+        ops.tfxc_dense_scan,
+        *given,
+        k=k,
+        exclude=arrays.tensor(exclude),
+        reduction=reduction,
+        **attributes,
+    )
+    upstream = arrays.gradient((n,), gradients)
+    of_reduced = None
+    if reduction != "none":
+        reduced = arrays.numbers((n,)) if found is None else found.reduced
+        of_reduced = attempt(
+            "tfxc_dense_scan_grad",
+            valid or fault == "k",
+            ops.tfxc_dense_scan_grad,
+            *given,
+            reduced=reduced,
+            reduced_gradient=upstream,
+            reduction=reduction,
+            **attributes,
+        )
+    if valid and numbers != "non-finite":
+        rows = table[row_offset : row_offset + classes]
+        options = {"normalize": normalize, "reduction": None if reduction == "none" else reduction}
+        check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, row_offset)
+
+
+def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, row_offset):
+    wide = [tf.constant(part, tf.float64) for part in (query, rows, bias)]
+    with tf.GradientTape() as tape:
+        tape.watch(wide)
+        reduced, scores, _ = dense_scan_reference(*wide, k=k, exclude=exclude, **options)
+        total = tf.reduce_sum(reduced * upstream)
+    close(found.reduced, reduced, len(rows))
+    close(found.scores, scores, 1)
+    if of_reduced is not None:
+        wanted = tape.gradient(total, wide, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        of_rows = of_reduced.table_gradient[row_offset : row_offset + len(rows)]
+        found = of_reduced.query_gradient, of_rows, of_reduced.bias_gradient
+        for got, want in zip(found, wanted, strict=True):
+            if np.isfinite(want).all():  # a row without a direction
+                close(got, want, 10)
+
+
+def close(got, want, num_terms):
+    want = np.asarray(want)
+    finite = np.isfinite(want)
+    largest = np.abs(want[finite]).max(initial=1.0)
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    error = ROUNDING * largest * num_terms
+    np.testing.assert_allclose(np.asarray(got)[finite], want[finite], rtol=ROUNDING, atol=error)
