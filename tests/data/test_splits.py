@@ -29,7 +29,7 @@ def test_ratio_split_deals_every_user_once():
     split = ratio_split(sequences, (0.7, 0.2, 0.1), seed=4)
     parts = [split.train.user_ids, split.validation.user_ids, split.test.user_ids]
     assert [len(part) for part in parts] == [68 + 3, 19, 10] and split.num_not_evaluated == 3
-    assert sorted(sum(parts, []), key=int) == sequences.user_ids
+    assert sorted([user for part in parts for user in part], key=int) == sequences.user_ids
     for part in (split.train, split.validation, split.test):
         for u, user in enumerate(part.user_ids):
             assert part[u].tolist() == sequences[int(user)].tolist()
