@@ -31,7 +31,9 @@ class Column:
     vocabulary: Vocabulary | None = None
 
     def __post_init__(self):
-        values = np.asanyarray(self.values, None if self.vocabulary is None else np.int32)  # mapped stays mapped
+        values = np.asanyarray(
+            self.values, None if self.vocabulary is None else np.int32
+        )  # mapped stays mapped
         object.__setattr__(self, "values", values)
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise ValueError(f"values must be numbers [M], not {values.dtype} of shape {values.shape}.")

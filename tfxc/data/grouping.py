@@ -24,7 +24,9 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
     """
     # As the rows of a sparse matrix with column m for member m: the conversion to rows is a counting sort.
     members = np.arange(len(groups), dtype=np.int32 if len(groups) < 2**31 else np.int64)
-    matrix = scipy.sparse.coo_array((np.ones(len(groups), bool), (groups, members)), (num_groups, len(groups)))
+    matrix = scipy.sparse.coo_array(
+        (np.ones(len(groups), bool), (groups, members)), (num_groups, len(groups))
+    )
     rows = matrix.tocsr()
     return rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
 
@@ -64,7 +66,8 @@ def falls_inside(offsets: np.ndarray, times: np.ndarray) -> bool:
         times: [M] of these sequences.
 
     Example:
-        >>> falls_inside(np.array([0, 2, 3]), np.array([5, 6, 1])), falls_inside(np.array([0, 2]), np.array([5, 1]))
+        >>> times = np.array([5, 6, 1])
+        >>> falls_inside(np.array([0, 2, 3]), times), falls_inside(np.array([0, 3]), times)
         (False, True)
     """
     falls = times[1:] < times[:-1]

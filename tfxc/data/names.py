@@ -1,6 +1,7 @@
 """Many strings as one list without a Python object each."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,8 @@ _SHOWN = 10
 
 
 class Names(Sequence):
-    """An immutable list of strings kept as one Arrow array: ten million cost their characters and 8 bytes each.
+    """An immutable list of strings kept as one Arrow array: ten million cost their characters and 8 bytes
+    each.
 
     It reads like a list of `str`, which it equals if that holds the same strings. A slice or an array of
     positions gives `Names` again.
@@ -28,13 +30,12 @@ class Names(Sequence):
     """
 
     def __init__(self, names: Iterable):
-        if isinstance(names, Names):
-            names = names.array
-        elif not isinstance(names, pa.Array):
-            names = pa.array([str(name) for name in names], pa.large_string())
-        if names.null_count:
-            raise ValueError(f"{names.null_count} of {len(names)} names are null; a name must be a string.")
-        self.array = names.cast(pa.large_string())
+        array: Any = names.array if isinstance(names, Names) else names
+        if not isinstance(array, pa.Array):
+            array = pa.array([str(name) for name in names], pa.large_string())
+        if array.null_count:
+            raise ValueError(f"{array.null_count} of {len(array)} names are null; a name must be a string.")
+        self.array: pa.Array = array.cast(pa.large_string())
 
     def __len__(self) -> int:
         return len(self.array)

@@ -1,6 +1,6 @@
 """Ragged sequences of class ids: the one form every reader returns and every split keeps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +47,7 @@ class Sequences:
     items: np.ndarray
     offsets: np.ndarray
     vocabulary: Vocabulary
-    user_ids: Names | None = None
+    user_ids: Sequence[str] | None = None
     times: np.ndarray | None = None
     columns: Mapping[str, Column] = field(default_factory=dict)
 
@@ -73,7 +73,9 @@ class Sequences:
             self._check_times()
         for name, column in self.columns.items():
             if name in _RESERVED:
-                raise ValueError(f"A column may not be called {name!r}, as a part of the batches is: rename it.")
+                raise ValueError(
+                    f"A column may not be called {name!r}, as a part of the batches is: rename it."
+                )
             if len(column.values) != num_items:
                 raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
@@ -175,7 +177,7 @@ class Sequences:
             self.items[where],
             offsets,
             self.vocabulary,
-            None if self.user_ids is None else self.user_ids[index],
+            None if self.user_ids is None else Names(self.user_ids)[index],
             None if self.times is None else self.times[where],
             {name: column.at(where) for name, column in self.columns.items()},
         )

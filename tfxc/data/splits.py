@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -122,13 +123,14 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
 
     Args:
         sequences: with times.
-        validation_start: an ISO 8601 date such as `"2024-05-01"`, a `datetime`, `date` or `np.datetime64` (UTC
-            where it names no zone), or a number: seconds since 1970, in the unit of the times if these are
-            numbers.
+        validation_start: an ISO 8601 date such as `"2024-05-01"`, a `datetime`, `date` or `np.datetime64`
+            (UTC where it names no zone), or a number: seconds since 1970, in the unit of the times if these
+            are numbers.
         test_start: likewise; later than `validation_start`.
 
     Raises:
-        ValueError: without times, for a moment that is none, if the moments are in the wrong order, or if a part would be empty.
+        ValueError: without times, for a moment that is none, if the moments are in the wrong order, or if a
+            part would be empty.
 
     Example:
         >>> from tfxc.data import Vocabulary
@@ -150,7 +152,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
-            times = sequences.times if len(sequences.times) else [None]
+            times: Any = sequences.times if len(sequences.times) else [None]
             raise ValueError(
                 f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}."
             )

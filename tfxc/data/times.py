@@ -3,6 +3,7 @@
 import math
 import numbers
 from datetime import UTC, date, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,15 +29,13 @@ class TimeColumn:
 
     Example:
         >>> column = TimeColumn("when", pa.string())
-        >>> times, reasons = column.times(pa.chunked_array([["2024-05-01T02:00+02:00", "soon", None]]))
+        >>> times, reasons = column.times(pa.chunked_array([["2024-05-01T02:00+02:00", "soon"]]))
         >>> print(times, reasons)
-        ['2024-05-01T00:00:00.000000' 'NaT' 'NaT'] {1: "the time 'soon' is not an ISO 8601 date", 2: 'the time is null'}
+        ['2024-05-01T00:00:00.000000' 'NaT'] {1: "the time 'soon' is not an ISO 8601 date"}
     """
 
     def __init__(self, name: str, kind: pa.DataType):
-        self._is_text = any(
-            test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-        )
+        self._is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if not (self._is_text or is_date or is_number):
@@ -71,8 +70,9 @@ class TimeColumn:
             bounds = pc.min_max(column)
             if max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0)) > _LARGEST:
                 raise ValueError(
-                    f"The integers of the column {self._name!r} reach {bounds['max']}: as seconds they are not "
-                    'exact. Convert them to a timestamp of their unit, such as astype("datetime64[ns]").'
+                    f"The integers of the column {self._name!r} reach {bounds['max']}: as seconds they are "
+                    "not exact. Convert them to a timestamp of their unit, such as "
+                    'astype("datetime64[ns]").'
                 )
         return column.cast(pa.float64()).to_numpy()
 
@@ -138,17 +138,17 @@ def moment(point, times: np.ndarray):
         >>> moment("1970-01-02", np.array([5.0]))
         86400.0
     """
+    instant: Any
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)
     if is_number and math.isfinite(point):
         if times.dtype.kind != "M":
             return point
         return _EPOCH + np.timedelta64(round(point * 1e6), "us")
+    instant = point
     if isinstance(point, str):
         instant = _date(point)
     elif isinstance(point, date) and not isinstance(point, datetime):
-        instant = datetime(point.year, point.month, point.day, tzinfo=UTC)
-    else:
-        instant = point
+        instant = datetime(point.year, point.month, point.day)
     if isinstance(instant, datetime):
         instant = np.datetime64(_naive(instant), "us")
     if not isinstance(instant, np.datetime64) or np.isnat(instant):
