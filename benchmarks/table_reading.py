@@ -1,10 +1,12 @@
 """Time and memory to turn a table of interactions into sequences: from_frame, the line reader and Polars.
 
-    python benchmarks/table_reading.py [--rows 10000000] [--mapped-rows 100000000] [--output table_reading.json]
+    python benchmarks/table_reading.py [--rows 10000000] [--mapped-rows 100000000] [--output
+    table_reading.json]
 
-Users and items follow Zipf's law, their ids are strings, times are random, the rows in no order. The line reader
-reads a tenth as text, its time is multiplied by ten. Polars groups the same Parquet file by user and sorts each
-user's items by time; it numbers no items. With --mapped-rows, a second and larger file becomes sequences on disk.
+Users and items follow Zipf's law, their ids are strings, times are random, the rows in no order. The line
+reader reads a tenth as text, its time is multiplied by ten. Polars groups the same Parquet file by user and
+sorts each user's items by time; it numbers no items. With --mapped-rows, a second and larger file becomes
+sequences on disk.
 """
 
 import argparse

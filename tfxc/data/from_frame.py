@@ -87,9 +87,10 @@ def from_frame(
 
 
 def _in_memory(rows: InteractionTable, vocabulary: Vocabulary | None) -> Sequences:
-    store = GroupedColumns()
+    store = GroupedColumns(rows.num_rows)
     for block in rows.blocks():
         store.append(block)
+    del block
     user_ids = rows.users.names()
     offsets, arrays = store.grouped(len(user_ids))
     return Sequences(

@@ -1,7 +1,6 @@
 """Columns of interactions, collected block by block and then put in order, in memory or on disk."""
 
 import os
-from collections import defaultdict
 
 import numpy as np
 
@@ -13,6 +12,10 @@ _ROWS_PER_BLOCK = 1 << 22
 class GroupedColumns:
     """Collects blocks of interactions in memory and sorts them by user and time at the end.
 
+    Args:
+        num_rows: how many at most, if that is known: then no array has to grow. Room that is not used costs
+            no memory.
+
     Example:
         >>> columns = GroupedColumns()
         >>> columns.append({"users": np.array([1, 0]), "items": np.array([7, 8])})
@@ -22,19 +25,29 @@ class GroupedColumns:
         ([0, 1, 3], [8, 7, 9])
     """
 
-    def __init__(self) -> None:
-        self._blocks: dict[str, list[np.ndarray]] = defaultdict(list)
+    def __init__(self, num_rows: int | None = None):
+        self._capacity = num_rows or 0
+        self._arrays: dict[str, np.ndarray] = {}
+        self._num_rows = 0
 
     def append(self, block: dict[str, np.ndarray]):
         """Takes arrays [M] by name: "users" (int32 in [0, U)), perhaps "times", and others."""
+        start, self._num_rows = self._num_rows, self._num_rows + len(block["users"])
+        if self._num_rows > self._capacity:
+            self._capacity = 2 * self._num_rows
         for name, values in block.items():
-            self._blocks[name].append(values)
+            array = self._arrays.get(name)
+            if array is None or len(array) < self._num_rows:
+                self._arrays[name] = np.empty(self._capacity, values.dtype)
+                if array is not None:
+                    self._arrays[name][:start] = array[:start]
+            self._arrays[name][start : self._num_rows] = values
 
     def grouped(self, num_users: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Offsets [U + 1] and all arrays but "users", user after user, each user's by "times" if there."""
-        order, offsets = by_group(np.concatenate(self._blocks.pop("users")), num_users)
-        # One column after the other: its blocks are let go before the next is joined.
-        arrays = {name: np.concatenate(self._blocks.pop(name))[order] for name in list(self._blocks)}
+        order, offsets = by_group(self._arrays.pop("users")[: self._num_rows], num_users)
+        # One after the other, so that each is let go before the next is made.
+        arrays = {name: self._arrays.pop(name)[order] for name in list(self._arrays)}
         _sort(offsets, arrays)
         return offsets, arrays
 

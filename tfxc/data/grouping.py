@@ -24,11 +24,13 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
     """
     # As the rows of a sparse matrix with column m for member m: the conversion to rows is a counting sort.
     members = np.arange(len(groups), dtype=np.int32 if len(groups) < 2**31 else np.int64)
-    matrix = scipy.sparse.coo_array(
-        (np.ones(len(groups), bool), (groups, members)), (num_groups, len(groups))
-    )
-    rows = matrix.tocsr()
-    return rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    ones = np.ones(len(groups), bool)
+    matrix = scipy.sparse.coo_array((ones, (groups, members)), (num_groups, len(groups)))
+    del members, ones
+    matrix = matrix.tocsr()  # one form after the other: each is as large as the groups
+    positions, offsets = matrix.indices, matrix.indptr.astype(np.int64)
+    del matrix
+    return positions.astype(np.int64), offsets
 
 
 def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray]):
@@ -51,11 +53,26 @@ def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray
         block = slice(offsets[first], offsets[last])
         if not falls_inside(offsets[first : last + 1], times[block]):
             continue
-        # Small integers: NumPy sorts 16 bits by radix.
-        owner = np.arange(last - first, dtype=np.min_scalar_type(last - first))
-        order = np.lexsort((times[block], np.repeat(owner, np.diff(offsets[first : last + 1]))))
+        owners = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
+        order = _order(owners, times[block])
         for array in (times, *others):
             array[block] = array[block][order]
+
+
+def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Positions by owner and then by time, in their order where both are equal."""
+    if times.dtype.kind in "mM":
+        times = times.view(np.int64)
+    time_bits = (int(times.max()) - int(times.min())).bit_length()
+    position_bits = len(times).bit_length()
+    fits = int(owners[-1]).bit_length() + time_bits + position_bits < 64
+    if not fits or (times.dtype.kind == "f" and (times != np.floor(times)).any()):
+        return np.lexsort((times, owners))
+    # All three in one integer: sorting these takes a fifth of the time.
+    keys = (owners << time_bits) | (times - times.min()).astype(np.int64)
+    keys = (keys << position_bits) | np.arange(len(times))
+    keys.sort()
+    return keys & ((1 << position_bits) - 1)
 
 
 def falls_inside(offsets: np.ndarray, times: np.ndarray) -> bool:

@@ -9,12 +9,14 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from tfxc.data.bad_rows import BadRows
+from tfxc.data.column import MISSING
 from tfxc.data.name_encoder import NameEncoder
 from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary
 
-_ROWS_PER_BLOCK = 1 << 21
+_ROWS_PER_BLOCK = 1 << 22
+_READ_AHEAD = 8  # batches
 _LONG = 1 << 23  # rows that are worth a progress bar
 
 
@@ -65,18 +67,23 @@ class InteractionTable:
         self._times = None if time is None else TimeColumn(time, kind(time))
         self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
         self._given = columns
-        self._categories = {
+        self._encoders = {user: self.users, item: self.items} | {
             name: NameEncoder(name, kind(name), None if given is None else given.names)
             for name, given in columns.items()
             if given is not None or not _is_number(kind(name))
         }
 
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are, bad ones among them; None where that takes reading."""
+        return self._table.num_rows
+
     def vocabulary_of(self, column: str) -> Vocabulary | None:
         """The names of a further column's categories, or None for numbers; complete after the last block."""
         given = self._given[column]
-        if given is not None or column not in self._categories:
+        if given is not None or column not in self._encoders:
             return given
-        return Vocabulary(self._categories[column].names())
+        return Vocabulary(self._encoders[column].names())
 
     def blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """The good rows: arrays of "users", "items", perhaps "times", and `keys[name]` of the other columns.
@@ -98,38 +105,50 @@ class InteractionTable:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
     def _tables(self) -> Iterator[pa.Table]:
-        """Blocks of rows, larger as more names are known: each block is hashed together with these."""
-        num_rows, waiting, schema = 0, [], self._table.schema
+        """Blocks of rows with condensed names, larger as more names are known."""
+        num_rows, waiting = 0, []
         is_long = self._table.num_rows is None or self._table.num_rows > _LONG
-        # None: shown on a terminal alone
-        with tqdm(
-            total=self._table.num_rows, unit=" rows", unit_scale=True, disable=None if is_long else True
-        ) as bar:
+        quiet = None if is_long else True  # None: shown on a terminal alone
+        with (
+            ThreadPoolExecutor(pa.cpu_count()) as pool,
+            tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar,
+        ):
             for batch in self._table.batches:
-                waiting.append(batch)
+                waiting.append(pool.submit(self._condensed, batch))
+                if len(waiting) > _READ_AHEAD:
+                    waiting[-_READ_AHEAD].result()
                 num_rows += len(batch)
                 bar.update(len(batch))
                 if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
-                    yield pa.Table.from_batches(waiting, schema)
+                    yield pa.Table.from_batches([condensed.result() for condensed in waiting])
                     num_rows, waiting = 0, []
-        yield pa.Table.from_batches(waiting, schema)
+            if waiting:
+                yield pa.Table.from_batches([condensed.result() for condensed in waiting])
+
+    def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With the names of each column as positions among the different ones."""
+        arrays = [
+            self._encoders[name].condense(batch[name]) if name in self._encoders else batch[name]
+            for name in batch.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
     def _encoded(self, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
         reasons: dict[int, str] = {}  # of the bad rows, by position
         arrays = {}
-        for encoder, name, role in ((self.users, self._user, "user"), (self.items, self._item, "item")):
-            for position in _empty(encoder.native(block[name])):
+        for name, role in ((self._user, "user"), (self._item, "item")):
+            for position in np.flatnonzero(block[name].is_null()).tolist():
                 reasons.setdefault(position, f"the {role} id is empty")
         if self._num_classes is not None:
-            arrays["items"] = self.items.encode(block[self._item])
+            arrays["items"] = self.items.encode(block[self._item].chunks)
             for position in np.flatnonzero(arrays["items"] >= self._num_classes).tolist():
                 unknown = block[self._item][position].as_py()
-                reasons.setdefault(position, f"the item {str(unknown)!r} is not in the vocabulary")
+                reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary")
         if self._times is not None:
             arrays["times"], of_times = self._times.times(block[self._time])
             reasons = {**of_times, **reasons}
         for name, key in self.keys.items():
-            if name not in self._categories:
+            if name not in self._encoders:
                 arrays[key] = _numbers(block[name])
                 for position in np.flatnonzero(_no_number(block[name])).tolist():
                     value = block[name][position].as_py()
@@ -140,44 +159,35 @@ class InteractionTable:
 
     def _without(self, reasons, block, arrays, first_row):
         positions = np.array(sorted(reasons))
-        for position, row in zip(
-            positions.tolist(), self._table.rows(first_row + positions).tolist(), strict=True
-        ):
+        rows = self._table.rows(first_row + positions).tolist()
+        for position, row in zip(positions.tolist(), rows, strict=True):
             self._bad.reject(row, reasons[position])
         good = np.ones(len(block), bool)
         good[positions] = False
-        return block.filter(pa.array(good)), {name: values[good] for name, values in arrays.items()}
+        # Condensed again: a name that only bad rows have gets no id.
+        batches = [self._condensed(batch) for batch in block.filter(pa.array(good)).to_batches()]
+        kept = pa.Table.from_batches(batches) if batches else block.slice(0, 0)
+        return kept, {name: values[good] for name, values in arrays.items()}
 
     def _with_names(self, block, arrays) -> dict[str, np.ndarray]:
-        """Numbers what only good rows may number; the columns at once, since hashing holds no Python lock."""
-        tasks = {"users": (self.users, self._user), "items": (self.items, self._item)}
-        tasks |= {self.keys[name]: (encoder, name) for name, encoder in self._categories.items()}
+        """Adds the ids that only good rows may count in; the columns at once, as hashing holds no lock."""
+        names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             ids = {
-                key: pool.submit(encoder.encode, block[name])
-                for key, (encoder, name) in tasks.items()
+                key: pool.submit(self._encoders[name].encode, block[name].chunks)
+                for key, name in names.items()
                 if key not in arrays
             }
             arrays |= {key: future.result() for key, future in ids.items()}
-        for name in self._categories:
-            given = self._given[name]
+        for name, given in self._given.items():
             if given is not None:
-                key = self.keys[name]
-                arrays[key] = np.where(arrays[key] < len(given), arrays[key], np.int32(-1))
+                ids_of = arrays[self.keys[name]]
+                ids_of[ids_of >= len(given)] = MISSING
         return arrays
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _empty(column: pa.ChunkedArray) -> list[int]:
-    """Positions of nulls and empty strings."""
-    if pa.types.is_large_string(column.type):
-        column = pc.if_else(pc.equal(pc.binary_length(column), 0), None, column)
-    if not column.null_count:
-        return []
-    return np.flatnonzero(column.is_null().to_numpy()).tolist()
 
 
 def _no_number(column: pa.ChunkedArray) -> np.ndarray:

@@ -8,10 +8,11 @@ from tfxc.data.names import Names
 
 
 class NameEncoder:
-    """Turns the blocks of a column of strings or integers into ids.
+    """Turns a column of strings or integers into ids, in two steps.
 
-    Each block is hashed together with the names known so far, so a block should not be much smaller than
-    these are many: `len(encoder)`.
+    `condense` finds the different names of a small batch, and may run for several batches at once; `encode`
+    looks only these up among all. It hashes the names known so far again, so a block should not be much
+    smaller than these are many: `len(encoder)`.
 
     Args:
         name: of the column, for messages.
@@ -24,56 +25,67 @@ class NameEncoder:
 
     Example:
         >>> encoder = NameEncoder("user", pa.string())
-        >>> blocks = [pa.chunked_array([["b", "a"]]), pa.chunked_array([["c", None, "a"]])]
-        >>> [encoder.encode(block).tolist() for block in blocks]
-        [[0, 1], [2, -1, 1]]
+        >>> batches = [encoder.condense(pa.array(names)) for names in (["b", "a"], ["c", "", "a"])]
+        >>> encoder.encode(batches).tolist()
+        [0, 1, 2, -1, 1]
         >>> encoder.names()
         ['b', 'a', 'c']
     """
 
     def __init__(self, name: str, kind: pa.DataType, known: Names | None = None):
         self._name = name
-        self._kind = _native(kind)
-        if self._kind is None:
+        native = _native(kind)
+        if native is None:
             raise ValueError(
                 f"The column {name!r} is of type {kind}, expected strings, integers or categories: "
                 "convert it to one of these."
             )
-        if known is not None:
-            self._kind = pa.large_string()
+        self._kind = native if known is None else pa.large_string()
         self._known = pa.array([], self._kind) if known is None else known.array
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def native(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The block as the strings or integers that are hashed; what is no name is null."""
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_floating(column.type):
-            column = self._integers(column)
-        if column.type != self._kind:
-            column = column.cast(self._kind)
-        return column
+    def condense(self, batch: pa.Array) -> pa.DictionaryArray:
+        """The batch as positions among its different names; what is no name, as an empty one, is null.
 
-    def encode(self, column: pa.ChunkedArray) -> np.ndarray:
-        """Ids [M] int32 of a block, -1 for a null; new names get the next ids."""
-        if not len(column):
-            return np.zeros(0, np.int32)
-        joined = pa.chunked_array([self._known, *self.native(column).chunks])
-        encoded = joined.dictionary_encode()
-        ids = [chunk.indices.fill_null(-1).to_numpy() for chunk in encoded.chunks]
-        num_known, self._known = len(self._known), encoded.chunk(0).dictionary
-        return np.concatenate(ids)[num_known:]
+        Raises:
+            ValueError: for floats that are no integers.
+        """
+        if pa.types.is_dictionary(batch.type):
+            batch = batch.dictionary_decode()  # its categories may be in any order, or unused
+        if pa.types.is_floating(batch.type):
+            batch = self._integers(batch)
+        batch = batch.cast(self._kind)
+        if pa.types.is_large_string(self._kind):
+            is_empty = pc.equal(pc.binary_length(batch), 0)
+            batch = pc.if_else(is_empty, None, batch) if pc.any(is_empty).as_py() else batch
+        return batch.dictionary_encode()
+
+    def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
+        """Ids [M] int32 of condensed batches, end to end, -1 for a null; new names get the next ids."""
+        names = pa.chunked_array([self._known, *(batch.dictionary for batch in batches)], self._kind)
+        if not len(names):
+            return np.full(sum(map(len, batches)), -1, np.int32)
+        encoded = names.dictionary_encode()
+        start, self._known = len(self._known), encoded.chunk(0).dictionary
+        id_of_name = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+        ids = []
+        for batch in batches:
+            of_batch = id_of_name[start : start + len(batch.dictionary)]
+            start += len(batch.dictionary)
+            # The position -1 of a null finds the -1 at the end.
+            ids.append(np.append(of_batch, np.int32(-1))[batch.indices.fill_null(-1).to_numpy()])
+        return np.concatenate(ids)
 
     def names(self) -> Names:
         """All names so far; that of id i at position i."""
         return Names(self._known.cast(pa.large_string()))
 
-    def _integers(self, column) -> pa.ChunkedArray:
-        column = pc.if_else(pc.is_finite(column), column, None)
+    def _integers(self, batch: pa.Array) -> pa.Array:
+        batch = pc.if_else(pc.is_finite(batch), batch, None)
         try:
-            return column.cast(pa.int64())
+            return batch.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise ValueError(
                 f"The column {self._name!r} holds floats that are no integers ({error}), expected strings or "

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.parquet
 
 from tfxc.data.bad_rows import BadRows
 
@@ -81,9 +82,13 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
             f"A column mixes types ({error}): convert it to one, with astype(str) say."
         ) from error
     _check(columns, table.schema.names, bad.source)
-    schema = pa.schema([(name, _without_views(table.schema.field(name).type)) for name in columns])
+    schema = _schema(table.schema, columns)
     batches = (_converted(batch, schema) for batch in table.select(columns).to_batches(_ROWS_PER_BATCH))
     return Table(bad.source, schema, batches, table.num_rows)
+
+
+def _schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
+    return pa.schema([(name, _without_views(given.field(name).type)) for name in columns])
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
@@ -103,14 +108,21 @@ def _converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _parquet(path, columns) -> Table:
     try:
-        # The folders of a partitioned table name a column, as in `country=de/part-0.parquet`.
-        dataset = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive")
+        dataset = pyarrow.dataset.dataset(path, format="parquet")
         _check(columns, dataset.schema.names, path)
         num_rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
-    schema = pa.schema([dataset.schema.field(name) for name in columns])
-    return Table(path, schema, _guarded(path, dataset.to_batches(columns=columns)), num_rows)
+    schema = _schema(dataset.schema, columns)
+    batches = _guarded(path, _file_batches(dataset.files, columns))
+    return Table(path, schema, (_converted(batch, schema) for batch in batches), num_rows)
+
+
+def _file_batches(files, columns) -> Iterator[pa.RecordBatch]:
+    for file in files:  # the batches of a data set are read ahead: twice the memory and the work
+        with pyarrow.parquet.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns):
+                yield batch.select(columns)
 
 
 def _csv(path, delimiter, columns, text, bad) -> Table:
@@ -135,7 +147,7 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
     _check(columns, reader.schema.names, path)
-    schema = pa.schema([reader.schema.field(name) for name in columns])
+    schema = _schema(reader.schema, columns)
     return Table(path, schema, (batch.select(columns) for batch in _guarded(path, reader)), None, skipped)
 
 
