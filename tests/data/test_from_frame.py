@@ -103,7 +103,7 @@ def test_each_kind_gives_the_same(kind, in_folder, tmp_path):
     assert isinstance(log.items, np.memmap) is in_folder and log.columns["price"].values.dtype == np.float64
 
 
-@pytest.mark.parametrize("block", [1, 3, 1 << 22])
+@pytest.mark.parametrize("block", [1, 3, 1 << 21])
 @pytest.mark.parametrize("in_folder", [False, True], ids=["memory", "folder"])
 def test_many_rows_against_sorting_each_user(block, in_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.interaction_table._ROWS_PER_BLOCK", block)

@@ -15,8 +15,8 @@ from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary
 
-_ROWS_PER_BLOCK = 1 << 22
-_READ_AHEAD = 8  # batches
+_ROWS_PER_BLOCK = 1 << 21
+_READ_AHEAD = 4  # batches
 _LONG = 1 << 23  # rows that are worth a progress bar
 
 
@@ -100,6 +100,7 @@ class InteractionTable:
             num_good += len(arrays["users"])
             if len(arrays["users"]):
                 yield arrays
+            pa.default_memory_pool().release_unused()
         self._bad.report(num_rows + len(self._table.skipped))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")

@@ -64,19 +64,22 @@ class NameEncoder:
 
     def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
         """Ids [M] int32 of condensed batches, end to end, -1 for a null; new names get the next ids."""
+        ids = np.full(sum(map(len, batches)), -1, np.int32)
         names = pa.chunked_array([self._known, *(batch.dictionary for batch in batches)], self._kind)
         if not len(names):
-            return np.full(sum(map(len, batches)), -1, np.int32)
+            return ids
         encoded = names.dictionary_encode()
         start, self._known = len(self._known), encoded.chunk(0).dictionary
         id_of_name = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-        ids = []
+        filled = 0
         for batch in batches:
             of_batch = id_of_name[start : start + len(batch.dictionary)]
             start += len(batch.dictionary)
             # The position -1 of a null finds the -1 at the end.
-            ids.append(np.append(of_batch, np.int32(-1))[batch.indices.fill_null(-1).to_numpy()])
-        return np.concatenate(ids)
+            of_batch = np.append(of_batch, np.int32(-1))
+            ids[filled : filled + len(batch)] = of_batch[batch.indices.fill_null(-1).to_numpy()]
+            filled += len(batch)
+        return ids
 
     def names(self) -> Names:
         """All names so far; that of id i at position i."""
