@@ -1,10 +1,7 @@
 import logging
 import os
-import signal
-import subprocess
-import sys
 import zoneinfo
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 import pandas
@@ -18,7 +15,6 @@ from tfxc.data import (
     Vocabulary,
     from_frame,
     leave_last_out,
-    open_sequences,
     read_csv,
     sequence_training_dataset,
 )
@@ -302,31 +298,7 @@ def test_one_line_in_the_log(caplog):
     ]
 
 
-KILLED = """
-import os, signal, sys
-import pyarrow
-from tfxc.data import from_frame, sequence_folder
-
-def die(folder, columns):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-import tfxc.data.from_frame
-sys.modules["tfxc.data.from_frame"].write_index = die
-from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.argv[1])
-"""
-
-
-def test_a_killed_write_leaves_the_old_whole(tmp_path):
-    from_frame(pa.table(ROWS), "who", "what", directory=tmp_path)
-    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(os.listdir(tmp_path)) == 3  # the index, the old and the torso
-    assert open_sequences(tmp_path).user_ids == ["ann", "bob", "cy"]
-    from_frame(pa.table({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
-    assert open_sequences(tmp_path).user_ids == ["1"] and len(os.listdir(tmp_path)) == 2
-
-
-def test_split_by_a_date_and_train_with_other_columns():
+def test_split_and_train_with_other_columns():
     from tfxc import ExtremeClassifier, losses
     from tfxc._keras import keras
     from tfxc.layers import DenseHead
@@ -353,22 +325,3 @@ def test_split_by_a_date_and_train_with_other_columns():
     model = ExtremeClassifier(encoder, DenseHead(log.num_classes), k=3)
     model.compile("adam", loss=losses.SoftmaxCrossentropy())
     assert np.isfinite(model.fit(batches, epochs=2, verbose=0).history["loss"]).all()
-
-
-def test_moments_of_a_split_in_any_form():
-    from tfxc.data import time_split
-
-    frame = pandas.DataFrame(
-        {"u": 1, "i": range(9), "t": pandas.date_range("2024-05-01", periods=9, tz="UTC")}
-    )
-    log = from_frame(frame, "u", "i", "t")
-    want = time_split(log, "2024-05-03", "2024-05-06").test[0].tolist()
-    assert want == [0, 1, 2, 3, 4, 5]
-    for form in (
-        np.datetime64("2024-05-06"),
-        datetime(2024, 5, 6),
-        datetime(2024, 5, 6, tzinfo=UTC),
-        pandas.Timestamp("2024-05-06"),
-        datetime(2024, 5, 6, tzinfo=UTC).timestamp(),
-    ):
-        assert time_split(log, "2024-05-03", form).test[0].tolist() == want

@@ -1,5 +1,8 @@
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pandas
@@ -65,3 +68,27 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="holds other files"):
         from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow
+from tfxc.data import from_frame, sequence_folder
+
+def die(folder, columns):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+import tfxc.data.from_frame
+sys.modules["tfxc.data.from_frame"].write_index = die
+from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.argv[1])
+"""
+
+
+def test_a_killed_write_leaves_the_old_whole(tmp_path):
+    from_frame(pandas.DataFrame({"u": [*"ab"], "i": [1, 2]}), "u", "i", directory=tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(os.listdir(tmp_path)) == 3  # the index, the old and the torso
+    assert open_sequences(tmp_path).user_ids == ["a", "b"]
+    from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
+    assert open_sequences(tmp_path).user_ids == ["1"] and len(os.listdir(tmp_path)) == 2

@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,17 @@ def test_tail_split_keeps_every_item_once():
 def test_tail_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="sum to less than 1"):
         tail_split(Sequences.from_lists(["ab"]), *fractions)
+
+
+def test_moments_of_a_split_in_any_form():
+    days = np.arange(np.datetime64("2024-05-01"), np.datetime64("2024-05-10"))
+    log = Sequences(range(9), [0, 9], Vocabulary(range(9)), times=days)
+    want = time_split(log, "2024-05-03", "2024-05-06").test[0].tolist()
+    assert want == [0, 1, 2, 3, 4, 5]
+    for form in (
+        np.datetime64("2024-05-06"),
+        datetime(2024, 5, 6),
+        datetime(2024, 5, 6, tzinfo=UTC),
+        datetime(2024, 5, 6, tzinfo=UTC).timestamp(),
+    ):
+        assert time_split(log, "2024-05-03", form).test[0].tolist() == want
