@@ -1,7 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfxc.data import Sequences, Vocabulary, sequence_evaluation_dataset, sequence_training_dataset
+from tfxc.data import (
+    Column,
+    Sequences,
+    Vocabulary,
+    sequence_evaluation_dataset,
+    sequence_training_dataset,
+)
 
 LETTERS = Vocabulary("abcdefg")
 
@@ -116,3 +125,41 @@ def test_evaluation_needs_history_and_target():
         sequence_evaluation_dataset(Sequences.from_lists(["ab", "a"]), 2, 2)
     with pytest.raises(ValueError, match="0 of 0 sequences"):
         sequence_evaluation_dataset(Sequences.from_lists([]), 2, 2)
+
+
+def with_columns(sequences):
+    position = np.arange(len(sequences.items))
+    country = Column(position % 3 - 1, Vocabulary(["de", "fr"]))
+    return replace(sequences, columns={"country": country, "price": Column(position / 2)})
+
+
+def test_other_columns_stand_beside_the_history():
+    sequences = with_columns(Sequences.from_lists(["ab", "abcd"]))
+    ((inputs, labels),) = sequence_training_dataset(sequences, 3, 2, seed=None)
+    assert inputs["items"].numpy().tolist() == [[0, 0, 1], [1, 2, 3]]
+    assert inputs["country"].numpy().tolist() == [[0, 0, 0], [2, 0, 1]]  # 0 where it is missing, too
+    assert inputs["price"].numpy().tolist() == [[0, 0, 0], [1, 1.5, 2]]
+    assert labels.numpy().tolist() == [[-1, -1, 1], [1, 2, 3]]
+    ((inputs, _),) = sequence_evaluation_dataset(sequences, 2, 2, exclude_seen=True)
+    assert inputs.keys() == {"items", "country", "price", "exclude"}
+    assert inputs["country"].numpy().tolist() == [[0, 0], [0, 1]]
+
+
+def test_columns_and_arrays_from_disk(tmp_path):
+    sequences = with_columns(random_sequences(17))
+
+    def mapped(name, array):
+        np.save(tmp_path / name, array)
+        return np.load(tmp_path / name, mmap_mode="r")
+
+    columns = {
+        name: replace(c, values=mapped(f"{name}.npy", c.values)) for name, c in sequences.columns.items()
+    }
+    on_disk = replace(sequences, items=mapped("items.npy", sequences.items), columns=columns)
+    assert isinstance(on_disk.items, np.memmap) and isinstance(on_disk.columns["price"].values, np.memmap)
+    for mine, theirs in zip(
+        sequence_training_dataset(on_disk, 3, 5, "all", seed=2),
+        sequence_training_dataset(sequences, 3, 5, "all", seed=2),
+        strict=True,
+    ):
+        tf.nest.map_structure(np.testing.assert_array_equal, mine, theirs)

@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def test_ratio_split_deals_every_user_once():
     split = ratio_split(sequences, (0.7, 0.2, 0.1), seed=4)
     parts = [split.train.user_ids, split.validation.user_ids, split.test.user_ids]
     assert [len(part) for part in parts] == [68 + 3, 19, 10] and split.num_not_evaluated == 3
-    assert sorted(sum(parts, []), key=int) == sequences.user_ids
+    assert sorted([user for part in parts for user in part], key=int) == sequences.user_ids
     for part in (split.train, split.validation, split.test):
         for u, user in enumerate(part.user_ids):
             assert part[u].tolist() == sequences[int(user)].tolist()
@@ -91,3 +93,17 @@ def test_tail_split_keeps_every_item_once():
 def test_tail_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="sum to less than 1"):
         tail_split(Sequences.from_lists(["ab"]), *fractions)
+
+
+def test_moments_of_a_split_in_any_form():
+    days = np.arange(np.datetime64("2024-05-01"), np.datetime64("2024-05-10"))
+    log = Sequences(range(9), [0, 9], Vocabulary(range(9)), times=days)
+    want = time_split(log, "2024-05-03", "2024-05-06").test[0].tolist()
+    assert want == [0, 1, 2, 3, 4, 5]
+    for form in (
+        np.datetime64("2024-05-06"),
+        datetime(2024, 5, 6),
+        datetime(2024, 5, 6, tzinfo=UTC),
+        datetime(2024, 5, 6, tzinfo=UTC).timestamp(),
+    ):
+        assert time_split(log, "2024-05-03", form).test[0].tolist() == want

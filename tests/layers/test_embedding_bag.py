@@ -107,6 +107,49 @@ def test_in_a_model_saved_and_exported(tmp_path):
     np.testing.assert_array_equal(served["ids"], want["ids"])
 
 
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_plain_ids_padded_with_0_weigh_1(combiner):
+    layer = built(combiner)
+    got = layer(np.array([[3, 5, 3], [2, 0, 0], [0, 0, 0]]))
+    ids, values = np.array([[3, 5, 3], [2, -1, -1], [-1, -1, -1]]), np.ones((3, 3), np.float32)
+    np.testing.assert_allclose(got, layer({"ids": ids, "values": values}))
+    np.testing.assert_array_equal(got[2], np.zeros(4))
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_sparse_weights_against_the_dense_product(combiner):
+    layer = built(combiner)
+    dense = np.array([[0.5, 0, 0, 2, 0, -1], [0, 0, 0, 0, 0, 0], [0, 3, 0, 0, 0, 0]], np.float32)
+    sizes = {"sum": [1, 1, 1], "mean": [3.5, 1, 3], "sqrtn": [5.25**0.5, 1, 3]}[combiner]
+    want = dense @ layer.embeddings.numpy() / np.array(sizes)[:, np.newaxis]
+    np.testing.assert_allclose(layer(tf.sparse.from_dense(dense)), want, rtol=1e-5, atol=1e-6)
+    order = np.random.default_rng(0).permutation(4)
+    given = tf.sparse.from_dense(dense)
+    shuffled = tf.SparseTensor(given.indices.numpy()[order], given.values.numpy()[order], (3, 6))
+    np.testing.assert_allclose(layer(shuffled), want, rtol=1e-5, atol=1e-6)
+    counts = tf.cast(tf.sparse.from_dense(np.abs(dense)), tf.int64)
+    assert np.isfinite(layer(counts)).all()
+
+
+@pytest.mark.parametrize("mode", ["int", "count"])
+def test_text_to_a_trained_model(mode):
+    texts, labels = np.array(["green tea", "milk", "black tea with milk", ""]), np.array([0, 1, 2, 3])
+    vectorize = keras.layers.TextVectorization(output_mode=mode, sparse=mode != "int")
+    vectorize.adapt(texts)
+    size = vectorize.vocabulary_size()
+    features = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(2)
+    features = features.map(lambda text, label: (vectorize(text), label))
+    if mode == "int":
+        inputs = keras.Input((None,), dtype="int64")
+    else:
+        inputs = keras.Input((size,), dtype="int64", sparse=True)
+    encoder = keras.Model(inputs, keras.layers.Dense(4)(EmbeddingBag(size, 4, "mean")(inputs)))
+    model = ExtremeClassifier(encoder, DenseHead(4), k=1)
+    model.compile(optimizers.LazyAdam(0.1), loss=losses.SoftmaxCrossentropy())
+    model.fit(features, epochs=40, verbose=0)
+    assert model.predict(features, verbose=0)["ids"][:3, 0].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("bad", [6, -2])
 def test_ids_are_checked(bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature id is outside \[0, 6\)"):
@@ -116,7 +159,10 @@ def test_ids_are_checked(bad):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (IDS, "but got"),
+        (VALUES, r"integers \[B, N\], but got float32 \(3, 3\)"),
+        (IDS[0], r"int32 \(3,\)"),
+        (np.eye(6, dtype=np.int64), r"int64 \(6, 6\).*keras.Input\(\(6,\), sparse=True\)"),
+        (tf.sparse.from_dense(VALUES), r"must be \[B, 6\], but is \(3, 3\)"),
         ({"ids": IDS}, r"but got \['ids'\]"),
         ({"ids": IDS, "values": VALUES[:, :2]}, "must have one shape"),
         ({"ids": IDS[0], "values": VALUES[0]}, "must have one shape"),

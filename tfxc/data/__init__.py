@@ -1,5 +1,6 @@
 """Reading sequence data, splitting it and feeding it to a model."""
 
+from tfxc.data.column import Column
 from tfxc.data.csv_interactions import read_csv
 from tfxc.data.example_ids import with_example_ids
 from tfxc.data.extreme_classification import (
@@ -9,8 +10,11 @@ from tfxc.data.extreme_classification import (
     write_extreme_classification,
 )
 from tfxc.data.filtering import CoreReport, k_core
+from tfxc.data.from_frame import from_frame
 from tfxc.data.interactions import read_interactions
+from tfxc.data.names import Names
 from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset
+from tfxc.data.sequence_folder import open_sequences
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
@@ -20,15 +24,18 @@ from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
 
 __all__ = [
+    "Column",
     "CoreReport",
     "LabeledPoints",
+    "Names",
     "Sequences",
     "Split",
     "Vocabulary",
     "classification_dataset",
-    "sequence_evaluation_dataset",
+    "from_frame",
     "k_core",
     "leave_last_out",
+    "open_sequences",
     "ratio_split",
     "read_csv",
     "read_extreme_classification",
@@ -37,11 +44,12 @@ __all__ = [
     "read_sessions",
     "read_text",
     "read_tokens",
+    "sequence_evaluation_dataset",
+    "sequence_training_dataset",
     "stream_dataset",
     "tail_split",
     "tfidf",
     "time_split",
-    "sequence_training_dataset",
     "with_example_ids",
     "write_extreme_classification",
 ]

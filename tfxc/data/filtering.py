@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
 
@@ -80,7 +81,8 @@ def _subset(sequences, kept, user_counts, item_counts) -> Sequences:
     return Sequences(
         new_ids[sequences.items[kept]],
         np.concatenate([[0], np.cumsum(user_counts[kept_users])]),
-        Vocabulary(names[i] for i in kept_items.tolist()),
-        None if user_ids is None else [user_ids[u] for u in kept_users.tolist()],
+        Vocabulary(names[kept_items]),
+        None if user_ids is None else Names(user_ids)[kept_users],
         None if times is None else times[kept],
+        {name: column.at(kept) for name, column in sequences.columns.items()},
     )

@@ -1,14 +1,13 @@
 """Interaction logs, `user item [time]` a line, and what every interaction reader shares."""
 
-import math
 from array import array
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
+from tfxc.data.times import seconds
 from tfxc.data.vocabulary import Vocabulary, name_ids
 
 
@@ -102,14 +101,14 @@ class InteractionLog:
         """Appends one interaction; a ValueError says what is wrong with it, and then nothing is appended."""
         if not user or not item:
             raise ValueError(f"the {'item' if user else 'user'} id is empty")
-        seconds = None if time is None else _seconds(time)
+        stamp = None if time is None else seconds(time)
         try:
             self._items.append(self._item_ids[item])
         except KeyError:
             raise ValueError(f"the item {item!r} is not in the vocabulary") from None
         self._users.append(self._user_ids[user])
-        if seconds is not None:
-            self._times.append(seconds)
+        if stamp is not None:
+            self._times.append(stamp)
 
     def sequences(self, path) -> Sequences:
         """One sequence a user; `path` is named in the error when there is nothing."""
@@ -119,20 +118,6 @@ class InteractionLog:
             np.asarray(self._users),
             np.asarray(self._items),
             Vocabulary(self._item_ids) if self._vocabulary is None else self._vocabulary,
-            list(self._user_ids),
+            self._user_ids,
             np.asarray(self._times) if self._times else None,
         )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        try:
-            date = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError(f"the time {text!r} is neither a number nor an ISO 8601 date") from None
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(value):
-        raise ValueError(f"the time {text!r} is not finite")
-    return value

@@ -4,13 +4,13 @@ import gzip
 import io
 import lzma
 import os
-import warnings
 import zlib
 from collections.abc import Iterator
 
 from tqdm import tqdm
 
-_NUM_REPORTED = 10
+from tfxc.data.bad_rows import BadRows
+
 _PROGRESS_BYTES = 32 << 20
 _PROGRESS_LINES = 1 << 14
 
@@ -38,13 +38,14 @@ class LineReader:
     """
 
     def __init__(self, path, on_error: str = "raise"):
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
         self.path = os.fspath(path)
-        self.on_error = on_error
         self.number = 0
-        self.num_bad = 0
-        self._reasons: list[str] = []
+        self._bad = BadRows(self.path, "line", on_error)
+
+    @property
+    def num_bad(self) -> int:
+        """How many lines were bad so far."""
+        return self._bad.number
 
     def __iter__(self) -> Iterator[str]:
         size = os.path.getsize(self.path)
@@ -72,19 +73,11 @@ class LineReader:
 
     def reject(self, reason):
         """Counts the current line as bad."""
-        self.num_bad += 1
-        if len(self._reasons) < _NUM_REPORTED:
-            self._reasons.append(f"  line {self.number}: {reason}")
+        self._bad.reject(self.number, reason)
 
     def report(self):
         """Raises a ValueError about the bad lines, or warns once when they are to be skipped."""
-        if not self.num_bad:
-            return
-        shown = self._reasons + (["  ..."] if self.num_bad > _NUM_REPORTED else [])
-        message = "\n".join([f"{self.path}: {self.num_bad} bad of {self.number} lines", *shown])
-        if self.on_error == "raise":
-            raise ValueError(message + '\nMend them, or pass on_error="skip" to leave them out.')
-        warnings.warn(message + "\nThese lines were left out.", stacklevel=3)
+        self._bad.report(self.number)
 
 
 def _decompressed(path, raw):

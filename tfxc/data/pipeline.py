@@ -3,12 +3,20 @@
 Input ids are class id + 1, and 0 is padding: an encoder's Embedding has L + 1 rows, and a head tied to it
 takes `row_offset=1`. Padding stands on the left, so the last position always holds the newest item.
 Everything is gathered from the flat arrays a batch at a time inside tf.data; no Python runs per example.
+Arrays that are mapped from disk stay there, and one call of Python reads what a batch needs.
+
+Sequences with further columns give a dict of inputs, `{"items": [B, T], <column>: [B, T], ...}`: at each
+position what belongs to the item there. Categories are fed as the items are, id + 1 and 0 for padding or a
+missing value; numbers as they are, padded with 0.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from tfxc.data.batching import row_batches
+from tfxc.data.column import Column
 from tfxc.data.sequences import Sequences
 
 
@@ -21,10 +29,11 @@ def sequence_training_dataset(
 ) -> tf.data.Dataset:
     """Batches for next-item training: `(items, labels)`, both [B, T] int32.
 
-    Position t of a row has read the items up to t and is to predict item t + 1: `items` holds class ids + 1
-    (0 is padding), `labels` the next class ids (-1 where there is none, which masks the position). Longer
-    sequences are cut into consecutive windows counted from their end; an item is the target of one position
-    at most. The last batch may be smaller. The dataset knows its number of batches.
+    With further columns the inputs are `{"items": [B, T], <column>: [B, T], ...}`. Position t of a row has
+    read the items up to t and is to predict item t + 1: `items` holds class ids + 1 (0 is padding), `labels`
+    the next class ids (-1 where there is none, which masks the position). Longer sequences are cut into
+    consecutive windows counted from their end; an item is the target of one position at most. The last batch
+    may be smaller. The dataset knows its number of batches.
 
     Args:
         sequences: training sequences; those with fewer than 2 items hold no target and give no row.
@@ -50,8 +59,7 @@ def sequence_training_dataset(
     starts, stops = _windows(sequences, max_length, windows == "all")
     if not len(starts):
         raise ValueError("No sequence has 2 items, an input and its target.")
-    batch = _gatherer(sequences, starts, stops, max_length)
-
+    batch = _gatherer(sequences, starts, stops, max_length, sequences.columns)
     return row_batches(len(starts), batch_size, batch, seed)
 
 
@@ -64,6 +72,7 @@ def sequence_evaluation_dataset(
     (0 is padding), `labels` is -1 except at the last position, which holds the target. With `exclude_seen`
     the inputs are `{"items": [B, T], "exclude": [B, X]}`: the class ids of the **whole** history, padded with
     -1 to the longest of the batch, never to be ranked. A target that was seen before is not among them.
+    Further columns stand beside the items, as in training.
 
     Args:
         sequences: the validation or test part of a split.
@@ -91,18 +100,19 @@ def sequence_evaluation_dataset(
             f"leave them out with sequences.select(sequences.lengths >= 2)."
         )
     starts, stops = sequences.offsets[:-1], sequences.offsets[1:]
-    batch = _gatherer(sequences, starts, stops, max_length)
-    history = _gatherer(sequences, starts, stops)
+    batch = _gatherer(sequences, starts, stops, max_length, sequences.columns)
+    history = _gatherer(sequences, starts, stops, None, {})
 
     def example(rows):
-        items, labels = batch(rows)
+        inputs, labels = batch(rows)
         target = labels[:, -1:]
         labels = tf.concat([tf.fill(tf.shape(labels[:, 1:]), -1), target], axis=1)
         labels = tf.ensure_shape(labels, [None, max_length])
         if not exclude_seen:
-            return items, labels
+            return inputs, labels
         seen = history(rows)[0] - 1
-        return {"items": items, "exclude": tf.where(seen == target, -1, seen)}, labels
+        inputs = inputs if isinstance(inputs, dict) else {"items": inputs}
+        return {**inputs, "exclude": tf.where(seen == target, -1, seen)}, labels
 
     return row_batches(len(sequences), batch_size, example)
 
@@ -127,12 +137,13 @@ def _windows(sequences: Sequences, max_length: int, every: bool):
     return starts, stops
 
 
-def _gatherer(sequences: Sequences, starts, stops, max_length: int | None = None):
-    """Function from window numbers [B] to input ids and next class ids, [B, T] each.
+def _gatherer(sequences: Sequences, starts, stops, max_length: int | None, columns: Mapping[str, Column]):
+    """Function from window numbers [B] to inputs and next class ids, [B, T] each.
 
-    Without `max_length`, T is the longest of the batch.
+    Without `max_length`, T is the longest of the batch. With columns the inputs are a dict.
     """
-    flat, starts, stops = tf.constant(sequences.items), tf.constant(starts), tf.constant(stops)
+    items_at, starts, stops = _reader(sequences.items), tf.constant(starts), tf.constant(stops)
+    readers = {name: _reader(column.values) for name, column in columns.items()}
 
     def gather(rows):
         start, stop = tf.gather(starts, rows)[:, None], tf.gather(stops, rows)[:, None]
@@ -140,8 +151,24 @@ def _gatherer(sequences: Sequences, starts, stops, max_length: int | None = None
         where = stop - 1 - tf.range(length, 0, -1, dtype=tf.int64)
         inside = where >= start
         where = tf.maximum(where, 0)
-        items = tf.where(inside, tf.gather(flat, where) + 1, 0)
-        labels = tf.where(inside, tf.gather(flat, where + 1), -1)
-        return tf.ensure_shape(items, [None, max_length]), tf.ensure_shape(labels, [None, max_length])
+        shape = [None, max_length]
+        items = tf.ensure_shape(tf.where(inside, items_at(where) + 1, 0), shape)
+        labels = tf.ensure_shape(tf.where(inside, items_at(where + 1), -1), shape)
+        if not columns:
+            return items, labels
+        inputs = {"items": items}
+        for name, column in columns.items():
+            values = readers[name](where)
+            values = values if column.vocabulary is None else values + 1
+            inputs[name] = tf.ensure_shape(tf.where(inside, values, tf.zeros([], values.dtype)), shape)
+        return inputs, labels
 
     return gather
+
+
+def _reader(values: np.ndarray):
+    """Function from positions to the values there, of an array in memory or one mapped from disk."""
+    if not isinstance(values, np.memmap):
+        flat = tf.constant(values)
+        return lambda where: tf.gather(flat, where)
+    return lambda where: tf.numpy_function(lambda at: values[at], [where], values.dtype, stateful=False)

@@ -1,11 +1,17 @@
 """Ragged sequences of class ids: the one form every reader returns and every split keeps."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfxc.data.column import Column
+from tfxc.data.grouping import by_group, falls_inside, sort_by_time
+from tfxc.data.names import Names
 from tfxc.data.vocabulary import Vocabulary, name_ids
+
+# What the batches of the pipeline call their own parts.
+_RESERVED = ("items", "exclude")
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +25,11 @@ class Sequences:
         items: [M] int32 class ids in [0, L), all sequences end to end.
         offsets: [U + 1] int64, where each of the U sequences starts; the last entry is M.
         vocabulary: the L raw item names.
-        user_ids: U raw names (users, titles), or None where sequences have none.
-        times: [M] float64, the time of each item, never falling inside a sequence; or None.
+        user_ids: U raw names (users, titles), or None where sequences have none; kept as `Names`, which reads
+            like a list of strings.
+        times: [M] the time of each item, never falling inside a sequence, datetime64 of any unit or float64;
+            or None.
+        columns: further values of each item's interaction by name, a `Column` of [M] each.
 
     Raises:
         ValueError: if the parts do not fit together.
@@ -38,16 +47,20 @@ class Sequences:
     items: np.ndarray
     offsets: np.ndarray
     vocabulary: Vocabulary
-    user_ids: list[str] | None = None
+    user_ids: Sequence[str] | None = None
     times: np.ndarray | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self):
-        object.__setattr__(self, "items", np.asarray(self.items, np.int32))
-        object.__setattr__(self, "offsets", np.asarray(self.offsets, np.int64))
+        # What is mapped from disk stays mapped.
+        object.__setattr__(self, "items", np.asanyarray(self.items, np.int32))
+        object.__setattr__(self, "offsets", np.asanyarray(self.offsets, np.int64))
+        if self.user_ids is not None:
+            object.__setattr__(self, "user_ids", Names(self.user_ids))
         offsets, num_items = self.offsets, len(self.items)
         if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != num_items:
             raise ValueError(f"offsets must run from 0 to the {num_items} items; they are {offsets}.")
-        if (np.diff(offsets) < 0).any():
+        if (offsets[1:] < offsets[:-1]).any():
             raise ValueError("offsets must never fall: sequence u is items[offsets[u]:offsets[u + 1]].")
         if num_items and (self.items.min() < 0 or self.items.max() >= self.num_classes):
             raise ValueError(
@@ -58,18 +71,23 @@ class Sequences:
             raise ValueError(f"There are {len(self)} sequences but {len(self.user_ids)} user_ids.")
         if self.times is not None:
             self._check_times()
+        for name, column in self.columns.items():
+            if name in _RESERVED:
+                raise ValueError(
+                    f"A column may not be called {name!r}, as a part of the batches is: rename it."
+                )
+            if len(column.values) != num_items:
+                raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
     def _check_times(self):
-        times = np.asarray(self.times, np.float64)
+        times = np.asanyarray(self.times)
+        times = times if times.dtype.kind == "M" else np.asanyarray(times, np.float64)
         object.__setattr__(self, "times", times)
         if times.shape != self.items.shape:
             raise ValueError(f"There are {len(self.items)} items but times of shape {times.shape}.")
         if not np.isfinite(times).all():
-            raise ValueError("times must be finite numbers.")
-        falls = np.diff(times) < 0
-        inner = self.offsets[(self.offsets > 0) & (self.offsets < len(times))]
-        falls[inner - 1] = False  # between two sequences time may jump back
-        if falls.any():
+            raise ValueError("times must be finite: no NaN, infinity or NaT.")
+        if falls_inside(self.offsets, times):
             raise ValueError("times must never fall inside a sequence; from_interactions sorts them.")
 
     @classmethod
@@ -107,13 +125,14 @@ class Sequences:
             items: [M] class ids.
             vocabulary: the raw item names.
             user_ids: U raw user names.
-            times: [M] numbers, or None.
+            times: [M] numbers or datetime64, or None.
         """
-        users = np.asarray(users)
-        order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(user_ids)))])
-        times = None if times is None else np.asarray(times)[order]
-        return cls(np.asarray(items)[order], offsets, vocabulary, user_ids, times)
+        order, offsets = by_group(np.asarray(users), len(user_ids))
+        items = np.asarray(items, np.int32)[order]
+        if times is not None:
+            times = np.asarray(times)[order]
+            sort_by_time(offsets, times, [items])
+        return cls(items, offsets, vocabulary, user_ids, times)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -158,8 +177,9 @@ class Sequences:
             self.items[where],
             offsets,
             self.vocabulary,
-            None if self.user_ids is None else [self.user_ids[u] for u in index.tolist()],
+            None if self.user_ids is None else Names(self.user_ids)[index],
             None if self.times is None else self.times[where],
+            {name: column.at(where) for name, column in self.columns.items()},
         )
 
     def select(self, index) -> "Sequences":

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tfxc.data.sequences import Sequences
+from tfxc.data.times import moment
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
     )
 
 
-def time_split(sequences: Sequences, validation_start: float, test_start: float) -> Split:
+def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     """Trains on what happened before one moment and evaluates on what came next, as in service.
 
     Training holds every interaction before `validation_start`. A user's validation example is the first item
@@ -121,11 +123,14 @@ def time_split(sequences: Sequences, validation_start: float, test_start: float)
 
     Args:
         sequences: with times.
-        validation_start: in the unit of the times.
-        test_start: later than `validation_start`.
+        validation_start: an ISO 8601 date such as `"2024-05-01"`, a `datetime`, `date` or `np.datetime64`
+            (UTC where it names no zone), or a number: seconds since 1970, in the unit of the times if these
+            are numbers.
+        test_start: likewise; later than `validation_start`.
 
     Raises:
-        ValueError: without times, if the moments are in the wrong order, or if a part would be empty.
+        ValueError: without times, for a moment that is none, if the moments are in the wrong order, or if a
+            part would be empty.
 
     Example:
         >>> from tfxc.data import Vocabulary
@@ -136,6 +141,8 @@ def time_split(sequences: Sequences, validation_start: float, test_start: float)
     """
     if sequences.times is None:
         raise ValueError("time_split needs sequences with times; read a log that has a time column.")
+    validation_start = moment(validation_start, sequences.times)
+    test_start = moment(test_start, sequences.times)
     if not validation_start < test_start:
         raise ValueError(f"validation_start {validation_start} must be before test_start {test_start}.")
     num_train = _num_before(sequences.times, sequences.offsets, validation_start)
@@ -145,9 +152,9 @@ def time_split(sequences: Sequences, validation_start: float, test_start: float)
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
+            times: Any = sequences.times if len(sequences.times) else [None]
             raise ValueError(
-                f"The {name} part would be empty: times run from {min(sequences.times, default=None)} "
-                f"to {max(sequences.times, default=None)}."
+                f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}."
             )
     return Split(
         sequences.slices(in_train, 0, num_train[in_train]),
@@ -195,7 +202,7 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     )
 
 
-def _num_before(times: np.ndarray, offsets: np.ndarray, moment: float) -> np.ndarray:
-    """[U] how many items of each sequence are older than `moment`."""
-    older = np.concatenate([[0], np.cumsum(times < moment)])
+def _num_before(times: np.ndarray, offsets: np.ndarray, point) -> np.ndarray:
+    """[U] how many items of each sequence are older than `point`."""
+    older = np.concatenate([[0], np.cumsum(times < point)])
     return np.diff(older[offsets])

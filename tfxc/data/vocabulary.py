@@ -4,8 +4,12 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
+import pyarrow.compute as pc
+
+from tfxc.data.names import Names
 
 _HEADER = "tfxc-vocabulary 1"
 
@@ -31,11 +35,15 @@ class Vocabulary:
     """
 
     def __init__(self, names: Iterable):
-        self.names = [str(name) for name in names]
-        self.ids = {name: i for i, name in enumerate(self.names)}
-        if len(self.ids) < len(self.names):
+        self.names = Names(names)
+        if pc.count_distinct(self.names.array).as_py() < len(self.names):
             repeated = next(name for i, name in enumerate(self.names) if self.ids[name] != i)
             raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Class id of each name; made when first asked for."""
+        return {name: i for i, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -82,7 +90,7 @@ class Vocabulary:
         if outside.any():
             raise ValueError(f"The class id {ids[outside][0]} is outside [0, {len(self)}).")
         flat = np.empty(ids.size, object)
-        flat[:] = [self.names[i] for i in ids.reshape(-1).tolist()]
+        flat[:] = list(self.names[ids.reshape(-1)])
         return flat.reshape(ids.shape).tolist()
 
     def save(self, path):

@@ -1,9 +1,9 @@
-"""Bags of weighted features as one vector each."""
+"""Bags of features, with weights or without, as one vector each."""
 
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
-from tfxc.ids import check_ids
+from tfxc.ids import PADDING, check_ids
 
 _COMBINERS = ("sum", "mean", "sqrtn")
 
@@ -24,8 +24,17 @@ class EmbeddingBag(keras.layers.Layer):
         embeddings_initializer: initializer of the table.
 
     Call arguments:
-        inputs: ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1, a feature at most once
-            a point (repeats add up, but "mean" and "sqrtn" count each).
+        inputs: one of three forms; a feature at most once a point (repeats add up, but "mean" and "sqrtn"
+            count each).
+
+            ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1;
+
+            plain ids, int [B, N], padded with 0, each of weight 1: what ``TextVectorization`` gives. Row 0 of
+            the table is never read, F is its ``vocabulary_size()``;
+
+            a ``tf.SparseTensor`` [B, F] of weights, column f for feature f: what ``TextVectorization`` gives
+            with ``sparse=True`` and another ``output_mode``. Dense weights [B, F] are refused, as integers of
+            that shape are: they would be read as ids.
 
     Returns:
         float32 [B, D].
@@ -38,6 +47,10 @@ class EmbeddingBag(keras.layers.Layer):
         >>> bag = EmbeddingBag(100, 4)
         >>> ids, values = tf.constant([[7, 3], [99, -1]]), tf.constant([[0.5, 1.0], [2.0, 0.0]])
         >>> bag({"ids": ids, "values": values}).shape
+        TensorShape([2, 4])
+        >>> bag(tf.constant([[7, 3, 7], [99, 0, 0]])).shape
+        TensorShape([2, 4])
+        >>> bag(tf.sparse.from_dense(tf.eye(2, 100))).shape
         TensorShape([2, 4])
 
     Reference:
@@ -86,15 +99,52 @@ class EmbeddingBag(keras.layers.Layer):
         return tf.math.divide_no_nan(total, size if mean else tf.sqrt(size))
 
     def _ids_and_values(self, inputs):
-        if not isinstance(inputs, dict) or not {"ids", "values"} <= inputs.keys():
-            what = list(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-            raise ValueError(f'EmbeddingBag takes {{"ids": [B, F\'], "values": [B, F\']}}, but got {what}.')
+        """Ids [B, F'] padded with -1, and values."""
+        if isinstance(inputs, tf.SparseTensor):
+            ids, values = self._of_sparse(inputs)
+        elif isinstance(inputs, dict):
+            ids, values = self._of_dict(inputs)
+        else:
+            ids, values = self._of_plain_ids(inputs)
+        return check_ids(ids, self.num_features, "feature"), values
+
+    def _of_dict(self, inputs):
+        if not {"ids", "values"} <= inputs.keys():
+            raise ValueError(
+                f'EmbeddingBag takes {{"ids": [B, F\'], "values": [B, F\']}}, but got {list(inputs)}.'
+            )
         ids, values = inputs["ids"], inputs["values"]
         if len(ids.shape) != 2 or not ids.shape.is_compatible_with(values.shape):
             raise ValueError(
                 f"ids and values must have one shape [B, F'], but have {ids.shape} and {values.shape}."
             )
-        return check_ids(ids, self.num_features, "feature"), values
+        return ids, values
+
+    def _of_plain_ids(self, inputs):
+        ids = tf.convert_to_tensor(inputs)
+        # Keras makes floats of what has no Input of its own type, and dense weights of sparse ones.
+        if len(ids.shape) != 2 or not ids.dtype.is_integer or ids.shape[1] == self.num_features:
+            raise ValueError(
+                f"EmbeddingBag takes plain ids as integers [B, N], but got {ids.dtype.name} {ids.shape}. "
+                'Begin a model of ids with keras.Input((None,), dtype="int64"), one of weights of all '
+                f"{self.num_features} features with keras.Input(({self.num_features},), sparse=True)."
+            )
+        return tf.where(ids == 0, tf.cast(PADDING, ids.dtype), ids), tf.ones_like(ids, tf.float32)
+
+    def _of_sparse(self, inputs):
+        if inputs.shape.rank != 2 or not inputs.shape[1:].is_compatible_with([self.num_features]):
+            raise ValueError(
+                f"A SparseTensor of weights must be [B, {self.num_features}], but is {inputs.shape}."
+            )
+        inputs = tf.sparse.reorder(inputs)
+        rows, ids = tf.unstack(inputs.indices, axis=1)
+        num_rows = inputs.dense_shape[0]
+
+        def padded(flat, padding):
+            return tf.RaggedTensor.from_value_rowids(flat, rows, num_rows).to_tensor(padding)
+
+        return padded(ids, PADDING), padded(inputs.values, 0)
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape["ids"][:1], self.dim)
+        shape = input_shape["ids"] if isinstance(input_shape, dict) else input_shape
+        return (*shape[:1], self.dim)

@@ -1,0 +1,31 @@
+import warnings
+
+import pytest
+
+from tfxc.data.bad_rows import BadRows
+
+
+def test_the_first_ten_are_shown_and_all_counted():
+    bad = BadRows("log.parquet", "row")
+    for row in range(3, 15):
+        bad.reject(row, "the user is null")
+    with pytest.raises(ValueError, match="log.parquet: 12 bad of 99 rows") as error:
+        bad.report(99)
+    assert "row 12: the user is null\n  ...\n" in str(error.value) and "row 13" not in str(error.value)
+
+
+def test_skipping_warns_once_and_nothing_bad_says_nothing():
+    bad = BadRows("x", "row", "skip")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bad.report(5)
+        bad.reject(1, "why")
+        bad.report(5)
+    assert [str(one.message) for one in caught] == [
+        "x: 1 bad of 5 rows\n  row 1: why\nThese rows were left out."
+    ]
+
+
+def test_unknown_on_error():
+    with pytest.raises(ValueError, match="'raise' or 'skip', not 'ignore'"):
+        BadRows("x", "row", "ignore")

@@ -1,0 +1,327 @@
+import logging
+import os
+import zoneinfo
+from datetime import datetime
+
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from tfxc.data import (
+    Vocabulary,
+    from_frame,
+    leave_last_out,
+    read_csv,
+    sequence_training_dataset,
+)
+
+ROWS = {
+    "who": ["ann", "bob", "ann", "ann", "cy", "bob"],
+    "what": ["milk", "tea", "tea", "milk", "rum", "tea"],
+    "when": ["2024-05-03", "2024-05-01", "2024-05-02", "2024-05-03", "2024-01-01", "2024-01-01"],
+    "country": ["de", "fr", None, "de", "fr", "fr"],
+    "price": [1.5, 2.0, 3.0, 4.0, 5.0, 6.0],
+}
+ROLES = {"user": "who", "item": "what", "time": "when"}
+
+
+def as_parquet(table, folder):
+    pa.parquet.write_table(table, folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def as_parquet_folder(table, folder):
+    parts = folder / "log"
+    parts.mkdir()
+    pa.parquet.write_table(table.slice(0, 4), parts / "part-0.parquet", row_group_size=2)
+    pa.parquet.write_table(table.slice(4), parts / "part-1.parquet")
+    (parts / "_SUCCESS").touch()
+    return str(parts)
+
+
+def as_text(suffix, delimiter):
+    def write(table, folder):
+        path = folder / f"log{suffix}"
+        with pa.output_stream(path, compression="detect") as file:
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(delimiter=delimiter))
+        return path
+
+    return write
+
+
+KINDS = {
+    "arrow": lambda table, folder: table,
+    "pandas": lambda table, folder: table.to_pandas(),
+    "polars": lambda table, folder: polars.from_arrow(table),
+    "reader": lambda table, folder: table.to_reader(),
+    "parquet": as_parquet,
+    "folder": as_parquet_folder,
+    "csv": as_text(".csv", ","),
+    "tsv": as_text(".tsv", "\t"),
+    "gz": as_text(".csv.gz", ","),
+}
+
+
+def rows_of(sequences):
+    """Everything in it, by user."""
+    return {
+        user: list(
+            zip(
+                sequences.vocabulary.decode(sequences[u]),
+                *([] if sequences.times is None else [sequences.times[part].tolist()]),
+                *(column.values[part].tolist() for column in sequences.columns.values()),
+                strict=True,
+            )
+        )
+        for u, user in enumerate(sequences.user_ids)
+        for part in [slice(*sequences.offsets[u : u + 2])]
+    }
+
+
+@pytest.mark.parametrize("in_folder", [False, True], ids=["memory", "folder"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_gives_the_same(kind, in_folder, tmp_path):
+    frame = KINDS[kind](pa.table(ROWS), tmp_path)
+    directory = tmp_path / "sequences" if in_folder else None
+    log = from_frame(frame, **ROLES, columns=["country", "price"], directory=directory)
+    first, second, third, january = (datetime(2024, *day) for day in ((5, 1), (5, 2), (5, 3), (1, 1)))
+    assert log.user_ids == ["ann", "bob", "cy"] and log.vocabulary.names == ["milk", "tea", "rum"]
+    assert log.columns["country"].vocabulary.names == ["de", "fr"]
+    assert rows_of(log) == {
+        "ann": [("tea", second, -1, 3.0), ("milk", third, 0, 1.5), ("milk", third, 0, 4.0)],
+        "bob": [("tea", january, 1, 6.0), ("tea", first, 1, 2.0)],
+        "cy": [("rum", january, 1, 5.0)],
+    }
+    assert isinstance(log.items, np.memmap) is in_folder and log.columns["price"].values.dtype == np.float64
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 21])
+@pytest.mark.parametrize("in_folder", [False, True], ids=["memory", "folder"])
+def test_many_rows_against_sorting_each_user(block, in_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.interaction_table._ROWS_PER_BLOCK", block)
+    monkeypatch.setattr("tfxc.data.tables._ROWS_PER_BATCH", 7)
+    monkeypatch.setattr("tfxc.data.grouped_columns._ROWS_PER_BLOCK", 16)
+    monkeypatch.setattr("tfxc.data.grouping._PER_BLOCK", 8)
+    random = np.random.default_rng(0)
+    users, items, times = (random.integers(limit, size=300).tolist() for limit in (20, 30, 40))
+    table = pa.table({"u": users, "i": items, "t": times, "position": range(300)})
+    directory = tmp_path / "sequences" if in_folder else None
+    log = from_frame(table, "u", "i", "t", columns=["position"], directory=directory)
+    want = {
+        str(user): [
+            (str(item), time, position)
+            for time, position, item in sorted(
+                (time, position, item)
+                for position, (u, item, time) in enumerate(zip(users, items, times, strict=True))
+                if u == user
+            )
+        ]
+        for user in dict.fromkeys(users)
+    }
+    assert rows_of(log) == want and list(want) == log.user_ids
+
+
+def test_the_same_as_the_text_reader(tmp_path):
+    path = as_text(".csv", ",")(pa.table(ROWS), tmp_path)
+    by_line, log = read_csv(path, **ROLES), from_frame(path, **ROLES)
+    np.testing.assert_array_equal(by_line.items, log.items)
+    np.testing.assert_array_equal(by_line.times, log.times.astype("datetime64[s]").astype(float))
+    assert by_line.user_ids == log.user_ids and by_line.vocabulary == log.vocabulary
+
+
+def test_without_time_the_order_counts():
+    log = from_frame(pa.table(ROWS), "who", "what")
+    assert log.times is None and log.vocabulary.decode(log[0]) == ["milk", "tea", "milk"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.uint64(), pa.int8(), pa.string(), pa.string_view(), pa.float64()], ids=str
+)
+def test_ids_of_any_type(kind):
+    users = pa.array([7, 3, 7]).cast(pa.string() if pa.types.is_string_view(kind) else kind).cast(kind)
+    log = from_frame(pa.table({"who": users, "what": users}), "who", "what")
+    assert log.user_ids == ["7", "3"] == log.vocabulary.names
+
+
+def test_categories_from_both_data_frames():
+    for frame in (
+        pandas.DataFrame({"u": pandas.Categorical(["b", "a", "b"], ["z", "a", "b"]), "i": [1, 2, 3]}),
+        polars.DataFrame({"u": ["b", "a", "b"], "i": [1, 2, 3]}, schema_overrides={"u": polars.Categorical}),
+    ):
+        assert from_frame(frame, "u", "i").user_ids == ["b", "a"]
+
+
+def test_what_looks_like_a_number_in_text_stays_as_it_is(tmp_path):
+    (tmp_path / "log.csv").write_text("u,i\n007,1e3\n7,1000\n")
+    log = from_frame(tmp_path / "log.csv", "u", "i")
+    assert log.user_ids == ["007", "7"] and log.vocabulary.names == ["1e3", "1000"]
+
+
+def test_duplicate_rows_stay():
+    table = pa.table({"u": ["a", "a", "a"], "i": ["x", "x", "x"], "t": [1, 1, 1]})
+    log = from_frame(table, "u", "i", "t")
+    assert len(log) == 1 and log[0].tolist() == [0, 0, 0] and log.times.tolist() == [1, 1, 1]
+
+
+def test_zones_become_utc():
+    berlin = zoneinfo.ZoneInfo("Europe/Berlin")
+    times = pandas.to_datetime(["2024-05-01T02:00", "2024-05-01T01:30"]).tz_localize(berlin)
+    log = from_frame(pandas.DataFrame({"u": ["a", "a"], "i": ["x", "y"], "t": times}), "u", "i", "t")
+    assert log.vocabulary.decode(log[0]) == ["y", "x"]
+    assert log.times[1] == np.datetime64("2024-05-01T00:00") and log.times.dtype.kind == "M"
+
+
+BAD = pa.table(
+    {
+        "u": ["a", None, "b", "", "c", "d", "e"],
+        "i": ["x", "new", None, "x", "x", "x", "y"],
+        "t": ["1", "2", "3", "4", None, "soon", "7"],
+        "n": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None],
+    }
+)
+
+
+def test_bad_rows_raise_together():
+    with pytest.raises(ValueError, match="the table: 6 bad of 7 rows") as error:
+        from_frame(BAD, "u", "i", "t", columns=["n"])
+    for message in (
+        "row 1: the user id is empty",
+        "row 2: the item id is empty",
+        "row 3: the user id is empty",
+        "row 4: the time is null",
+        "row 5: the time 'soon' is not a finite number",
+        "row 6: the n is null",
+        'on_error="skip"',
+    ):
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize("in_folder", [False, True], ids=["memory", "folder"])
+def test_bad_rows_are_skipped_with_a_warning(in_folder, tmp_path):
+    with pytest.warns(UserWarning, match="5 bad of 7 rows"):
+        directory = tmp_path / "sequences" if in_folder else None
+        log = from_frame(BAD, "u", "i", "t", directory=directory, on_error="skip")
+    assert log.user_ids == ["a", "e"] and log.vocabulary.names == ["x", "y"]  # a bad row numbers nothing
+    assert log.times.tolist() == [1, 7]
+
+
+def test_rows_of_a_text_file_are_named_as_they_stand(tmp_path):
+    (tmp_path / "log.csv").write_text("u,i\na,x\nb\n,y\nc,z,9\nd,\n")
+    with pytest.raises(ValueError, match="4 bad of 5 rows") as error:
+        from_frame(tmp_path / "log.csv", "u", "i")
+    for message in (
+        "row 1: found 1 fields, expected 2",
+        "row 2: the user id is empty",
+        "row 3: found 3 fields",
+        "row 4: the item id is empty",
+    ):
+        assert message in str(error.value)
+
+
+def test_nat_is_a_bad_row():
+    frame = pandas.DataFrame({"u": [1, 1], "i": [1, 2], "t": pandas.to_datetime(["2024-05-01", None])})
+    with pytest.raises(ValueError, match="row 1: the time is null"):
+        from_frame(frame, "u", "i", "t")
+
+
+def test_integers_with_gaps_are_integers():
+    frame = pandas.DataFrame({"u": [7, None, 8], "i": [1, 2, 3]})
+    with pytest.warns(UserWarning, match="row 1: the user id is empty"):
+        assert from_frame(frame, "u", "i", on_error="skip").user_ids == ["7", "8"]
+    with pytest.raises(ValueError, match="'u' holds floats that are no integers"):
+        from_frame(pa.table({"u": [0.5], "i": [1]}), "u", "i")
+
+
+@pytest.mark.parametrize("frame", [pa.table(ROWS).slice(0, 0), pandas.DataFrame(ROWS).iloc[:0]])
+def test_an_empty_table(frame, tmp_path):
+    with pytest.raises(ValueError, match="the table holds no interactions"):
+        from_frame(frame, "who", "what")
+    with pytest.raises(ValueError, match="no interactions"):
+        from_frame(frame, "who", "what", directory=tmp_path / "sequences")
+    assert os.listdir(tmp_path / "sequences") == []
+
+
+def test_held_out_data_with_the_ids_of_training():
+    train = from_frame(pa.table(ROWS), **ROLES, columns=["country", "price"])
+    later = pa.table({**{name: values[:2] for name, values in ROWS.items()}, "country": ["fr", "it"]})
+    log = from_frame(later, **ROLES, columns=train.columns, vocabulary=train.vocabulary)
+    assert log.vocabulary is train.vocabulary and log.columns["country"].values.tolist() == [1, -1]
+    with pytest.raises(ValueError, match="row 0: the item 'milk' is not in the vocabulary"):
+        from_frame(later, **ROLES, vocabulary=Vocabulary(["tea"]))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (ROWS, {}, "not dict"),
+        (pa.table(ROWS), {"user": "name"}, "no column 'name'; its columns are"),
+        (pandas.DataFrame(ROWS), {"columns": ["hour"]}, "no column 'hour'"),
+        (pa.table(ROWS), {"columns": ["what"]}, "'what' occurs twice"),
+        (pa.table({**ROWS, "what": [[1]] * 6}), {}, "'what' is of type list"),
+        (pa.table({**ROWS, "when": [True] * 6}), {}, "'when' of times is of type bool"),
+        (pa.table({**ROWS, "when": [2**60] * 6}), {}, "'when' reach 1152921504606846976"),
+        (pandas.DataFrame({**ROWS, "who": [*"abcde", 6]}), {}, "mixes types"),
+        (
+            pa.table(ROWS).rename_columns(["who", "what", "when", "items", "price"]),
+            {"columns": ["items"]},
+            "rename",
+        ),
+        (pa.table(ROWS), {"on_error": "ignore"}, "'raise' or 'skip'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(frame, options, message):
+    with pytest.raises(ValueError, match=message):
+        from_frame(frame, **{**ROLES, **options})
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing.parquet"):
+        from_frame(tmp_path / "nothing.parquet", **ROLES)
+    path = as_parquet(pa.table(ROWS), tmp_path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="log.parquet cannot be read as a table"):
+        from_frame(path, **ROLES)
+    (tmp_path / "log.csv").write_bytes(b"who,what\nann,\xff\n")
+    with pytest.raises(ValueError, match="log.csv cannot be read.*UTF8.*read_csv names each bad line"):
+        from_frame(tmp_path / "log.csv", "who", "what")
+
+
+def test_one_line_in_the_log(caplog):
+    with caplog.at_level(logging.INFO, "tfxc"):
+        from_frame(pa.table(ROWS), "who", "what")
+    assert [record.message for record in caplog.records] == [
+        "the table: Sequences(3 sequences, 6 items, 3 classes) in 0 s"
+    ]
+
+
+def test_split_and_train_with_other_columns():
+    from tfxc import ExtremeClassifier, losses
+    from tfxc._keras import keras
+    from tfxc.layers import DenseHead
+
+    random = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "u": random.integers(0, 10, 200),
+            "i": random.integers(0, 6, 200),
+            "t": pandas.date_range("2024-01-01", periods=200, freq="D"),
+            "country": random.choice(["de", "fr"], 200),
+            "hour": random.integers(0, 24, 200),
+        }
+    )
+    log = from_frame(frame, "u", "i", "t", columns=["country", "hour"])
+    split = leave_last_out(log)
+    batches = sequence_training_dataset(split.train, max_length=8, batch_size=4)
+    inputs = {name: keras.Input((8,), dtype="int32", name=name) for name in ("items", "country", "hour")}
+    parts = [
+        keras.layers.Embedding(size, 4)(inputs[name])
+        for name, size in (("items", 7), ("country", 3), ("hour", 24))
+    ]
+    encoder = keras.Model(inputs, keras.layers.Concatenate()(parts))
+    model = ExtremeClassifier(encoder, DenseHead(log.num_classes), k=3)
+    model.compile("adam", loss=losses.SoftmaxCrossentropy())
+    assert np.isfinite(model.fit(batches, epochs=2, verbose=0).history["loss"]).all()

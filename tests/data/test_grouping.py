@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+from tfxc.data.grouping import by_group, falls_inside, sort_by_time
+
+
+@pytest.mark.parametrize(("num", "num_groups"), [(0, 3), (1, 1), (1000, 7), (5, 1000)])
+def test_by_group_is_a_stable_sort(num, num_groups):
+    groups = np.random.default_rng(0).integers(0, num_groups, num).astype(np.int32)
+    positions, offsets = by_group(groups, num_groups)
+    np.testing.assert_array_equal(positions, np.argsort(groups, kind="stable"))
+    np.testing.assert_array_equal(np.diff(offsets), np.bincount(groups, minlength=num_groups))
+
+
+KINDS = {
+    "whole": lambda times: times.astype(float),
+    "fractions": lambda times: times / 4,
+    "huge": lambda times: times * 1e300,
+    "days": lambda times: times.astype("datetime64[D]"),
+    "nanoseconds over centuries": lambda times: (times * 2**53).astype("datetime64[ns]"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [1, 10, 1 << 16])
+def test_sort_by_time_keeps_the_order_of_equal_times(kind, block, monkeypatch):
+    monkeypatch.setattr("tfxc.data.grouping._PER_BLOCK", block)
+    random = np.random.default_rng(1)
+    offsets = np.concatenate([[0], np.cumsum(random.integers(0, 9, 50))])
+    times = KINDS[kind](random.integers(-5, 1000, offsets[-1]) % 40 * 25 - 500)
+    want = [np.argsort(times[a:b], kind="stable") + a for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    want = np.concatenate(want)
+    ordered, positions = times.copy(), np.arange(len(times))
+    sort_by_time(offsets, ordered, [positions])
+    np.testing.assert_array_equal(positions, want)
+    np.testing.assert_array_equal(ordered, times[want])
+    assert not falls_inside(offsets, ordered) and falls_inside(offsets, times)
+
+
+def test_nothing_to_sort():
+    sort_by_time(np.array([0]), np.zeros(0), [])
+    sort_by_time(np.array([0, 0, 0]), np.zeros(0), [])
+    assert not falls_inside(np.array([0, 0]), np.zeros(0))

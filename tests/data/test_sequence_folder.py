@@ -1,0 +1,94 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+
+from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset
+
+
+@pytest.fixture
+def folder(tmp_path):
+    frame = pandas.DataFrame({"u": ["a", "b", "a"], "i": [1, 2, 3], "t": [3, 2, 1], "c": ["x", "x", None]})
+    from_frame(frame, "u", "i", "t", columns=["c"], directory=tmp_path / "log")
+    return tmp_path / "log"
+
+
+def data_of(folder):
+    return folder / next(name for name in os.listdir(folder) if name.startswith("data-"))
+
+
+def test_arrays_stay_on_disk(folder):
+    log = open_sequences(folder)
+    for array in (log.items, log.offsets, log.times, log.columns["c"].values):
+        assert isinstance(array, np.memmap)
+    assert log.user_ids == ["a", "b"] and log.vocabulary.names == ["1", "2", "3"]
+    assert log[0].tolist() == [2, 0] and log.columns["c"].values.tolist() == [-1, 0, 0]
+    kept = log.select(log.lengths > 1)
+    ((inputs, labels),) = sequence_evaluation_dataset(kept, 2, 4)
+    assert inputs["items"].numpy().tolist() == [[0, 3]] and labels.numpy().tolist() == [[-1, 0]]
+
+
+@pytest.mark.parametrize("name", ["items.npy", "offsets.npy", "times.npy", "column0.npy", "users.arrow"])
+def test_each_damaged_file_is_named(folder, name):
+    path = data_of(folder) / name
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=f"{name} has {len(content) - 1} bytes, expected {len(content)}"):
+        open_sequences(folder)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=f"{name} is damaged: its checksum"):
+        open_sequences(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        open_sequences(folder)
+
+
+def test_a_damaged_index(folder):
+    path = folder / "sequences.json"
+    index = json.loads(path.read_text())
+    for content in ("", "[]", "{}", path.read_text()[:-5], json.dumps({**index, "format": "x"})):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="sequences.json is damaged"):
+            open_sequences(folder)
+
+
+def test_no_folder_of_sequences(tmp_path):
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ValueError, match="is no folder of sequences"):
+            open_sequences(path)
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(ValueError, match="holds other files"):
+        from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow
+from tfxc.data import from_frame, sequence_folder
+
+def die(folder, columns):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+import tfxc.data.from_frame
+sys.modules["tfxc.data.from_frame"].write_index = die
+from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.argv[1])
+"""
+
+
+def test_a_killed_write_leaves_the_old_whole(tmp_path):
+    from_frame(pandas.DataFrame({"u": [*"ab"], "i": [1, 2]}), "u", "i", directory=tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(os.listdir(tmp_path)) == 3  # the index, the old and the torso
+    assert open_sequences(tmp_path).user_ids == ["a", "b"]
+    from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
+    assert open_sequences(tmp_path).user_ids == ["1"] and len(os.listdir(tmp_path)) == 2

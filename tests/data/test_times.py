@@ -1,0 +1,97 @@
+import zoneinfo
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tfxc.data.times import TimeColumn, moment, seconds
+
+MAY = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def read(values, kind=None):
+    column = pa.chunked_array([pa.array(values, kind)])
+    return TimeColumn("when", column.type).times(column)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+def test_timestamps_keep_their_unit_and_become_utc(unit, zone):
+    times, reasons = read([MAY, None], pa.timestamp(unit, zone))
+    assert times.dtype == f"datetime64[{unit}]" and times[0] == np.datetime64("2024-05-01")
+    assert reasons == {1: "the time is null"}
+
+
+def test_dates():
+    times, _ = read([date(2024, 5, 1)])
+    assert times.dtype == "datetime64[D]" and times[0] == np.datetime64("2024-05-01")
+    assert read([MAY], pa.date64())[0][0] == np.datetime64("2024-05-01")
+
+
+def test_numbers_are_seconds():
+    times, reasons = read([1.5, float("nan"), None, float("inf")])
+    assert times[0] == 1.5 and times.dtype == np.float64
+    assert reasons[1] == "the time nan is not a finite number" and reasons[2] == "the time is null"
+    assert read([2**53, -5], pa.int64())[0].tolist() == [2.0**53, -5]
+    with pytest.raises(ValueError, match=r"'when' reach \d+: .*datetime64\[ns\]"):
+        read([10**18], pa.int64())
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2024-05-01", "2024-05-01 00:00", "2024-05-01T00:00:00.000"],
+        ["2024-05-01T00:00Z", "2024-05-01T02:00+02:00"],
+        ["2024-05-01", "2024-05-01T00:00Z", "20240501T000000"],  # of several kinds: one by one
+    ],
+)
+def test_iso_text(texts):
+    times, reasons = read(texts)
+    assert (times == np.datetime64("2024-05-01")).all() and times.dtype == "datetime64[us]" and not reasons
+
+
+def test_the_first_text_decides_between_dates_and_seconds():
+    column = TimeColumn("when", pa.string())
+    blocks = [["", None], ["7", "8.5"], ["2024-05-01", "9"]]
+    results = [column.times(pa.chunked_array([block], pa.string())) for block in blocks]
+    assert results[0][1] == {0: "the time is null", 1: "the time is null"}
+    assert results[1][0].tolist() == [7, 8.5]
+    assert results[2][1] == {0: "the time '2024-05-01' is not a finite number"} and results[2][0][1] == 9
+
+
+def test_other_types_are_refused():
+    with pytest.raises(ValueError, match="'when' of times is of type duration"):
+        TimeColumn("when", pa.duration("s"))
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "2024-05-01",
+        "2024-05-01T02:00+02:00",
+        date(2024, 5, 1),
+        datetime(2024, 5, 1),
+        MAY,
+        MAY.astimezone(zoneinfo.ZoneInfo("Asia/Tokyo")),
+        np.datetime64("2024-05-01"),
+        MAY.timestamp(),
+        int(MAY.timestamp()),
+        np.int64(MAY.timestamp()),
+    ],
+)
+def test_a_moment_in_any_form(point):
+    assert moment(point, np.array([], "datetime64[ms]")) == np.datetime64("2024-05-01")
+    assert moment(point, np.array([], float)) == MAY.timestamp()
+
+
+@pytest.mark.parametrize("point", ["soon", "", None, True, float("nan"), np.datetime64("NaT"), [1]])
+def test_what_is_no_moment(point):
+    with pytest.raises(ValueError, match="is no point in time"):
+        moment(point, np.array([1.0]))
+
+
+def test_seconds_of_text():
+    assert seconds("2024-05-01T02:00+02:00") == seconds("2024-05-01") == MAY.timestamp()
+    with pytest.raises(ValueError, match="not finite"):
+        seconds("inf")

@@ -1,0 +1,52 @@
+"""The account of the lines or rows of a source that could not be used."""
+
+import warnings
+
+_NUM_REPORTED = 10
+
+
+class BadRows:
+    """Counts bad rows, keeps the first ten with their reasons, and at the end raises or warns about them.
+
+    Args:
+        source: what is read, for the message.
+        unit: what a row is called, such as `"line"`.
+        on_error: `"raise"` or `"skip"`, what `report` does.
+
+    Raises:
+        ValueError: for another `on_error`.
+
+    Example:
+        >>> bad = BadRows("the table", "row")
+        >>> bad.reject(7, "the user is null")
+        >>> bad.report(9)
+        Traceback (most recent call last):
+        ValueError: the table: 1 bad of 9 rows
+          row 7: the user is null
+        Mend them, or pass on_error="skip" to leave them out.
+    """
+
+    def __init__(self, source, unit: str, on_error: str = "raise"):
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
+        self.source = source
+        self.unit = unit
+        self.on_error = on_error
+        self.number = 0
+        self._reasons: list[str] = []
+
+    def reject(self, row: int, reason):
+        """Counts a row as bad."""
+        self.number += 1
+        if len(self._reasons) < _NUM_REPORTED:
+            self._reasons.append(f"  {self.unit} {row}: {reason}")
+
+    def report(self, num_rows: int):
+        """Raises a ValueError about the bad ones of `num_rows`, or warns once when they are to be skipped."""
+        if not self.number:
+            return
+        shown = self._reasons + (["  ..."] if self.number > _NUM_REPORTED else [])
+        message = "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown])
+        if self.on_error == "raise":
+            raise ValueError(message + '\nMend them, or pass on_error="skip" to leave them out.')
+        warnings.warn(message + f"\nThese {self.unit}s were left out.", stacklevel=4)

@@ -1,0 +1,137 @@
+"""Columns of interactions, collected block by block and then put in order, in memory or on disk."""
+
+import os
+
+import numpy as np
+
+from tfxc.data.grouping import by_group, sort_by_time
+
+_ROWS_PER_BLOCK = 1 << 22
+
+
+class GroupedColumns:
+    """Collects blocks of interactions in memory and sorts them by user and time at the end.
+
+    Args:
+        num_rows: how many at most, if that is known: then no array has to grow. Room that is not used costs
+            no memory.
+
+    Example:
+        >>> columns = GroupedColumns()
+        >>> columns.append({"users": np.array([1, 0]), "items": np.array([7, 8])})
+        >>> columns.append({"users": np.array([1]), "items": np.array([9])})
+        >>> offsets, arrays = columns.grouped(2)
+        >>> offsets.tolist(), arrays["items"].tolist()
+        ([0, 1, 3], [8, 7, 9])
+    """
+
+    def __init__(self, num_rows: int | None = None):
+        self._capacity = num_rows or 0
+        self._arrays: dict[str, np.ndarray] = {}
+        self._num_rows = 0
+
+    def append(self, block: dict[str, np.ndarray]):
+        """Takes arrays [M] by name: "users" (int32 in [0, U)), perhaps "times", and others."""
+        start, self._num_rows = self._num_rows, self._num_rows + len(block["users"])
+        if self._num_rows > self._capacity:
+            self._capacity = 2 * self._num_rows
+        for name, values in block.items():
+            array = self._arrays.get(name)
+            if array is None or len(array) < self._num_rows:
+                self._arrays[name] = np.empty(self._capacity, values.dtype)
+                if array is not None:
+                    self._arrays[name][:start] = array[:start]
+            self._arrays[name][start : self._num_rows] = values
+
+    def grouped(self, num_users: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Offsets [U + 1] and all arrays but "users", user after user, each user's by "times" if there."""
+        order, offsets = by_group(self._arrays.pop("users")[: self._num_rows], num_users)
+        # One after the other, so that each is let go before the next is made.
+        arrays = {name: self._arrays.pop(name)[order] for name in list(self._arrays)}
+        _sort(offsets, arrays)
+        return offsets, arrays
+
+
+class GroupedFiles:
+    """As `GroupedColumns`, for more interactions than memory holds: the arrays are mapped from `.npy` files.
+
+    The blocks are written to files as they come, scattered from there to their users' places, and each user's
+    slice is sorted in its place.
+
+    Args:
+        folder: an existing one for the files, `<name>.npy` and `offsets.npy`.
+
+    Example:
+        >>> import tempfile
+        >>> columns = GroupedFiles(tempfile.mkdtemp())
+        >>> columns.append({"users": np.array([1, 0]), "items": np.array([7, 8])})
+        >>> columns.grouped(2)[1]["items"].tolist()
+        [8, 7]
+    """
+
+    def __init__(self, folder: str):
+        self._folder = folder
+        self._dtypes: dict[str, np.dtype] = {}
+        self._num_rows = 0
+
+    def append(self, block: dict[str, np.ndarray]):
+        """As `GroupedColumns.append`."""
+        for name, values in block.items():
+            self._dtypes[name] = values.dtype
+            with open(self._unsorted(name), "ab") as file:
+                values.tofile(file)
+        self._num_rows += len(block["users"])
+
+    def grouped(self, num_users: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """As `GroupedColumns.grouped`."""
+        counts = np.zeros(num_users, np.int64)
+        for start in self._starts(num_users):
+            counts += np.bincount(self._block("users", start, num_users), minlength=num_users)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        np.save(os.path.join(self._folder, "offsets.npy"), offsets)
+        arrays: dict[str, np.ndarray] = {
+            name: np.lib.format.open_memmap(
+                os.path.join(self._folder, f"{name}.npy"), "w+", dtype, (self._num_rows,)
+            )
+            for name, dtype in self._dtypes.items()
+            if name != "users"
+        }
+        self._scatter(offsets, arrays)
+        for name in self._dtypes:
+            os.unlink(self._unsorted(name))
+        _sort(offsets, arrays)
+        return offsets, arrays
+
+    def _scatter(self, offsets, arrays):
+        num_users = len(offsets) - 1
+        free = offsets[:-1].copy()  # where each user's next interaction goes
+        for start in self._starts(num_users):
+            order, starts = by_group(self._block("users", start, num_users), num_users)
+            counts = np.diff(starts)
+            where = np.repeat(free - starts[:-1], counts)
+            where += np.arange(len(order))
+            for name, array in arrays.items():
+                array[where] = self._block(name, start, num_users)[order]
+            free += counts
+
+    def _starts(self, num_users):
+        return range(0, self._num_rows, _rows_per_block(num_users))
+
+    def _block(self, name, start, num_users) -> np.ndarray:
+        dtype = self._dtypes[name]
+        return np.fromfile(
+            self._unsorted(name), dtype, _rows_per_block(num_users), offset=start * dtype.itemsize
+        )
+
+    def _unsorted(self, name):
+        return os.path.join(self._folder, f"{name}.unsorted")
+
+
+def _rows_per_block(num_users) -> int:
+    return max(_ROWS_PER_BLOCK, num_users)  # a block takes a pass over all users
+
+
+def _sort(offsets, arrays):
+    if "times" in arrays:
+        others = [array for name, array in arrays.items() if name != "times"]
+        sort_by_time(offsets, arrays["times"], others)

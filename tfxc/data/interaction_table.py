@@ -1,0 +1,202 @@
+"""The rows of a table of interactions as arrays of ids, times and numbers, block by block."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tqdm import tqdm
+
+from tfxc.data.bad_rows import BadRows
+from tfxc.data.column import MISSING
+from tfxc.data.name_encoder import NameEncoder
+from tfxc.data.tables import Table
+from tfxc.data.times import TimeColumn
+from tfxc.data.vocabulary import Vocabulary
+
+_ROWS_PER_BLOCK = 1 << 21
+_READ_AHEAD = 4  # batches
+_LONG = 1 << 23  # rows that are worth a progress bar
+
+
+class InteractionTable:
+    """Encodes a table: users, items and categories become ids, in order of first appearance.
+
+    Args:
+        table: with the columns that are named here.
+        user: name of the column of users.
+        item: name of the column of items.
+        time: name of the column of times, or None.
+        vocabulary: class ids to use, or None to number items as they come.
+        columns: further columns by name, with the vocabulary to use or None.
+        bad: where bad rows are rejected.
+
+    Raises:
+        ValueError: for a column of a type that cannot be what it is to be.
+
+    Example:
+        >>> from tfxc.data.tables import open_table
+        >>> bad = BadRows("log", "row")
+        >>> table = open_table(pa.table({"who": ["ann", "bob"], "what": [7, 7]}), ["who", "what"], [], bad)
+        >>> log = InteractionTable(table, "who", "what", None, None, {}, bad)
+        >>> [{name: ids.tolist() for name, ids in block.items()} for block in log.blocks()]
+        [{'users': [0, 1], 'items': [0, 0]}]
+        >>> log.users.names(), log.items.names()
+        (['ann', 'bob'], ['7'])
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        user: str,
+        item: str,
+        time: str | None,
+        vocabulary: Vocabulary | None,
+        columns: Mapping[str, Vocabulary | None],
+        bad: BadRows,
+    ):
+        def kind(name):
+            return table.schema.field(name).type
+
+        self._table, self._bad = table, bad
+        self._user, self._item, self._time = user, item, time
+        self.users = NameEncoder(user, kind(user))
+        self.items = NameEncoder(item, kind(item), None if vocabulary is None else vocabulary.names)
+        self._num_classes = None if vocabulary is None else len(vocabulary)
+        self._times = None if time is None else TimeColumn(time, kind(time))
+        self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
+        self._given = columns
+        self._encoders = {user: self.users, item: self.items} | {
+            name: NameEncoder(name, kind(name), None if given is None else given.names)
+            for name, given in columns.items()
+            if given is not None or not _is_number(kind(name))
+        }
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are, bad ones among them; None where that takes reading."""
+        return self._table.num_rows
+
+    def vocabulary_of(self, column: str) -> Vocabulary | None:
+        """The names of a further column's categories, or None for numbers; complete after the last block."""
+        given = self._given[column]
+        if given is not None or column not in self._encoders:
+            return given
+        return Vocabulary(self._encoders[column].names())
+
+    def blocks(self) -> Iterator[dict[str, np.ndarray]]:
+        """The good rows: arrays of "users", "items", perhaps "times", and `keys[name]` of the other columns.
+
+        At the end the bad rows are reported.
+
+        Raises:
+            ValueError: for bad rows, if they are not to be skipped; if there is no good one.
+        """
+        num_rows = num_good = 0
+        for block in self._tables():
+            arrays = self._encoded(block, num_rows)
+            num_rows += len(block)
+            num_good += len(arrays["users"])
+            if len(arrays["users"]):
+                yield arrays
+            pa.default_memory_pool().release_unused()
+        self._bad.report(num_rows + len(self._table.skipped))
+        if not num_good:
+            raise ValueError(f"{self._table.name} holds no interactions.")
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Blocks of rows with condensed names, larger as more names are known."""
+        num_rows, waiting = 0, []
+        is_long = self._table.num_rows is None or self._table.num_rows > _LONG
+        quiet = None if is_long else True  # None: shown on a terminal alone
+        with (
+            ThreadPoolExecutor(pa.cpu_count()) as pool,
+            tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar,
+        ):
+            for batch in self._table.batches:
+                waiting.append(pool.submit(self._condensed, batch))
+                if len(waiting) > _READ_AHEAD:
+                    waiting[-_READ_AHEAD].result()
+                num_rows += len(batch)
+                bar.update(len(batch))
+                if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
+                    yield pa.Table.from_batches([condensed.result() for condensed in waiting])
+                    num_rows, waiting = 0, []
+            if waiting:
+                yield pa.Table.from_batches([condensed.result() for condensed in waiting])
+
+    def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With the names of each column as positions among the different ones."""
+        arrays = [
+            self._encoders[name].condense(batch[name]) if name in self._encoders else batch[name]
+            for name in batch.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+    def _encoded(self, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
+        reasons: dict[int, str] = {}  # of the bad rows, by position
+        arrays = {}
+        for name, role in ((self._user, "user"), (self._item, "item")):
+            for position in np.flatnonzero(block[name].is_null()).tolist():
+                reasons.setdefault(position, f"the {role} id is empty")
+        if self._num_classes is not None:
+            arrays["items"] = self.items.encode(block[self._item].chunks)
+            for position in np.flatnonzero(arrays["items"] >= self._num_classes).tolist():
+                unknown = block[self._item][position].as_py()
+                reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary")
+        if self._times is not None:
+            arrays["times"], of_times = self._times.times(block[self._time])
+            reasons = {**of_times, **reasons}
+        for name, key in self.keys.items():
+            if name not in self._encoders:
+                arrays[key] = _numbers(block[name])
+                for position in np.flatnonzero(_no_number(block[name])).tolist():
+                    value = block[name][position].as_py()
+                    reasons.setdefault(position, f"the {name} is {'null' if value is None else value}")
+        if reasons:
+            block, arrays = self._without(reasons, block, arrays, first_row)
+        return self._with_names(block, arrays)
+
+    def _without(self, reasons, block, arrays, first_row):
+        positions = np.array(sorted(reasons))
+        rows = self._table.rows(first_row + positions).tolist()
+        for position, row in zip(positions.tolist(), rows, strict=True):
+            self._bad.reject(row, reasons[position])
+        good = np.ones(len(block), bool)
+        good[positions] = False
+        # Condensed again: a name that only bad rows have gets no id.
+        batches = [self._condensed(batch) for batch in block.filter(pa.array(good)).to_batches()]
+        kept = pa.Table.from_batches(batches) if batches else block.slice(0, 0)
+        return kept, {name: values[good] for name, values in arrays.items()}
+
+    def _with_names(self, block, arrays) -> dict[str, np.ndarray]:
+        """Adds the ids that only good rows may count in; the columns at once, as hashing holds no lock."""
+        names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            ids = {
+                key: pool.submit(self._encoders[name].encode, block[name].chunks)
+                for key, name in names.items()
+                if key not in arrays
+            }
+            arrays |= {key: future.result() for key, future in ids.items()}
+        for name, given in self._given.items():
+            if given is not None:
+                ids_of = arrays[self.keys[name]]
+                ids_of[ids_of >= len(given)] = MISSING
+        return arrays
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _no_number(column: pa.ChunkedArray) -> np.ndarray:
+    finite = pc.is_finite(column) if pa.types.is_floating(column.type) else pc.is_valid(column)
+    return ~finite.fill_null(False).to_numpy()
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """In their own type; nulls become 0, to be rejected."""
+    filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False)

@@ -1,0 +1,107 @@
+"""Numbering raw names in order of first appearance, block by block."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfxc.data.names import Names
+
+
+class NameEncoder:
+    """Turns a column of strings or integers into ids, in two steps.
+
+    `condense` finds the different names of a small batch, and may run for several batches at once; `encode`
+    looks only these up among all. It hashes the names known so far again, so a block should not be much
+    smaller than these are many: `len(encoder)`.
+
+    Args:
+        name: of the column, for messages.
+        kind: its Arrow type: strings, integers, floats that hold integers (as pandas makes of integers with
+            gaps), booleans, or categories of these.
+        known: names that have ids already, the first ones.
+
+    Raises:
+        ValueError: for a column of another type.
+
+    Example:
+        >>> encoder = NameEncoder("user", pa.string())
+        >>> batches = [encoder.condense(pa.array(names)) for names in (["b", "a"], ["c", "", "a"])]
+        >>> encoder.encode(batches).tolist()
+        [0, 1, 2, -1, 1]
+        >>> encoder.names()
+        ['b', 'a', 'c']
+    """
+
+    def __init__(self, name: str, kind: pa.DataType, known: Names | None = None):
+        self._name = name
+        native = _native(kind)
+        if native is None:
+            raise ValueError(
+                f"The column {name!r} is of type {kind}, expected strings, integers or categories: "
+                "convert it to one of these."
+            )
+        self._kind = native if known is None else pa.large_string()
+        self._known = pa.array([], self._kind) if known is None else known.array
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def condense(self, batch: pa.Array) -> pa.DictionaryArray:
+        """The batch as positions among its different names; what is no name, as an empty one, is null.
+
+        Raises:
+            ValueError: for floats that are no integers.
+        """
+        if pa.types.is_dictionary(batch.type):
+            batch = batch.dictionary_decode()  # its categories may be in any order, or unused
+        if pa.types.is_floating(batch.type):
+            batch = self._integers(batch)
+        batch = batch.cast(self._kind)
+        if pa.types.is_large_string(self._kind):
+            is_empty = pc.equal(pc.binary_length(batch), 0)
+            batch = pc.if_else(is_empty, None, batch) if pc.any(is_empty).as_py() else batch
+        return batch.dictionary_encode()
+
+    def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
+        """Ids [M] int32 of condensed batches, end to end, -1 for a null; new names get the next ids."""
+        ids = np.full(sum(map(len, batches)), -1, np.int32)
+        names = pa.chunked_array([self._known, *(batch.dictionary for batch in batches)], self._kind)
+        if not len(names):
+            return ids
+        encoded = names.dictionary_encode()
+        start, self._known = len(self._known), encoded.chunk(0).dictionary
+        id_of_name = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+        filled = 0
+        for batch in batches:
+            of_batch = id_of_name[start : start + len(batch.dictionary)]
+            start += len(batch.dictionary)
+            # The position -1 of a null finds the -1 at the end.
+            of_batch = np.append(of_batch, np.int32(-1))
+            ids[filled : filled + len(batch)] = of_batch[batch.indices.fill_null(-1).to_numpy()]
+            filled += len(batch)
+        return ids
+
+    def names(self) -> Names:
+        """All names so far; that of id i at position i."""
+        return Names(self._known.cast(pa.large_string()))
+
+    def _integers(self, batch: pa.Array) -> pa.Array:
+        batch = pc.if_else(pc.is_finite(batch), batch, None)
+        try:
+            return batch.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise ValueError(
+                f"The column {self._name!r} holds floats that are no integers ({error}), expected strings or "
+                "integers as names: convert it."
+            ) from error
+
+
+def _native(kind: pa.DataType) -> pa.DataType | None:
+    """What a column of a type is hashed as."""
+    if pa.types.is_dictionary(kind):
+        return _native(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_string()
+    if pa.types.is_uint64(kind) or pa.types.is_boolean(kind):
+        return kind
+    return pa.int64() if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None

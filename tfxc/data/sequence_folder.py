@@ -1,0 +1,177 @@
+"""Sequences in a folder, mapped from disk as they are read.
+
+`sequences.json` names a subfolder with the arrays (`.npy`) and the names (Arrow IPC files), and the size and
+checksum of each file. A new version is written into a subfolder of its own; replacing `sequences.json`, one
+atomic step, makes it the valid one.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tfxc.data.column import Column
+from tfxc.data.names import Names
+from tfxc.data.sequences import Sequences
+from tfxc.data.vocabulary import Vocabulary
+
+_FORMAT = "tfxc-sequences 1"
+_INDEX = "sequences.json"
+_PREFIX = "data-"
+_BYTES_PER_READ = 1 << 24
+
+
+def open_sequences(directory) -> Sequences:
+    """Opens the folder that `from_frame(..., directory=)` wrote; its arrays stay on disk until they are read.
+
+    Every byte is read once, to check it.
+
+    Args:
+        directory: the folder.
+
+    Raises:
+        ValueError: if it is no such folder, or a file in it is missing, cut short or damaged.
+
+    Example:
+        >>> import pyarrow, tempfile
+        >>> table = pyarrow.table({"who": ["ann", "ann"], "what": ["tea", "milk"]})
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = tfxc.data.from_frame(table, user="who", item="what", directory=folder)
+        >>> open_sequences(folder)
+        Sequences(1 sequences, 2 items, 2 classes)
+    """
+    directory = os.fspath(directory)
+    index = _index(directory)
+    folder = os.path.join(directory, index["data"])
+    for name, expected in index["files"].items():
+        _check(os.path.join(folder, name), *expected)
+
+    def array(name):
+        return np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r")
+
+    def names(name):
+        return Names(_mapped_names(os.path.join(folder, f"{name}.arrow")))
+
+    def column(number, has_names):
+        vocabulary = Vocabulary(names(f"column{number}")) if has_names else None
+        return Column(array(f"column{number}"), vocabulary)
+
+    return Sequences(
+        array("items"),
+        array("offsets"),
+        Vocabulary(names("items")),
+        names("users"),
+        array("times") if "times.npy" in index["files"] else None,
+        {name: column(number, has_names) for number, (name, has_names) in enumerate(index["columns"])},
+    )
+
+
+@contextlib.contextmanager
+def new_version(directory) -> Iterator[str]:
+    """A new subfolder to fill with the arrays; on leaving without an error it becomes the valid one.
+
+    `write_names` and the arrays are to be there by then, and `write_index` ends it.
+
+    Raises:
+        ValueError: if the folder holds something else.
+
+    Example:
+        >>> import tempfile
+        >>> directory = tempfile.mkdtemp()
+        >>> with new_version(directory) as folder:
+        ...     write_index(folder, {})
+        >>> sorted(os.listdir(directory)) == [os.path.basename(folder), "sequences.json"]
+        True
+    """
+    directory = os.fspath(directory)
+    os.makedirs(directory, exist_ok=True)
+    if any(name != _INDEX and not name.startswith(_PREFIX) for name in os.listdir(directory)):
+        raise ValueError(f"{directory} holds other files than sequences: name an empty or a new folder.")
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
+    os.chmod(folder, 0o755)  # mkdtemp makes it readable by its owner alone
+    try:
+        yield folder
+        os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    for name in os.listdir(directory):  # older versions, and what a killed write left
+        if name not in (_INDEX, os.path.basename(folder)):
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+
+
+def write_names(folder: str, name: str, names: Names):
+    """Writes names beside the arrays of a new version.
+
+    Example:
+        >>> import tempfile
+        >>> write_names(tempfile.mkdtemp(), "users", Names(["ann"]))
+    """
+    table = pa.table({"names": names.array})
+    with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_index(folder: str, columns: dict[str, bool]):
+    """Writes what the files are, all there by now, and the columns by name: whether they have names.
+
+    Example:
+        >>> import tempfile
+        >>> write_index(tempfile.mkdtemp(), {"price": False})
+    """
+    files = {name: _size_and_checksum(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    index = {
+        "format": _FORMAT,
+        "data": os.path.basename(folder),
+        "files": files,
+        "columns": list(columns.items()),
+    }
+    with open(os.path.join(folder, _INDEX), "w", encoding="utf-8") as file:
+        json.dump(index, file, indent=1)
+
+
+def _index(directory) -> dict:
+    path = os.path.join(directory, _INDEX)
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+        if index["format"] != _FORMAT:
+            raise ValueError(f"its format is {index['format']!r}, expected {_FORMAT!r}")
+        return index
+    except FileNotFoundError:
+        raise ValueError(
+            f"{directory} is no folder of sequences: it has no {_INDEX}. Write it with "
+            "from_frame(..., directory=)."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Write the folder again.") from error
+
+
+def _check(path, size, checksum):
+    if not os.path.exists(path):
+        raise ValueError(f"{path} is missing. Write the folder again.")
+    if os.path.getsize(path) != size:
+        raise ValueError(
+            f"{path} has {os.path.getsize(path)} bytes, expected {size}. Write the folder again."
+        )
+    if _size_and_checksum(path)[1] != checksum:
+        raise ValueError(f"{path} is damaged: its checksum is wrong. Write the folder again.")
+
+
+def _size_and_checksum(path) -> tuple[int, int]:
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(_BYTES_PER_READ):
+            checksum = zlib.crc32(block, checksum)
+    return os.path.getsize(path), checksum
+
+
+def _mapped_names(path) -> pa.Array:
+    names = pa.ipc.open_file(pa.memory_map(path)).read_all()["names"]
+    return names.chunk(0) if names.num_chunks == 1 else names.combine_chunks()

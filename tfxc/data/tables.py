@@ -1,0 +1,173 @@
+"""Tables of any origin as one stream of Arrow batches: data frames, Parquet, CSV."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet
+
+from tfxc.data.bad_rows import BadRows
+
+_ROWS_PER_BATCH = 1 << 17
+_CSV_BLOCK = 1 << 23
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some columns of a table, to be read once, batch by batch.
+
+    Args:
+        name: what messages call it.
+        schema: names and types of the columns.
+        batches: the rows in order.
+        num_rows: how many, or None where that takes reading.
+        skipped: the rows (from 0) of a text file that are in no batch read so far; it grows while they are
+            read.
+    """
+
+    name: str
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    num_rows: int | None = None
+    skipped: list[int] = field(default_factory=list)
+
+    def rows(self, positions: np.ndarray) -> np.ndarray:
+        """Numbers of rows in the table, from 0, of positions in the batches."""
+        skipped = np.array(self.skipped, np.int64)
+        return positions + np.searchsorted(skipped - np.arange(len(skipped)), positions, side="right")
+
+
+def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Table:
+    """The wanted columns of a data frame, an Arrow table or a file.
+
+    Args:
+        frame: a pandas or Polars DataFrame or whatever else gives its rows by `__arrow_c_stream__`, or the
+            path of a Parquet file, a folder of them, or a CSV or TSV file with a header, plain or `.gz`.
+        columns: names of the columns to read.
+        text: those that a text file holds as strings, whatever they look like: "007" is no 7.
+        bad: where rows of a text file with too few or too many fields are rejected.
+
+    Raises:
+        ValueError: for another kind of frame or file, or a column that is missing or occurs twice.
+
+    Example:
+        >>> table = open_table(pa.table({"a": [1, 2], "b": [3, 4]}), ["a"], [], BadRows("", "row"))
+        >>> table.num_rows, [batch.to_pylist() for batch in table.batches]
+        (2, [[{'a': 1}, {'a': 2}]])
+    """
+    if isinstance(frame, str | os.PathLike):
+        path = os.fspath(frame)
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"There is no file or folder {path}.")
+        delimiter = _DELIMITERS.get(os.path.splitext(path.removesuffix(".gz"))[1])
+        return _parquet(path, columns) if delimiter is None else _csv(path, delimiter, columns, text, bad)
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise ValueError(
+            "frame must be a pandas or Polars DataFrame, an Arrow table, or the path of a Parquet, CSV or "
+            f"TSV file, not {type(frame).__name__}."
+        )
+    is_data_frame = hasattr(frame, "columns") and hasattr(frame, "dtypes")  # of pandas or Polars
+    if is_data_frame:
+        _check(columns, list(frame.columns), bad.source)
+        frame = frame[columns]  # before it is converted
+    try:
+        table = pa.table(frame)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(
+            f"A column mixes types ({error}): convert it to one, with astype(str) say."
+        ) from error
+    _check(columns, table.schema.names, bad.source)
+    schema = _schema(table.schema, columns)
+    batches = (_converted(batch, schema) for batch in table.select(columns).to_batches(_ROWS_PER_BATCH))
+    return Table(bad.source, schema, batches, table.num_rows)
+
+
+def _schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
+    return pa.schema([(name, _without_views(given.field(name).type)) for name in columns])
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """The type to use instead of string views, which Polars gives and few functions of Arrow take."""
+    strings = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.large_string() if pa.types.is_string_view(strings) else kind
+
+
+def _converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for array, kind in zip(batch.columns, schema.types, strict=True):
+        if array.type != kind and pa.types.is_dictionary(array.type):
+            array = array.dictionary.cast(kind).take(array.indices)
+        arrays.append(array.cast(kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _parquet(path, columns) -> Table:
+    try:
+        dataset = pyarrow.dataset.dataset(path, format="parquet")
+        _check(columns, dataset.schema.names, path)
+        num_rows = dataset.count_rows()
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    schema = _schema(dataset.schema, columns)
+    batches = _guarded(path, _file_batches(dataset.files, columns))
+    return Table(path, schema, (_converted(batch, schema) for batch in batches), num_rows)
+
+
+def _file_batches(files, columns) -> Iterator[pa.RecordBatch]:
+    for file in files:  # the batches of a data set are read ahead: twice the memory and the work
+        with pyarrow.parquet.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
+                yield batch.select(columns)
+
+
+def _csv(path, delimiter, columns, text, bad) -> Table:
+    skipped = []
+
+    def reject(row):
+        skipped.append(row.number - 2)  # its numbers begin at 1, with the header
+        bad.reject(skipped[-1], f"found {row.actual_columns} fields, expected {row.expected_columns}")
+        return "skip"
+
+    try:
+        reader = pyarrow.csv.open_csv(
+            path,
+            pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=_CSV_BLOCK
+            ),  # threads lose the row's number
+            pyarrow.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=reject
+            ),
+            pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    _check(columns, reader.schema.names, path)
+    schema = _schema(reader.schema, columns)
+    return Table(path, schema, (batch.select(columns) for batch in _guarded(path, reader)), None, skipped)
+
+
+def _guarded(path, batches):
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path, error):
+    return ValueError(
+        f"{path} cannot be read as a table: {error}. It is damaged or not what its suffix says; "
+        "tfxc.data.read_csv names each bad line of a text file."
+    )
+
+
+def _check(columns, names, source):
+    for name in columns:
+        if name not in names:
+            raise ValueError(f"{source} has no column {name!r}; its columns are {list(names)}.")
+        if names.count(name) > 1 or columns.count(name) > 1:
+            raise ValueError(f"The column {name!r} occurs twice, in {source} or among {columns}.")
