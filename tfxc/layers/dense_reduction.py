@@ -50,6 +50,11 @@ class _Blocks:
         self.is_label = tf.cast(labels >= 0, tf.float32)
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
         self.row_shifts = (head.row_offset, 0)
+        # Read once, for both directions: what the backward pass reads beside the gradient of the table may come
+        # after its update, since TensorFlow drops that control dependency of a gather.
+        self.label_rows = self.raw(self.label_ids)
+        vectors = head.vectors(*self.label_rows)
+        self.label_vectors = tf.reshape(vectors, [*tf.unstack(tf.shape(labels)), self.query.shape[1]])
 
     def raw(self, ids):
         """Table rows and, if the head has them, biases; gathered, since a whole read may copy the table."""
@@ -76,17 +81,13 @@ class _Blocks:
 
         return self.loss.finish(self.over(update, self.loss.initial(tf.shape(self.query)[0])))
 
-    def label_vectors(self):
-        vectors = self.head.vectors(*self.raw(self.label_ids))
-        return tf.reshape(vectors, [*tf.unstack(tf.shape(self.is_label)), self.query.shape[1]])
-
     def positives(self):
-        return tf.einsum("npd,nd->np", self.label_vectors(), self.query) * self.is_label
+        return tf.einsum("npd,nd->np", self.label_vectors, self.query) * self.is_label
 
     def gradient(self, reduced, d_reduced, d_positives):
         d_positives *= self.is_label
         d_query, grads = self.of_all_classes(reduced, d_reduced)
-        d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors())
+        d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors)
         return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
 
     def of_all_classes(self, reduced, d_reduced):
@@ -116,7 +117,7 @@ class _Blocks:
     def add_labels(self, grads, d_positives):
         d_vectors = d_positives[:, :, tf.newaxis] * self.query[:, tf.newaxis]
         d_vectors = tf.reshape(d_vectors, [-1, self.query.shape[1]])
-        parts = self.through(self.raw(self.label_ids), d_vectors)
+        parts = self.through(self.label_rows, d_vectors)
         return [
             tf.tensor_scatter_nd_add(grad, (self.label_ids + shift)[:, tf.newaxis], part)
             for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
