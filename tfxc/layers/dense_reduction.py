@@ -50,7 +50,7 @@ class _Blocks:
         self.is_label = tf.cast(labels >= 0, tf.float32)
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
         self.row_shifts = (head.row_offset, 0)
-        # Read once, for both directions: what the backward pass reads beside the gradient of the table may come
+        # Read once, for both directions: what the backward pass reads beside the table's gradient may come
         # after its update, since TensorFlow drops that control dependency of a gather.
         self.label_rows = self.raw(self.label_ids)
         vectors = head.vectors(*self.label_rows)
