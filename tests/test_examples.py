@@ -19,7 +19,7 @@ from tfxc._keras import IS_KERAS_3, keras
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
-START_UP = re.compile("absl::InitializeLog|oneDNN|cuda|shuffle=True")
+START_UP = re.compile("absl::InitializeLog|oneDNN custom|cuda|shuffle=True|AutoGraph could not")
 PAGE = "The old man looked at the sea. The sea looked at the old man. Who is at sea, and why?\nNobody asks.\n"
 BOOK = "=== A Book ===\n" + 60 * PAGE
 

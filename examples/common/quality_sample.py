@@ -25,7 +25,7 @@ class QualitySample:
         self.batches = list(dataset.shard(max(1, len(dataset) // num_batches), 0).take(num_batches))
         self.num_targets = sum(int(tf.math.count_nonzero(labels >= 0)) for _, labels in self.batches)
 
-        @tf.function(reduce_retracing=True)
+        @tf.function(autograph=False, reduce_retracing=True)
         def best(x, y):
             query, labels, _ = model.examples(x, y)
             exclude = x.get("exclude") if isinstance(x, dict) else None
