@@ -2,6 +2,7 @@
 
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 from common.encoders import lstm  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
+from common.recommendation_data import load_split  # noqa: E402
 
 
 def test_lstm_layers_go_on_where_the_batch_before_stopped():
@@ -27,6 +29,12 @@ def test_lstm_layers_go_on_where_the_batch_before_stopped():
     again = encoder(tf.constant(items[:, :3])).numpy()
     np.testing.assert_allclose(again, halves[0], atol=1e-6)
     assert np.abs(encoder(tf.constant(items[:, :3])).numpy() - again).max() > 1e-4
+
+
+def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
+    (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n" + "a whale\n")
+    split = load_split(Namespace(format="text", data=tmp_path / "book.txt", min_count=3, test_data=None))
+    assert split.train.vocabulary.names == ["the", "sea", "sky"]
 
 
 def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
