@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-avx2 sanitize fuzz mutants lint docs bench clean
+.PHONY: help setup setup-tests demo test test-avx2 sanitize fuzz mutants lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -9,6 +9,7 @@ RUN := $(BIN)/python
 PYTEST := $(RUN) -m pytest -q
 
 SETUP := .venv/.installed
+TEST_SETUP := .venv/.tests
 OPS := tfxc/ops/_tfxc_ops.so
 OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h)
 # The same for processors without AVX-512, and one that watches its memory and whatever C++ leaves undefined.
@@ -35,7 +36,9 @@ export TFXC_WERROR = 1
 help:  ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(SETUP) $(OPS)  ## Create .venv, install tfxc in it (editable) and build the op library
+setup: $(SETUP) $(OPS)  ## Create .venv, install tfxc (editable) and what the examples need, build the ops
+
+setup-tests: setup $(TEST_SETUP)  ## The same, and what tests, lint and docs need
 
 demo: setup  ## Train, evaluate, export and query a next-item model; writes demo/
 	$(RUN) examples/sequential_recommendation.py
@@ -47,23 +50,23 @@ test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops
 	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 
-test-avx2: setup  ## The ops' tests, their kernels compiled for processors without AVX-512
+test-avx2: setup-tests  ## The ops' tests, their kernels compiled for processors without AVX-512
 	$(RUN) custom_ops/build.py --level x86-64-v3
 	TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
 
-sanitize: setup  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
+sanitize: setup-tests  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
 	$(RUN) custom_ops/build.py --threads
 	build/custom_ops/threads/kernel_threads
 	$(RUN) custom_ops/build.py --sanitize
 	$(SANITIZER) TFXC_OPS_LIBRARY=$(SANITIZED_OPS) $(PYTEST) -n 0 -s -p no:cacheprovider $(SANITIZED_TESTS)
 
-mutants: setup  ## Break each estimate in turn: the tests have to find it
+mutants: setup-tests  ## Break each estimate in turn: the tests have to find it
 	$(RUN) tests/mutants.py
 
-fuzz: setup  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
+fuzz: setup-tests  ## Random calls of every op and reader for an hour, or TFXC_FUZZ_SECONDS
 	$(RUN) tests/fuzz/run_fuzz.py
 
-lint: setup  ## Check style, format and types
+lint: setup-tests  ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tfxc
@@ -88,6 +91,11 @@ $(SETUP): pyproject.toml setup.py
 		f"tfxc needs Python 3.11 or newer, this is {sys.version.split()[0]}: make PYTHON=python3.11")'
 	$(RUN) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet "setuptools>=77" wheel "tensorflow==2.21.*"
+	$(RUN) -m pip install --quiet --no-build-isolation -e ".[examples]"
+	touch $@
+
+# Apart, so that the demo does not wait for them.
+$(TEST_SETUP): pyproject.toml | $(SETUP)
 	$(RUN) -m pip install --quiet --no-build-isolation -e ".[test,examples]"
 	touch $@
 

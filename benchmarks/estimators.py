@@ -14,12 +14,12 @@ from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-from encoders import sasrec  # noqa: E402
-from recommendation_data import BUNDLED  # noqa: E402
+from common.recommendation_data import BUNDLED  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc import data, losses, samplers  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
+from tfxc.encoders import sasrec  # noqa: E402
 
 LENGTH, BATCH, DIM = 32, 32, 64
 

@@ -23,7 +23,6 @@ from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-import encoders  # noqa: E402
 import extreme_classification  # noqa: E402
 import sequential_recommendation  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -88,7 +87,7 @@ class Items:
     def model(self):
         num_classes = self.split.train.num_classes
         return tfxc.ExtremeClassifier(
-            encoders.sasrec(num_classes, self.args.max_length),
+            tfxc.encoders.sasrec(num_classes, self.args.max_length),
             tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1),
             tfxc.samplers.Uniform(self.negatives, shared=True),
         )

@@ -23,15 +23,14 @@ import os
 import time
 from pathlib import Path
 
-import classification_heads
 import numpy as np
-import training_log
-from classification_data import load
-from classification_heads import HEADS, make_encoder, make_head
-from training_log import TrainingLog, markdown_table, plot
+from common import classification_heads, training_log
+from common.classification_data import load
+from common.classification_heads import HEADS, make_encoder, make_head
+from common.training_log import TrainingLog, markdown_table, plot
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras, tf_variable
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
 NEGATIVES = ("all", "random", "hard", "astra", "curriculum", "searched")
@@ -119,8 +118,8 @@ def make_model(name, negatives, train, names, num_steps, args):
 
 def head_megabytes(model):
     """Weights, connections and Adam's two slots of the head."""
-    size = sum(tf_variable(weight).numpy().nbytes for weight in model.head.weights)
-    return (size + 2 * sum(tf_variable(w).numpy().nbytes for w in model.head.trainable_weights)) / 2**20
+    size = sum(weight.numpy().nbytes for weight in model.head.weights)
+    return (size + 2 * sum(w.numpy().nbytes for w in model.head.trainable_weights)) / 2**20
 
 
 def mining(folder, negatives, num_examples, args):

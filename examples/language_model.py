@@ -19,16 +19,14 @@ import os
 import time
 from pathlib import Path
 
-import encoders
-import sampler_choice
-import training_log
-from language_data import BUNDLED, load_text
-from proposals import compare_proposals, plot_proposals, proposal_table
-from sampler_choice import SAMPLERS, Settings
-from training_log import TrainingLog, markdown_table, plot, times
+from common import encoders, sampler_choice, training_log
+from common.language_data import BUNDLED, load_text
+from common.proposals import compare_proposals, plot_proposals, proposal_table
+from common.sampler_choice import SAMPLERS, Settings
+from common.training_log import TrainingLog, markdown_table, plot, times
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras
 
 MODELS = ("lstm", "transformer")
 
@@ -70,7 +68,7 @@ def make_encoder(num_classes, args):
     options = {"dim": args.dim, "num_blocks": args.num_blocks, "dropout": args.dropout}
     if args.model == "lstm":
         return encoders.lstm(num_classes, args.max_length, batch_size=args.batch_size, **options)
-    return encoders.sasrec(num_classes, args.max_length, num_heads=4, **options)
+    return tfxc.encoders.sasrec(num_classes, args.max_length, num_heads=4, **options)
 
 
 def make_model(name, split, num_steps, args):

@@ -15,12 +15,12 @@ import argparse
 import re
 from pathlib import Path
 
-from classification_data import load
-from classification_heads import add_arguments, bag_inputs, make_encoder, make_head
-from training_log import TrainingLog
+from common.classification_data import load
+from common.classification_heads import add_arguments, bag_inputs, make_encoder, make_head
+from common.training_log import VERBOSE, TrainingLog
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
 
@@ -41,7 +41,7 @@ def parse_arguments(argv=None):
     add("--epochs", type=int, default=6)
     add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0, help="of the hash functions and the weights")
-    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
     add(
         "--output",
         type=Path,

@@ -14,17 +14,15 @@ import json
 import os
 import time
 
-import encoders
 import numpy as np
-import recommendation_data
-import sampler_choice
-import training_log
-from recommendation_data import batches, load_split
-from sampler_choice import SAMPLERS, Settings
-from training_log import TrainingLog, markdown_table, plot, times
+from common import encoders, recommendation_data, sampler_choice, training_log
+from common.quality_sample import QualitySample
+from common.recommendation_data import batches, load_split, title_of
+from common.sampler_choice import SAMPLERS, Settings
+from common.training_log import TrainingLog, markdown_table, plot, seconds_an_epoch, times
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras
 
 HEADS = ("dense", "mach")
 EXPORTED = "served"
@@ -37,7 +35,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     recommendation_data.add_arguments(add)
     add("--exclude-seen", action="store_true", help="do not rank items of the history")
-    add("--model", choices=("sasrec", "gru4rec"), default="sasrec")
+    add("--model", choices=encoders.ENCODERS, default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
     add("--num-buckets", type=int, default=1024, help="mach: buckets of a repetition")
     add("--num-repetitions", type=int, default=8, help="mach: bucket classifiers")
@@ -62,7 +60,7 @@ def make_model(name, split, num_steps, args):
     """The compiled classifier of a run: one of the samplers, or "mach"."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
-    encode = {"sasrec": encoders.sasrec, "gru4rec": encoders.gru4rec}[args.model]
+    encode = encoders.ENCODERS[args.model]
     settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
     model = tfxc.ExtremeClassifier(
@@ -84,7 +82,15 @@ def train(name, split, args):
     """Trains the model of one run to its end or resumes it; returns it, its history and test results."""
     train_set, validation_set, test_set = batches(split, args)
     model = make_model(name, split, args.epochs * len(train_set), args)
-    log = TrainingLog(os.path.join(args.output, name), model, args.patience)
+    sample = QualitySample(model, validation_set, tfxc.metrics.NDCGAtK(10))
+    log = TrainingLog(
+        os.path.join(args.output, name),
+        model,
+        args.patience,
+        sample=sample,
+        num_steps=len(train_set),
+        verbose=args.verbose,
+    )
     done = log.resume()
     callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]
     if done < args.epochs and not log.done:
@@ -95,7 +101,6 @@ def train(name, split, args):
             initial_epoch=done,
             epochs=args.epochs,
             callbacks=callbacks,
-            shuffle=False,  # the dataset shuffles itself
             verbose=args.verbose,
         )
     log.restore_best()
@@ -113,6 +118,21 @@ def table(results):
         quality = [f"{row['ndcg_at_10']:.4f}", f"{row['recall_at_10']:.4f}", f"{row['loss']:.3f}"]
         rows.append([name, *times(row), *quality, share])
     return markdown_table(titles, rows)
+
+
+def verdict(results):
+    """For each run beside the one called "full" a sentence: how fast, and how good."""
+    full = results.get("full")
+    sentences = []
+    for name, row in results.items():
+        if full is None or row is full:
+            continue
+        speed = seconds_an_epoch(full) / seconds_an_epoch(row)
+        faster = f"{speed:.1f}x faster" if speed >= 1 else f"{1 / speed:.1f}x slower"
+        more = row["ndcg_at_10"] / full["ndcg_at_10"] - 1
+        quality = f"{abs(more):.0%} {'higher' if more > 0 else 'lower'}" if abs(more) >= 0.015 else "same"
+        sentences.append(f"{name}: {faster} than full, {quality} NDCG@10")
+    return "\n".join(sentences)
 
 
 def show_predictions(model, split, args, num_examples=3):
@@ -138,14 +158,19 @@ def run(args):
     runs = [name for head in args.heads for name in (args.samplers if head == "dense" else [head])]
     for name in runs:
         model, histories[name], results[name] = train(name, split, args)
-    text = table(results)
-    print(f"\n{text}\n\nAfter the last words of some histories, {runs[-1]} recommends:")
+    text, sentences = table(results), verdict(results)
+    print(f"\n{text}\n\n{sentences}\n\nAfter the last words of some histories, {runs[-1]} recommends:")
     show_predictions(model, split, args)
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"arguments": vars(args), "results": results, "histories": histories}, file, indent=1)
     with open(os.path.join(args.output, "results.md"), "w", encoding="utf-8") as file:
         file.write(text + "\n")
-    plot(histories, os.path.join(args.output, "quality_against_time.png"))
+    plot(
+        histories,
+        os.path.join(args.output, "quality_against_time.png"),
+        label="NDCG@10 on a fixed sample of validation targets",
+        title=f"{title_of(split, args)}\n{sentences}",
+    )
     model.export(os.path.join(args.output, EXPORTED))
     print(f"\nWrote the table, the plot and a SavedModel ({EXPORTED}/) to {args.output}/.")
     return results

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from recommendation_data import FORMATS
+from common.recommendation_data import FORMATS
 from scipy.sparse import csr_matrix
 
 from tfxc import data

@@ -13,23 +13,30 @@ import argparse
 import math
 import os
 import time
+from importlib.util import find_spec
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # TensorFlow Recommenders runs on tf-keras
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np  # noqa: E402
-import recommendation_data  # noqa: E402
-import sampler_choice  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from recommendation_data import load_split  # noqa: E402
-from training_log import markdown_table  # noqa: E402
-from two_towers import KS, HeadModel, QueryTower, RetrievalModel, export_index  # noqa: E402
+import common  # noqa: F401  (before TensorFlow)
+import numpy as np
+import tensorflow as tf
+from common import recommendation_data, sampler_choice
+from common.recommendation_data import load_split
+from common.training_log import markdown_table
+from tensorflow import keras
 
-import tfxc  # noqa: E402
-from tfxc._keras import keras  # noqa: E402
-from tfxc.data.batching import row_batches  # noqa: E402
+import tfxc
 
 MODELS = ("retrieval", "uniform", "midx")
+
+
+def two_towers():
+    """The module of the models: imported when they are needed, so that --help works without its packages."""
+    if find_spec("tensorflow_recommenders") is None:
+        raise SystemExit("This program needs TensorFlow Recommenders: pip install 'tfxc[tfrs]'.")
+    from common import two_towers
+
+    return two_towers
 
 
 def parse_arguments(argv=None):
@@ -69,15 +76,16 @@ def examples(sequences, max_length, batch_size, last_only=False, seed=None):
         history = tf.ensure_shape(history, [None, max_length])
         return {"history": history, "length": target - begin, "item": tf.gather(items, target)}
 
-    return row_batches(int(where.shape[0]), batch_size, batch, seed)
+    return tfxc.data.row_batches(int(where.shape[0]), batch_size, batch, seed)
 
 
 def make_model(name, counts, args):
     """A compiled model, and the callbacks that it needs."""
     keras.utils.set_random_seed(args.seed)
-    query_tower = QueryTower(len(counts), args.dim, args.dropout)
+    towers = two_towers()
+    query_tower = towers.QueryTower(len(counts), args.dim, args.dropout)
     if name == "retrieval":
-        model, callbacks = RetrievalModel(query_tower, counts, args.dim), []
+        model, callbacks = towers.RetrievalModel(query_tower, counts, args.dim), []
     else:
         uniform = tfxc.samplers.Uniform(args.num_negatives)
         sampler = (
@@ -85,7 +93,7 @@ def make_model(name, counts, args):
             if name == "uniform"
             else tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords)
         )
-        model = HeadModel(query_tower, len(counts), args.dim, sampler)
+        model = towers.HeadModel(query_tower, len(counts), args.dim, sampler)
         callbacks = [tfxc.callbacks.SamplerRefresh(args.refresh_steps)] if name == "midx" else []
     model.compile(tfxc.optimizers.LazyAdam(args.learning_rate))
     return model, callbacks
@@ -146,7 +154,7 @@ def compare(split, args):
 
 def accuracy(logs):
     """Recall by k: with one target, TFRS's top-k accuracy."""
-    return {k: logs[f"factorized_top_k/top_{k}_categorical_accuracy"] for k in KS}
+    return {k: logs[f"factorized_top_k/top_{k}_categorical_accuracy"] for k in two_towers().KS}
 
 
 def main(argv=None):
@@ -154,16 +162,17 @@ def main(argv=None):
     split = load_split(args)
     print(f"{split.train.num_classes:,} classes, {len(split.train.items):,} items to learn from")
     models, results = compare(split, args)
+    towers = two_towers()
     rows = [
-        [name, f"{row['seconds']:.0f}", str(row["steps"]), *(f"{row[k]:.4f}" for k in KS)]
+        [name, f"{row['seconds']:.0f}", str(row["steps"]), *(f"{row[k]:.4f}" for k in towers.KS)]
         for name, row in results.items()
     ]
-    print("\n" + markdown_table(["model", "train s", "steps", *(f"Recall@{k}" for k in KS)], rows))
+    print("\n" + markdown_table(["model", "train s", "steps", *(f"Recall@{k}" for k in towers.KS)], rows))
     names = [str(name) for name in split.train.vocabulary.names]
     features = next(iter(examples(split.test, args.max_length, 3, args.format != "text")))
     features.pop("item")
     path = os.path.join(args.output, args.models[-1])
-    export_index(models[args.models[-1]], features, names, path)
+    towers.export_index(models[args.models[-1]], features, names, path)
     _, best = tf.saved_model.load(path)(features)
     print(f"\nThe index in {path} recommends:")
     for history, row in zip(features["history"].numpy(), best.numpy(), strict=True):

@@ -1,7 +1,7 @@
 """The example programs, run as a user runs them, on a book of three sentences."""
 
+import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+START_UP = re.compile("absl::InitializeLog|oneDNN custom|cuda|shuffle=True|AutoGraph could not")
 PAGE = "The old man looked at the sea. The sea looked at the old man. Who is at sea, and why?\nNobody asks.\n"
 BOOK = "=== A Book ===\n" + 60 * PAGE
 
@@ -28,11 +31,30 @@ def run(script, *arguments):
         [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
         capture_output=True,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not START_UP.search(done.stderr), done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_says_how_it_is_used(program):
+    assert run(program, "--help").startswith(f"usage: {program}")
+    assert f"`{program}`" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+def test_only_public_names_are_used():
+    for path in EXAMPLES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in getattr(node, "names", []) if isinstance(node, ast.Import)]
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                if name.split(".")[0] == "tfxc":
+                    package, _, public = name.removeprefix("tfxc.").rpartition(".")
+                    module = getattr(tfxc, package) if package else tfxc
+                    assert name == "tfxc" or public in module.__all__, f"{path.name} imports {name}"
 
 
 def test_trains_resumes_compares_exports_and_answers(tmp_path):
@@ -46,6 +68,12 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert printed.count("resumed after 1") == 2 and "Epoch 2/3" in printed and "Epoch 1/3" not in printed
     results = json.loads((out / "results.json").read_text())
     assert set(results["results"]) == {"full", "midx-rq"}
+    assert re.search(r"midx-rq: [\d.]+x (faster|slower) than full, .* NDCG@10", printed)
+    assert "epoch 2.0: " in printed and "ndcg_at_10 of the sample" in printed
+    curve = [point for row in results["histories"]["midx-rq"] for point in row["curve"]]
+    seconds = [point["seconds"] for point in curve]
+    assert seconds == sorted(seconds) and curve[-1]["epoch"] == 3
+    assert all(0 <= point["quality"] <= 1 for point in curve)
     assert [row["epoch"] for row in results["histories"]["midx-rq"]] == [1, 2, 3]
     assert all(0 < row["ndcg_at_10"] <= 1 for row in results["results"].values())
     assert "| full | 3 |" in (out / "results.md").read_text()
@@ -59,7 +87,7 @@ def test_recommends_from_an_interaction_log_with_every_sampler_and_mach(tmp_path
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
-    options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "gru4rec"]
+    options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "esasrec"]
     options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "sphere", "--epochs", 1]
     options += ["--heads", "dense", "mach", "--num-buckets", 8, "--num-repetitions", 4]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")

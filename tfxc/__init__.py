@@ -1,6 +1,6 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, layers, losses, metrics, optimizers, samplers
+from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.step import head_loss
 
@@ -10,6 +10,7 @@ __all__ = [
     "ExtremeClassifier",
     "callbacks",
     "data",
+    "encoders",
     "head_loss",
     "layers",
     "losses",

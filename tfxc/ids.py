@@ -16,16 +16,17 @@ def check_ids(ids, num_classes, what="label"):
     outside = (flat < PADDING) | (flat >= num_classes)
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+    article = "An" if what[0] in "aeiou" else "A"
     check = tf.debugging.Assert(
         tf.logical_not(tf.reduce_any(outside)),
         [
-            f"A {what} id is outside [0, {num_classes}) (-1 is padding). The id is",
+            f"{article} {what} id is outside [0, {num_classes}) (-1 is padding): check the id mapping and "
+            "num_classes. The id is",
             padded[position],
             "at flat position",
             position,
             "of shape",
             tf.shape(ids),
-            ". Check the id mapping and num_classes.",
         ],
     )
     with tf.control_dependencies([check] if check is not None else []):

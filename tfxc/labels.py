@@ -10,18 +10,38 @@ from tfxc._keras import mask_of
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 
 
+def refuse_names(labels):
+    """Raises ValueError for labels that are strings, also in lists and arrays that Keras would not take.
+
+    Example:
+        >>> refuse_names(np.array(["tea", "milk"]))
+        Traceback (most recent call last):
+        ...
+        ValueError: Labels must be integer class ids, but are strings. Turn names into ids first...
+    """
+    while isinstance(labels, list | tuple) and labels:
+        labels = labels[0]
+    dtype = getattr(getattr(labels, "dtype", None), "name", "")  # of NumPy, pandas or TensorFlow
+    if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
+        raise ValueError(
+            "Labels must be integer class ids, but are strings. Turn names into ids first: "
+            "tfxc.data.Vocabulary(names).encode(labels)."
+        )
+
+
 def pad_labels(labels):
     """Dense int32 class ids from dense, ragged or sparse labels; padding is -1.
 
     A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
 
     Raises:
-        ValueError: if the labels are not integers (one-hot and multi-hot rows are not class ids).
+        ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).
         tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row:
             a multi-hot matrix.
     """
     if not tf.is_tensor(labels):
         labels = tf.convert_to_tensor(labels)
+    refuse_names(labels)
     if not labels.dtype.is_integer:
         raise ValueError(
             f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Turn one-hot or "

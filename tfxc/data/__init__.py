@@ -1,5 +1,6 @@
 """Reading sequence data, splitting it and feeding it to a model."""
 
+from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
 from tfxc.data.csv_interactions import read_csv
 from tfxc.data.example_ids import with_example_ids
@@ -44,6 +45,7 @@ __all__ = [
     "read_sessions",
     "read_text",
     "read_tokens",
+    "row_batches",
     "sequence_evaluation_dataset",
     "sequence_training_dataset",
     "stream_dataset",

@@ -16,9 +16,11 @@ from tfxc._keras import (
 )
 from tfxc.arguments import positive_int
 from tfxc.callbacks.sampler_refresh import with_refresh
-from tfxc.labels import labelled_queries
+from tfxc.ids import PADDING
+from tfxc.labels import labelled_queries, refuse_names
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
+from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.step import build_parts, example_losses
@@ -46,7 +48,7 @@ class ExtremeClassifier(keras.Model):
         encoder: a Keras model, inputs -> queries [B, D] or [B, T, D].
         head: a ``tfxc.layers`` head.
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
-        k: how many classes ``predict`` returns, in [1, L].
+        k: how many classes ``predict`` returns, at least 1; all of them where there are fewer.
         class_names: None or the L raw names of the classes, in id order; kept with the saved model.
 
     Returns:
@@ -72,9 +74,7 @@ class ExtremeClassifier(keras.Model):
 
     def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
         super().__init__(**kwargs)
-        k = positive_int(k, "k")
-        if k > head.num_classes:
-            raise ValueError(f"k must be in [1, {head.num_classes}], the number of classes, but got {k}.")
+        k = min(positive_int(k, "k"), head.num_classes)
         if class_names is not None and len(class_names) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
         if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
@@ -154,10 +154,6 @@ class ExtremeClassifier(keras.Model):
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in ranking])
-        if self._num_ranked > self.head.num_classes:
-            raise ValueError(
-                f"A metric ranks {self._num_ranked} classes, but there are {self.head.num_classes}."
-            )
 
     def compile_from_config(self, config):
         """Keras calls this when it loads a compiled model."""
@@ -171,7 +167,7 @@ class ExtremeClassifier(keras.Model):
         (kwargs.get("print_fn") or print)(self.head.describe())
 
     def fit(self, x=None, *args, class_weight=None, **kwargs):
-        """As Keras's ``fit``; ``class_weight`` is refused.
+        """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
         ``SamplerRefresh("auto")``. (Not with parameter servers.)
@@ -184,10 +180,25 @@ class ExtremeClassifier(keras.Model):
         if not self.built:
             self._build_before_callbacks(x)
         given = inspect.signature(super().fit).bind(x, *args, **kwargs)
+        if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
+            given.arguments.setdefault("shuffle", False)
+        refuse_names(given.arguments.get("y"))
         # With parameter servers Keras refuses callbacks that look at batches.
         if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
             given.arguments["callbacks"] = with_refresh(given.arguments.get("callbacks"), self.sampler)
-        return super().fit(*given.args, **given.kwargs)
+        with sentence_first():
+            return super().fit(*given.args, **given.kwargs)
+
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """As Keras's ``evaluate``. An id outside its range is named first."""
+        refuse_names(y)
+        with sentence_first():
+            return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, *args, **kwargs):
+        """As Keras's ``predict``. An id outside its range is named first."""
+        with sentence_first():
+            return super().predict(*args, **kwargs)
 
     def _build_before_callbacks(self, x):
         """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.
@@ -261,7 +272,10 @@ class ExtremeClassifier(keras.Model):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
         loss, exclude = self.classification_loss, reserved.get("exclude")
-        losses, ids = self.head.losses_and_best(query, labels, loss, self._num_ranked, exclude)
+        num_classes = min(self._num_ranked, self.head.num_classes)
+        losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
+        # A metric may rank more than there are: the rest are empty slots.
+        ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
         self.loss_tracker.update_state(loss.reduce(losses, sample_weight), tf.shape(query)[0])
         return self.compute_metrics(x, labels, ids, sample_weight)
 

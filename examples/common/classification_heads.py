@@ -1,9 +1,9 @@
 """Encoder and head of the extreme classification examples."""
 
 import numpy as np
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras
 
 HEADS = ("dense", "sparse", "sparse-direct", "mach")
 

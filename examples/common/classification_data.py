@@ -1,18 +1,26 @@
 """The points of the extreme classification examples: read, weighted and, if need be, hashed."""
 
+import gzip
+import lzma
 from dataclasses import replace
 
 import numpy as np
-from label_texts import label_points, stack
 
 import tfxc
-from tfxc.data.line_reader import LineReader
+from common.label_texts import label_points, stack
 
 
 def find(folder, name):
     """The file of that name, plain or compressed; None if there is none."""
     paths = [folder / (name + suffix) for suffix in ("", ".xz", ".gz")]
     return next((path for path in paths if path.exists()), None)
+
+
+def lines_of(path):
+    """The lines of a text file, plain, .gz or .xz, without what surrounds them."""
+    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [line.strip() for line in file]
 
 
 def load(folder, label_texts=False, hash_features=0):
@@ -27,13 +35,12 @@ def load(folder, label_texts=False, hash_features=0):
     if None in (paths["train"], paths["test"]):
         raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
     points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
-    names = paths["label_names"] and [line.strip() for line in LineReader(paths["label_names"])]
+    names = paths["label_names"] and lines_of(paths["label_names"])
     if not label_texts:
         return *_hashed(tfxc.data.tfidf(*points), hash_features), names
     if None in (names, paths["vocabulary"]):
         raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
-    words = [line.strip() for line in LineReader(paths["vocabulary"])]
-    points = tfxc.data.tfidf(*points, label_points(names, words))
+    points = tfxc.data.tfidf(*points, label_points(names, lines_of(paths["vocabulary"])))
     train, test, texts = _hashed(points, hash_features)
     return stack(train, texts), test, names
 

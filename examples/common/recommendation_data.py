@@ -6,7 +6,8 @@ import numpy as np
 
 from tfxc import data
 
-BUNDLED = Path(__file__).parent / "data" / "novels.txt.xz"
+BUNDLED = Path(__file__).resolve().parents[1] / "data" / "novels.txt.xz"
+BUNDLED_TITLE = "Twelve novels, the next word as the next item"
 FORMATS = ("interactions", "sequences", "sessions", "text")
 NUM_VALIDATION_SESSIONS = 5000
 
@@ -16,7 +17,7 @@ def add_arguments(add):
     add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
     add("--format", choices=FORMATS, default="text", help="of the file")
     add("--test-data", help="separate test sessions; default: a split of --data")
-    add("--min-count", type=int, default=3, help="text: rarer words share one class")
+    add("--min-count", type=int, default=3, help="text: rarer words are left out")
 
 
 def load_split(args):
@@ -26,7 +27,9 @@ def load_split(args):
     for validation. Everything else leaves each user's last item out.
     """
     if args.format == "text":
-        return data.tail_split(data.read_text(args.data, min_count=args.min_count), 0.01, 0.03)
+        # Left out, not made one class: nobody wants "some rare word" recommended.
+        words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
+        return data.tail_split(words, 0.01, 0.03)
     sequences = getattr(data, f"read_{args.format}")(args.data)
     if args.test_data is None:
         return data.leave_last_out(sequences)
@@ -38,6 +41,12 @@ def load_split(args):
     return data.Split(
         sequences.select(in_train), sequences.select(np.sort(held_out)), test.select(test.lengths >= 2)
     )
+
+
+def title_of(split, args):
+    """What the data are called, and how many classes they have."""
+    name = BUNDLED_TITLE if args.data == str(BUNDLED) else Path(args.data).name
+    return f"{name} ({split.train.num_classes:,} classes)"
 
 
 def batches(split, args):

@@ -2,11 +2,14 @@
 
 import json
 import os
+import sys
 import time
 
 import tensorflow as tf
+from tensorflow import keras
 
-from tfxc._keras import keras
+# A progress bar overwrites its line, which only a terminal can.
+VERBOSE = 1 if sys.stdout.isatty() else 2
 
 
 def add_arguments(add):
@@ -15,7 +18,7 @@ def add_arguments(add):
     add("--patience", type=int, default=5, help="epochs without progress before a run stops")
     add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0)
-    add("--verbose", type=int, choices=(1, 2), default=1, help="a progress bar, or one line an epoch")
+    add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
 
 
 class TrainingLog(keras.callbacks.Callback):
@@ -30,9 +33,23 @@ class TrainingLog(keras.callbacks.Callback):
         patience: epochs without a better ``metric`` after which training stops.
         metric: name of the validation metric in the logs.
         mode: "max" where more of it is better, or "min".
+        sample: None, or a ``QualitySample``, which is measured ten times an epoch; it stands under "curve" in
+            the row of the epoch.
+        num_steps: with a sample, steps an epoch.
+        verbose: with a sample, 2 prints a line for each of these times.
     """
 
-    def __init__(self, folder, model, patience, metric="val_ndcg_at_10", mode="max"):
+    def __init__(
+        self,
+        folder,
+        model,
+        patience,
+        metric="val_ndcg_at_10",
+        mode="max",
+        sample=None,
+        num_steps=None,
+        verbose=1,
+    ):
         super().__init__()
         os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, "history.json")
@@ -43,6 +60,9 @@ class TrainingLog(keras.callbacks.Callback):
         self.last = tf.train.CheckpointManager(self.state, os.path.join(folder, "last"), max_to_keep=1)
         self.best = tf.train.CheckpointManager(self.state, os.path.join(folder, "best"), max_to_keep=1)
         self.rows = []
+        self.sample = sample
+        self.num_steps = num_steps
+        self.verbose = verbose
 
     def resume(self):
         """Restores the last whole epoch, if there is one; returns how many epochs are done."""
@@ -74,7 +94,18 @@ class TrainingLog(keras.callbacks.Callback):
         return self.best_of(range(len(self.rows)), key=lambda epoch: self.rows[epoch][self.metric])
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start, self._paused = time.perf_counter(), 0.0
+        self._start, self._paused, self._curve = time.perf_counter(), 0.0, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.sample is None or (batch + 1) * 10 // self.num_steps == batch * 10 // self.num_steps:
+            return
+        self.on_test_begin()
+        seconds = self.seconds + self._test_start - self._start - self._paused
+        epochs, quality = len(self.rows) + (batch + 1) / self.num_steps, self.sample.measure()
+        self._curve.append({"epoch": epochs, "seconds": seconds, "quality": quality})
+        if self.verbose == 2:
+            print(f"epoch {epochs:.1f}: {seconds:.0f} s, {self.sample.name} {quality:.4f}", flush=True)
+        self.on_test_end()
 
     def on_test_begin(self, logs=None):
         self._test_start = time.perf_counter()
@@ -85,7 +116,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         spent = time.perf_counter() - self._start - self._paused
         row = {name: float(value) for name, value in logs.items()}
-        self.rows.append({"epoch": epoch + 1, "seconds": self.seconds + spent, **row})
+        self.rows.append({"epoch": epoch + 1, "seconds": self.seconds + spent, "curve": self._curve, **row})
         self.last.save()
         if self._best_epoch() == len(self.rows) - 1:
             self.best.save()
@@ -95,8 +126,11 @@ class TrainingLog(keras.callbacks.Callback):
         self.model.stop_training = self.done
 
 
-def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10"):
-    """A validation metric against training seconds, one curve a run, as PNG."""
+def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None):
+    """A validation metric against training seconds, one curve a run, named at its end, as PNG.
+
+    Where a run was measured on a sample within its epochs, its curve shows that.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -104,10 +138,17 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10"):
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, rows in histories.items():
-        axes.plot([row["seconds"] for row in rows], [row[metric] for row in rows], marker=".", label=name)
+        points = [(point["seconds"], point["quality"]) for row in rows for point in row.get("curve", ())]
+        points = points or [(row["seconds"], row[metric]) for row in rows]
+        (line,) = axes.plot(*zip(*points, strict=True), marker=".")
+        axes.annotate(
+            name, points[-1], (6, 0), textcoords="offset points", color=line.get_color(), va="center"
+        )
     axes.set(xlabel="training time (s)", ylabel=label)
+    axes.margins(x=0.12)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if title:
+        axes.set_title(title, loc="left", fontsize="medium")
     figure.savefig(path, dpi=120)
 
 
@@ -117,10 +158,10 @@ def markdown_table(titles, rows):
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def seconds_an_epoch(row):
+    return row["seconds"] / max(row["epochs"], 1)
+
+
 def times(row):
     """Epochs, training seconds and seconds an epoch, as text."""
-    return [
-        str(row["epochs"]),
-        f"{row['seconds']:.1f}",
-        f"{row['seconds'] / max(row['epochs'], 1):.1f}",
-    ]
+    return [str(row["epochs"]), f"{row['seconds']:.1f}", f"{seconds_an_epoch(row):.1f}"]

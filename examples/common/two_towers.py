@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 import tensorflow_recommenders as tfrs
+from tensorflow import keras
 
 import tfxc
-from tfxc._keras import keras
 
 KS = (1, 10, 50)
 NUM_LENGTHS = 8

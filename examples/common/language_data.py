@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tfxc import data
 
-BUNDLED = Path(__file__).parent / "data" / "novels.txt.xz"
+BUNDLED = Path(__file__).resolve().parents[1] / "data" / "novels.txt.xz"
 
 
 def load_text(path, min_count):

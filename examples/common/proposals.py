@@ -1,8 +1,8 @@
 """Samplers' proposals beside the softmax of one trained head: figures, and probability by rank."""
 
 import numpy as np
-from training_log import markdown_table
 
+from common.training_log import markdown_table
 from tfxc.samplers import DNS, Step, cumulative_probability, proposal_quality
 
 NUM_CURVE_QUERIES = 64

@@ -1,0 +1,52 @@
+"""Attention against a slow one in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.encoders.causal_attention import CausalAttention
+
+
+def slow_attention(inputs, project, combine, num_heads):
+    """[T, D] to [T, D], query by query and head by head."""
+    length, dim = inputs.shape
+    query, key, value = np.split(inputs @ project, 3, axis=1)
+    out = np.zeros_like(inputs)
+    for position in range(length):
+        for part in np.split(np.arange(dim), num_heads):
+            seen = np.arange(position + 1)[:, np.newaxis]
+            scores = key[seen, part] @ query[position, part] / np.sqrt(len(part))
+            weights = np.exp(scores - scores.max())
+            out[position, part] = weights @ value[seen, part] / weights.sum()
+    return out @ combine
+
+
+@pytest.mark.parametrize(("length", "dim", "num_heads"), [(1, 1, 1), (5, 6, 1), (7, 6, 3)])
+def test_equals_a_slow_attention(length, dim, num_heads):
+    inputs = np.random.default_rng(0).normal(size=(2, length, dim))
+    num_padded = [0, length // 2]
+    mask = np.arange(length) >= np.array(num_padded)[:, np.newaxis]
+    layer = CausalAttention(num_heads)
+    got = layer(tf.constant(inputs, tf.float32), mask=tf.constant(mask)).numpy()
+    project, combine = layer.get_weights()
+    for row, start in enumerate(num_padded):
+        want = slow_attention(inputs[row, start:], project, combine, num_heads)
+        np.testing.assert_allclose(got[row, start:], want, atol=1e-5)
+
+
+def test_without_a_mask_every_position_counts():
+    layer, inputs = CausalAttention(2), tf.random.normal([2, 4, 6], seed=0)
+    np.testing.assert_allclose(layer(inputs), layer(inputs, mask=tf.ones([2, 4], tf.bool)), atol=1e-6)
+
+
+def test_a_position_that_may_look_nowhere_is_finite_in_half_precision():
+    layer = CausalAttention(1, dtype="float16")
+    out = layer(tf.ones([1, 3, 2], tf.float16), mask=tf.constant([[False, False, True]]))
+    assert out.dtype == tf.float16 and np.isfinite(out).all()
+
+
+def test_config():
+    layer = CausalAttention(3, name="own")
+    assert CausalAttention.from_config(layer.get_config()).get_config() == layer.get_config()
+    with pytest.raises(ValueError, match="num_heads must be an integer of at least 1, but got 0"):
+        CausalAttention(0)

@@ -1,0 +1,129 @@
+"""What every sequence encoder promises: the past alone counts, padding does not, and it goes with a model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import IS_KERAS_3, keras, mask_of
+from tfxc.encoders import esasrec, gru4rec, sasrec
+
+NUM_CLASSES = 50
+ENCODERS = {"esasrec": esasrec, "gru4rec": gru4rec, "sasrec": sasrec}
+EVERY_ENCODER = pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS)
+
+
+def left_padded(*ids, length=8):
+    return tf.constant([[0] * (length - len(ids)) + list(ids)])
+
+
+@EVERY_ENCODER
+def test_a_query_depends_on_its_past_items_alone(encode):
+    encoder = encode(NUM_CLASSES, max_length=8, dim=8, num_blocks=2)
+    items = left_padded(3, 1, 4, 1)
+    before, later = encoder(items).numpy(), encoder(left_padded(3, 1, 4, 9)).numpy()
+    np.testing.assert_allclose(later[0, 4:7], before[0, 4:7], atol=1e-6)
+    assert np.abs(later[0, 7] - before[0, 7]).max() > 1e-3
+    earlier = encoder(left_padded(9, 1, 4, 1)).numpy()
+    assert np.abs(earlier[0, 7] - before[0, 7]).max() > 1e-4
+    table = encoder.get_layer("item_embedding")
+    weights = table.get_weights()
+    weights[0][0] += 5  # the vector of padding
+    table.set_weights(weights)
+    np.testing.assert_allclose(encoder(items)[0, 4:], before[0, 4:], atol=1e-6)
+
+
+@EVERY_ENCODER
+def test_padding_is_masked_and_may_fill_a_whole_row(encode):
+    encoder = encode(NUM_CLASSES, max_length=4, dim=8)
+    query = encoder(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
+    assert mask_of(query).numpy().tolist() == [[False] * 4, [False, True, True, True]]
+    assert np.isfinite(query).all()
+
+
+@EVERY_ENCODER
+@pytest.mark.parametrize(("length", "dim", "num_blocks"), [(1, 1, 1), (7, 3, 2)])
+def test_odd_sizes(encode, length, dim, num_blocks):
+    encoder = encode(NUM_CLASSES, length, dim=dim, num_blocks=num_blocks, dropout=0.0)
+    items = tf.random.uniform([3, length], 0, NUM_CLASSES + 1, tf.int32)
+    assert encoder(items, training=True).shape == (3, length, dim)
+    assert encoder.output_shape == (None, length, dim)
+
+
+@EVERY_ENCODER
+def test_learns_from_what_came_before(encode):
+    encoder = encode(10, max_length=5, dim=16, dropout=0.0)
+    head = tfxc.layers.DenseHead(10, tied_to="item_embedding", row_offset=1)
+    model = tfxc.ExtremeClassifier(encoder, head, k=1)
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.02),
+        tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.RecallAtK(1)],
+        run_eagerly=True,
+    )
+    items = np.random.default_rng(0).integers(10, size=[64, 6])
+    items[:, 2:] = items[:, :1]  # what is to come is told by the first item
+    model.fit(items[:, :-1] + 1, items[:, 1:], epochs=15, batch_size=16, verbose=0)
+    labels = np.where(np.arange(5) < 2, -1, items[:, 1:])
+    assert model.evaluate(items[:, :-1] + 1, labels, verbose=0)[1] > 0.9
+
+
+@EVERY_ENCODER
+def test_is_saved_loaded_and_exported(encode, tmp_path):
+    encoder = encode(NUM_CLASSES, max_length=4, dim=8)
+    head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1)
+    model = tfxc.ExtremeClassifier(encoder, head, k=3)
+    items = left_padded(5, 2, 7, length=4)
+    want = model.predict(items, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(items, verbose=0)["ids"], want["ids"])
+    model.export(tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_array_equal(served.serve(items=items)["ids"], want["ids"])
+    encoder.save(tmp_path / "encoder.keras")
+    alone = keras.models.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(alone(items), encoder(items), atol=1e-6)
+
+
+@pytest.fixture
+def bfloat16():
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@EVERY_ENCODER
+def test_mixed_precision_gives_nearly_the_same_queries(encode, bfloat16):
+    encoder = encode(NUM_CLASSES, max_length=6, dim=16)
+    keras.mixed_precision.set_global_policy("float32")
+    exact = encode(NUM_CLASSES, max_length=6, dim=16)
+    exact.set_weights(encoder.get_weights())
+    items = tf.constant([[0, 0, 3, 1, 4, 1], [5, 9, 2, 6, 5, 3]])
+    query, want = encoder(items), exact(items).numpy()
+    assert query.dtype == tf.bfloat16
+    assert {tf.as_dtype(weight.dtype) for weight in encoder.weights} == {tf.float32}
+    known = items.numpy() > 0
+    np.testing.assert_allclose(tf.cast(query, tf.float32).numpy()[known], want[known], rtol=0.1, atol=0.1)
+
+
+@EVERY_ENCODER
+@pytest.mark.parametrize("argument", ["num_classes", "max_length", "dim", "num_blocks"])
+def test_sizes_must_be_positive_integers(encode, argument):
+    sizes = {"num_classes": 9, "max_length": 4, "dim": 8, "num_blocks": 1, argument: 0}
+    with pytest.raises(ValueError, match=f"{argument} must be an integer of at least 1, but got 0"):
+        encode(**sizes)
+
+
+@pytest.mark.parametrize("encode", [sasrec, esasrec])
+def test_heads_must_divide_the_width(encode):
+    assert encode(9, 4, dim=6, num_heads=3).output_shape == (None, 4, 6)
+    with pytest.raises(ValueError, match="4 heads do not divide 6: take dim=8"):
+        encode(9, 4, dim=6, num_heads=4)
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras tells a model's layers by other names")
+def test_own_layers_are_registered_under_the_package():
+    own = {type(layer) for layer in esasrec(9, 4).layers if type(layer).__module__.startswith("tfxc")}
+    names = {keras.saving.get_registered_name(kind) for kind in own}
+    assert names == {"tfxc>CausalAttention", "tfxc>Positions", "tfxc>RMSNorm"}

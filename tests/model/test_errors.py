@@ -1,0 +1,56 @@
+"""The sentence of an op comes first, whoever reported it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, features, make_model
+
+from tfxc.model.errors import sentence_first, sentence_of
+
+FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
+GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
+NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Too large: 5 of 3",
+        f"{GRAPH}Too large: 5 of 3{NODE}",
+        f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
+        f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
+        "Expected 'tf.Tensor(False)' to be true. Summarized data: b'Too large:'\n5\nb'of'\n3",
+        "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
+    ],
+)
+@pytest.mark.parametrize("num_frames", [2, 3])
+def test_the_sentence_is_found(report, num_frames):
+    report = report.replace(FRAMES, "\n\n".join(FRAMES.split("\n\n")[:num_frames]) + "\n\n")
+    assert sentence_of(report) == "Too large: 5 of 3"
+
+
+def test_a_plain_error_is_left_alone():
+    plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error, sentence_first():
+        raise plain
+    assert error.value is plain and error.value.__cause__ is None
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("step", ["fit", "validate", "evaluate", "predict"])
+def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
+    model, x, y = make_model(run_eagerly=eager), features(2), np.array([0, 1])
+    bad_inputs, bad_labels = {"features": x, "exclude": np.array([[99], [1]])}, np.array([99, 1])
+    calls = {
+        "fit": lambda: model.fit(x, bad_labels, verbose=0, shuffle=False),
+        "validate": lambda: model.fit(x, y, validation_data=(x, bad_labels), verbose=0),
+        "evaluate": lambda: model.evaluate(x, bad_labels, verbose=0),
+        "predict": lambda: model.predict(bad_inputs, verbose=0),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        calls[step]()
+    what = "An excluded class" if step == "predict" else "A label"
+    message = error.value.message
+    assert message.startswith(f"{what} id is outside [0, {NUM_CLASSES}) (-1 is padding)")
+    assert "The id is 99 at flat position 0 of shape 2" in message and "\n" not in message
+    assert "check_ids" in str(error.value.__cause__) or eager

@@ -1,0 +1,48 @@
+"""What the example programs share, where a program alone would not show it."""
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+from common.encoders import lstm  # noqa: E402
+from common.quiet_start import start_quietly  # noqa: E402
+from common.recommendation_data import load_split  # noqa: E402
+
+
+def test_lstm_layers_go_on_where_the_batch_before_stopped():
+    encoder = lstm(num_classes=50, max_length=3, dim=8, num_blocks=2, batch_size=2)
+    whole = lstm(num_classes=50, max_length=6, dim=8, num_blocks=2, batch_size=2)
+    whole.set_weights(encoder.get_weights())
+    items = np.random.default_rng(0).integers(1, 51, size=[2, 6]).astype(np.int32)
+    halves = [encoder(tf.constant(part)).numpy() for part in np.split(items, 2, axis=1)]
+    np.testing.assert_allclose(np.concatenate(halves, 1), whole(tf.constant(items)), atol=1e-6)
+    for layer in encoder.layers:
+        if getattr(layer, "stateful", False):
+            layer.reset_states()
+    again = encoder(tf.constant(items[:, :3])).numpy()
+    np.testing.assert_allclose(again, halves[0], atol=1e-6)
+    assert np.abs(encoder(tf.constant(items[:, :3])).numpy() - again).max() > 1e-4
+
+
+def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
+    (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n" + "a whale\n")
+    split = load_split(Namespace(format="text", data=tmp_path / "book.txt", min_count=3, test_data=None))
+    assert split.train.vocabulary.names == ["the", "sea", "sky"]
+
+
+def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
+    def speak():
+        os.write(2, b"I0000 00:00:1.2 port.cc:153] oneDNN custom operations are on.\nOut of memory.\n")
+        raise RuntimeError("no devices")
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", speak)
+    with pytest.raises(RuntimeError, match="no devices"):
+        start_quietly()
+    assert capfd.readouterr().err == "Out of memory.\n"

@@ -1,0 +1,7 @@
+"""Encoders of item sequences: what somebody did so far -> one query a position."""
+
+from tfxc.encoders.esasrec import esasrec
+from tfxc.encoders.gru4rec import gru4rec
+from tfxc.encoders.sasrec import sasrec
+
+__all__ = ["esasrec", "gru4rec", "sasrec"]

@@ -1,0 +1,64 @@
+"""eSASRec: self-attention whose every addition passes a gate."""
+
+from tfxc._keras import keras
+from tfxc.arguments import positive_int
+from tfxc.encoders.causal_attention import CausalAttention
+from tfxc.encoders.items import item_vectors
+from tfxc.encoders.positions import Positions
+from tfxc.encoders.rms_norm import RMSNorm
+
+layers = keras.layers
+# Width of the inner dense layers, as a multiple of D.
+_EXPANSION = 4
+
+
+def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2):
+    """SASRec with the gated blocks of LiGR: the stronger encoder, at three times the arithmetic.
+
+    A block is ``h + σ(W₁ h) · attention(norm(h))``, then ``h + σ(W₂ h) · swiglu(norm(h))`` with
+    ``swiglu(x) = C (swish(A x) · B x)``, 4·D wide inside. Normalised by root mean square. Trained on sampled
+    classes by ``tfxc.losses.SoftmaxCrossentropy`` it is the model of the paper.
+
+    Inputs and outputs are those of ``tfxc.encoders.sasrec``.
+
+    Args:
+        num_classes: L, the number of items.
+        max_length: T, how many items it reads.
+        dim: D, the width of item vectors and queries.
+        num_blocks: blocks of attention and dense layers, at least 1.
+        num_heads: heads of the attention; must divide ``dim``.
+        dropout: share of what is dropped, in [0, 1).
+
+    Returns:
+        A Keras model, its table of item vectors called "item_embedding".
+
+    Raises:
+        ValueError: for sizes that are no integers of at least 1, or heads that do not divide ``dim``.
+
+    Example:
+        >>> esasrec(num_classes=1000, max_length=20, dim=32, num_heads=4)(tf.ones([3, 20], tf.int32)).shape
+        TensorShape([3, 20, 32])
+
+    Reference:
+        Tikhonovich et al., "eSASRec: Enhancing Transformer-based Recommendations in a Modular Fashion", 2025.
+        Borisyuk et al., "From Features to Transformers: Redefining Ranking for Scalable Impact", 2025 (LiGR).
+        Shazeer, "GLU Variants Improve Transformer", 2020.
+    """
+    items, hidden = item_vectors(num_classes, max_length, dim)
+    hidden = layers.Dropout(dropout)(Positions(name="positions")(hidden))
+    for _ in range(positive_int(num_blocks, "num_blocks")):
+        hidden = _add_gated(hidden, CausalAttention(num_heads)(RMSNorm()(hidden)), dim, dropout)
+        hidden = _add_gated(hidden, _swiglu(RMSNorm()(hidden), dim), dim, dropout)
+    return keras.Model(items, RMSNorm()(hidden), name="esasrec")
+
+
+def _add_gated(hidden, branch, dim, dropout):
+    gate = layers.Dense(dim, activation="sigmoid")(hidden)
+    gated = layers.Dropout(dropout)(layers.Multiply()([gate, branch]))
+    return layers.Add()([hidden, gated])  # unlike +, passes the mask on
+
+
+def _swiglu(inputs, dim):
+    gate = layers.Dense(_EXPANSION * dim, activation="swish", use_bias=False)(inputs)
+    inner = layers.Multiply()([gate, layers.Dense(_EXPANSION * dim, use_bias=False)(inputs)])
+    return layers.Dense(dim, use_bias=False)(inner)

@@ -1,0 +1,39 @@
+"""GRU4Rec: a recurrent network over what somebody did so far."""
+
+from tfxc._keras import keras
+from tfxc.arguments import positive_int
+from tfxc.encoders.items import item_vectors
+
+layers = keras.layers
+
+
+def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2):
+    """Gated recurrent units over the sequence, and a dense layer to the query.
+
+    Inputs and outputs are those of ``tfxc.encoders.sasrec``.
+
+    Args:
+        num_classes: L, the number of items.
+        max_length: T, how many items it reads.
+        dim: D, the width of item vectors, layers and queries.
+        num_blocks: recurrent layers, at least 1.
+        dropout: share of what is dropped before the first and after the last of them, in [0, 1).
+
+    Returns:
+        A Keras model, its table of item vectors called "item_embedding".
+
+    Raises:
+        ValueError: for sizes that are no integers of at least 1.
+
+    Example:
+        >>> gru4rec(num_classes=1000, max_length=20, dim=32)(tf.ones([3, 20], tf.int32)).shape
+        TensorShape([3, 20, 32])
+
+    Reference:
+        Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", 2016.
+    """
+    items, hidden = item_vectors(num_classes, max_length, dim)
+    hidden = layers.Dropout(dropout)(hidden)
+    for _ in range(positive_int(num_blocks, "num_blocks")):
+        hidden = layers.GRU(dim, return_sequences=True)(hidden)
+    return keras.Model(items, layers.Dense(dim)(layers.Dropout(dropout)(hidden)), name="gru4rec")

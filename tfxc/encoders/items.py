@@ -1,0 +1,18 @@
+"""The way into a sequence encoder: item ids and their vectors."""
+
+from tfxc._keras import keras
+from tfxc.arguments import positive_int
+
+
+def item_vectors(num_classes, max_length, dim):
+    """The input "items" [B, T] of class ids + 1, 0 for padding, and its vectors [B, T, D], padding masked.
+
+    The layer is called "item_embedding", so that a head can share its table from row 1 on.
+
+    Raises:
+        ValueError: for sizes that are no integers of at least 1.
+    """
+    rows = positive_int(num_classes, "num_classes") + 1
+    items = keras.Input((positive_int(max_length, "max_length"),), dtype="int32", name="items")
+    embed = keras.layers.Embedding(rows, positive_int(dim, "dim"), mask_zero=True, name="item_embedding")
+    return items, embed(items)

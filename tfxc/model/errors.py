@@ -1,0 +1,48 @@
+"""What a compiled step has to say, before what TensorFlow says about where it said it."""
+
+import contextlib
+import re
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def sentence_first():
+    """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
+
+    Example:
+        >>> @tf.function
+        ... def step(x):
+        ...     tf.debugging.Assert(x < 3, ["The number", x, "is too large."])
+        >>> with sentence_first():
+        ...     step(tf.constant(5))
+        Traceback (most recent call last):
+        ...
+        tensorflow.python.framework.errors_impl.InvalidArgumentError: The number 5 is too large.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        sentence = sentence_of(error.message)
+        if sentence == error.message:
+            raise error from error.__cause__ or error.__context__  # Keras cuts the cause off
+        raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from error
+
+
+def sentence_of(report):
+    """What an op said, out of TensorFlow's and Keras's report of it; any other text as it stands.
+
+    Example:
+        >>> sentence_of('An error:\\n\\n  File "a.py", line 1, in f\\n\\nToo large.\\n\\t [[{{node x}}]]')
+        'Too large.'
+    """
+    text = re.sub(r".*\x1b\[1m(.*?)\x1b\[0m.*", r"\1", report, flags=re.DOTALL)  # Keras prints it bold
+    text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
+    text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
+    asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
+    if asserted:
+        text = asserted[1].replace("] [", " ")
+    elif "Summarized data: " in text:  # an assertion outside a graph, a value a line
+        lines = text.split("Summarized data: ")[1].split("\n")
+        text = " ".join(re.sub(r"^b(['\"])(.*)\1$", r"\2", line) for line in lines)
+    return text
