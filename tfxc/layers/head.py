@@ -1,35 +1,16 @@
 """The contract of a head, and all that follows from scoring one block of classes at a time."""
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
+from tfxc.scored import BestClasses
 from tfxc.search.exact import BlockTopK
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
 _BLOCK_ELEMENTS = 1 << 22
 _BLOCK_MIN = 256
-
-
-class BestClasses(NamedTuple):
-    """The best classes of each query, best first.
-
-    Attributes:
-        scores: float32 [N, k]; -inf where there is no class left.
-        ids: int32 [N, k]; -1 there.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(1000)
-        >>> head.build((None, 16))
-        >>> head.top_k(tf.ones([2, 16]), k=3).ids.shape
-        TensorShape([2, 3])
-    """
-
-    scores: tf.Tensor
-    ids: tf.Tensor
 
 
 class Head(keras.layers.Layer):
@@ -71,6 +52,7 @@ class Head(keras.layers.Layer):
 
     supports_jit = False  # the compiled ops do not run under XLA
     max_block_size = 8192
+    indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)

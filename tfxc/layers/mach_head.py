@@ -75,6 +75,8 @@ class MACHHead(Head):
         Search with 50M Products", 2019.
     """
 
+    indexable = False  # it has no class vectors
+
     def __init__(
         self,
         num_classes,

@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from tfxc.ids import is_among
 from tfxc.ops import library
 
 DECODERS = ("mean", "min", "median")
@@ -205,7 +206,4 @@ def _without(scores, ids, exclude):
     """Scores [B, S] of ids [B, S], -inf where an id is among the excluded ones [B, X]."""
     if exclude is None:
         return scores
-    ordered = tf.sort(tf.pad(exclude, [[0, 0], [1, 0]], constant_values=-1), axis=1)
-    last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
-    last_not_above = tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1)
-    return tf.where(last_not_above == ids, float("-inf"), scores)
+    return tf.where(is_among(ids, exclude), float("-inf"), scores)
