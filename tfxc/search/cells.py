@@ -8,7 +8,7 @@ from tqdm import tqdm
 from tfxc.class_vectors import blocks, subsample, vectors_of
 from tfxc.samplers.quantization import assign, kmeans
 
-_POINTS_PER_CELL = 64
+_POINTS_PER_CELL = 32
 _LARGEST = 2  # a cell is split if it has more than this many times the mean number of members
 _ALIKE = 0.9  # if k-means leaves so large a share of a cell together, its vectors are too much alike to cut
 _CHUNK_ROWS = 1 << 16

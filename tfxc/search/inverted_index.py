@@ -10,7 +10,6 @@ from tfxc.ids import check_ids
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
 from tfxc.search.cells import cut_into_cells
-from tfxc.search.exact import grouped_top_k
 from tfxc.search.tiles import DTYPES, Tiles, lay_out
 
 _NUM_PROBES = 8
@@ -32,7 +31,7 @@ class InvertedIndex(keras.layers.Layer):
     ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training.
 
     Args:
-        num_cells: about how many cells; None for about twice the root of L. After ``build_from`` the actual
+        num_cells: about how many cells; None for about four times the root of L. After ``build_from`` the actual
             number.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
@@ -195,16 +194,25 @@ class InvertedIndex(keras.layers.Layer):
             own_query, own_exclude = tf.gather(query, lacking), tf.gather(exclude, lacking)
             found = self._in_blocks(own_query, k, own_exclude, probes)
             where = lacking[:, tf.newaxis]
-            best = [tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)]
+            best = [
+                tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
+            ]
             return tf.boolean_mask(lacking, found.ids[:, -1] < 0), probes, *best
 
-        _, _, *best = tf.while_loop(
-            lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
-            more,
-            (lacking, probes, *best),
-            shape_invariants=(tf.TensorShape([None]), tf.TensorShape([]), *[tf.TensorShape([None, None])] * 2),
-        )
-        return BestClasses(*best)
+        def until_found():
+            _, _, *found = tf.while_loop(
+                lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
+                more,
+                (lacking, probes, *best),
+                shape_invariants=(
+                    tf.TensorShape([None]),
+                    tf.TensorShape([]),
+                    *[tf.TensorShape([None, None])] * 2,
+                ),
+            )
+            return BestClasses(*found)
+
+        return tf.cond(tf.size(lacking) > 0, until_found, lambda: best)
 
     def _in_blocks(self, query, k, exclude, probes):
         """The k best in the probed cells, a block of queries after the other: memory stays bounded."""
@@ -220,17 +228,22 @@ class InvertedIndex(keras.layers.Layer):
             best = self._in_cells(query[rows], k, exclude[rows], probes, num_read)
             return block + 1, *(part.write(block, own) for part, own in zip(parts, best, strict=True))
 
-        parts = [
-            tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
-            for dtype in (tf.float32, tf.int32)
-        ]
-        _, *parts = tf.while_loop(
-            lambda block, *_: block < num_blocks,
-            step,
-            (tf.constant(0), *parts),
-            parallel_iterations=2,
-        )
-        return BestClasses(*(part.concat() for part in parts))
+        def loop():
+            parts = [
+                tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
+                for dtype in (tf.float32, tf.int32)
+            ]
+            _, *parts = tf.while_loop(
+                lambda block, *_: block < num_blocks,
+                step,
+                (tf.constant(0), *parts),
+                parallel_iterations=2,
+            )
+            return BestClasses(*(part.concat() for part in parts))
+
+        # The loop alone costs a single query a millisecond.
+        alone = lambda: self._in_cells(query, k, exclude, probes, num_read)  # noqa: E731
+        return tf.cond(num_blocks > 1, loop, alone)
 
     def _in_cells(self, query, k, exclude, probes, num_read):
         """The k best among the first ``num_read`` tiles of the cells of highest ``z · centre``."""
@@ -239,7 +252,7 @@ class InvertedIndex(keras.layers.Layer):
         fit = tf.where(tf.math.is_nan(fit), float("-inf"), fit)
         # Some cells are smaller than the mean: with twice as many there are tiles enough.
         ranked = tf.minimum(2 * probes, self.num_cells)
-        fit, cells = grouped_top_k(fit, ranked)
+        fit, cells = tf.math.top_k(fit, ranked)
         offsets = tf.convert_to_tensor(parts.offsets)
         first = tf.gather(offsets, cells)
         end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
@@ -258,7 +271,7 @@ class InvertedIndex(keras.layers.Layer):
         ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
         kept = k if self.rows_dtype == "float32" else _SHORTLIST * k
         kept = tf.minimum(kept + tf.shape(exclude)[1], tf.shape(ids)[1])
-        scores, column = grouped_top_k(scores, kept)
+        scores, column = tf.math.top_k(scores, kept)
         ids = tf.gather(ids, column, batch_dims=1)
         if self.rows_dtype != "float32":
             scores = self._score(query, ids)
@@ -296,7 +309,9 @@ class InvertedIndex(keras.layers.Layer):
         rows = tf.cast(rows, tf.float32)
         if self.rows_dtype == "int8":
             rows *= tf.gather(tf.reshape(parts.scales, [-1]), places)[..., tf.newaxis]
-        cells = tf.searchsorted(parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right")
+        cells = tf.searchsorted(
+            parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
+        )
         cells = tf.reshape(cells, tf.shape(places))
         shares = tf.gather(tf.convert_to_tensor(parts.shares), cells)[..., tf.newaxis]
         return rows + shares * tf.gather(tf.convert_to_tensor(parts.centres), cells)
@@ -355,14 +370,18 @@ class InvertedIndex(keras.layers.Layer):
     def _build_cheapest(self, head, query, wanted, recall):
         _check_head(head)
         usual = self._usual_num_cells(head)
-        choices = {min(usual * times // 2, head.num_classes) for times in (1, 2, 4)} if not self.num_cells else {usual}
+        choices = (
+            {min(usual * times // 2, head.num_classes) for times in (1, 2, 4)}
+            if not self.num_cells
+            else {usual}
+        )
         with one_thread():
             every = [cut_into_cells(head, max(num_cells, 1)) for num_cells in choices]
             best = min(every, key=lambda cells: cells.cost(head, query, wanted, recall))
             self._take(head, best)
 
     def _usual_num_cells(self, head):
-        return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
+        return min(self.num_cells or 2 ** round(np.log2(4 * head.num_classes**0.5)), head.num_classes)
 
     def _recall(self, wanted, query, k, num_probes):
         found = self.top_k(query, k, num_probes=num_probes).ids
