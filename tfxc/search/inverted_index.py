@@ -23,19 +23,21 @@ class InvertedIndex(keras.layers.Layer):
     """The best classes of a query among those of a few cells, many times faster than among all.
 
     k-means cuts the class vectors into cells of like direction; a query z reads the members of the cells
-    that fit it best, ``max_c z · direction_c · longest_c``, and ranks them. How much it reads is always the same: ``num_probes`` cells of
-    mean size. So it serves millions of classes in milliseconds, at the price of a few it does not find:
-    ``recall`` tells how many, ``tune`` chooses the cells and probes that reach a given share.
+    that fit it best, ``max_c z · direction_c · longest_c``, and ranks them. How much it reads is always the
+    same: ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of
+    a few it does not find: ``recall`` tells how many, ``tune`` chooses the cells and probes that reach a
+    given share.
 
     The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
     ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training.
 
     Args:
-        num_cells: about how many cells; None for about four times the root of L. After ``build_from`` the actual
-            number.
+        num_cells: about how many cells; None for about four times the root of L. After ``build_from`` the
+            actual number.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
-            difference of a row from the mean of its cell, read a half or a quarter, and rank the best anew in float32.
+            difference of a row from the mean of its cell, read a half or a quarter, and score the best anew
+            in float32, from the same rows: scores are those of the rounded rows.
 
     Call arguments:
         query: float [N, E], a head's ``effective_query``.

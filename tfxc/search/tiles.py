@@ -91,7 +91,7 @@ def lay_out(head, cells, dtype):
 
 
 def int8_codes(vectors, directions):
-    """int8 [n, D] and scales float32 [n] whose product is nearly the vectors [n, D], most of all along a direction.
+    """int8 [n, D] and scales float32 [n] whose product is nearly the vectors, most of all along a direction.
 
     Queries that read a row point the way of its cell, so an error in that direction counts most. A few
     coordinates are therefore rounded the other way, such that the errors along the direction cancel.
