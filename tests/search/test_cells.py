@@ -29,7 +29,7 @@ def test_directions_stay_together_whatever_their_lengths():
 def test_equal_vectors_are_cut_all_the_same(num_classes):
     cells = cut_into_cells(head_of(np.zeros((num_classes, 3), np.float32)), min(8, num_classes))
     assert sorted(cells.members) == list(range(num_classes))
-    assert np.diff(cells.offsets).max() <= max(2 * num_classes / 8, 1)
+    assert np.diff(cells.offsets).max() <= 2 * num_classes / min(8, num_classes)
 
 
 def test_chunks_of_whole_cells(monkeypatch):

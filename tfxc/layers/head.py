@@ -186,6 +186,8 @@ class Head(keras.layers.Layer):
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
+        if allow is not None:
+            allow = tf.convert_to_tensor(allow)
         k = tf.minimum(k, self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 

@@ -67,7 +67,7 @@ class InvertedIndex(keras.layers.Layer):
     supports_jit = False
 
     def __init__(self, num_cells=None, num_probes=None, dtype="float32", **kwargs):
-        super().__init__(dtype="float32", trainable=False, **kwargs)
+        super().__init__(dtype="float32", **kwargs)
         if num_cells is not None:
             num_cells = positive_int(num_cells, "num_cells")
         if num_probes is not None:
@@ -166,6 +166,8 @@ class InvertedIndex(keras.layers.Layer):
         num_probes = tf.convert_to_tensor(self.num_probes if num_probes is None else num_probes)
         if exclude is None:
             exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32)
+        if allow is not None:
+            allow = tf.convert_to_tensor(allow)
         return BestClasses(*self._top_k(query, tf.convert_to_tensor(k), exclude, allow, num_probes))
 
     def _require_built(self):
