@@ -1,7 +1,7 @@
 """Ranking from a SavedModel: all classes, an inverted index, and FAISS with as many cells, taking turns.
 
 Planted clusters: a class is a cluster's centre and noise, a query a class and noise. The models are served
-by a process that cannot import tfxc. FAISS reads as many probes as the index, which is tuned to a recall of .95.
+by a process that cannot import tfxc. FAISS reads as many probes as the index, tuned to a recall of .95.
 
     python benchmarks/served_search.py --num-classes 1000000 --output served_search.json
 """

@@ -1,5 +1,7 @@
 """Raw class names in a SavedModel: ids to names, and names to ids."""
 
+from collections import Counter
+
 import tensorflow as tf
 
 
@@ -87,8 +89,7 @@ def _require_lines(names):
             "export with strings=False."
         )
     if len(set(names)) < len(names):
-        seen: set = set()
-        twice = next(name for name in names if name in seen or seen.add(name))
+        twice = max(names, key=Counter(names).get)
         raise ValueError(
             f"The class name {twice!r} occurs twice, so strings=True cannot tell which is meant."
         )

@@ -48,7 +48,11 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
     """
     ids = tf.sort(check_ids(allow, num_classes, "allowed class"), axis=1)
     ids = tf.where(tf.pad(ids[:, 1:] == ids[:, :-1], [[0, 0], [1, 0]]), -1, ids)
-    scores = tf.cond(tf.shape(ids)[0] == 1, lambda: score(ids[0]), lambda: score(ids))
+    shared, own = lambda: score(ids[0]), lambda: score(ids)
+    if ids.shape[0] is None:
+        scores = tf.cond(tf.shape(ids)[0] == 1, shared, own)
+    else:
+        scores = shared() if ids.shape[0] == 1 else own()
     shape = [num_queries, tf.shape(ids)[1]]
     return best_candidates(tf.broadcast_to(scores, shape), tf.broadcast_to(ids, shape), k, exclude)
 
