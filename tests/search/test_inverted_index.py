@@ -155,6 +155,8 @@ def test_arguments_are_checked():
         InvertedIndex(0)
     with pytest.raises(ValueError, match="The index is empty"):
         InvertedIndex().top_k(tf.zeros([1, 4]), 1)
+    with pytest.raises(ValueError, match="The index is empty"):
+        InvertedIndex()(tf.zeros([1, 4]))
 
 
 def test_requests_are_checked():

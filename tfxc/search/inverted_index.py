@@ -13,6 +13,7 @@ from tfxc.search.cells import cut_into_cells
 from tfxc.search.tiles import DTYPES, Tiles, lay_out
 
 _NUM_PROBES = 8
+_STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
 _SHORTLIST = 4  # rows of few bits: so many times k are looked at again in float32
 # Rows of one block of queries, in numbers: 16 MB of float32, which the cache holds and malloc keeps.
 _BLOCK_ELEMENTS = 1 << 22
@@ -93,13 +94,18 @@ class InvertedIndex(keras.layers.Layer):
         """The shapes of the weights, which depend on the class vectors."""
         return {"shapes": [list(part.shape) for part in self._parts]} if self.built else None
 
+    def build(self, input_shape=None):
+        """Raises ValueError: an index is built from a head, not from the shape of its input."""
+        self._require_built()
+
     def build_from_config(self, config):
         """Keras calls this when it loads a model: weights for what ``build_from`` had found."""
         if config:
             self._add_weights(config["shapes"])
 
     def _add_weights(self, shapes):
-        dtypes = "float32", "float32", "int32", "int32", "int32", self.rows_dtype, "float32"
+        rows_dtype = _STORED_AS.get(self.rows_dtype, self.rows_dtype)
+        dtypes = "float32", "float32", "int32", "int32", "int32", rows_dtype, "float32"
         for name, shape, dtype in zip(Tiles._fields, shapes, dtypes, strict=True):
             setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
         self.num_classes = self.places.shape[0]
@@ -108,6 +114,11 @@ class InvertedIndex(keras.layers.Layer):
     @property
     def _parts(self):
         return Tiles(*(tf_variable(getattr(self, name)) for name in Tiles._fields))
+
+    def _read_rows(self):
+        """The rows [T, S, D], of the dtype they are meant to be; nothing is copied."""
+        rows = tf.convert_to_tensor(self._parts.rows)
+        return tf.bitcast(rows, self.rows_dtype) if self.rows_dtype in _STORED_AS else rows
 
     def build_from(self, head):
         """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
@@ -126,7 +137,7 @@ class InvertedIndex(keras.layers.Layer):
         tiles = lay_out(head, cells, self.rows_dtype)
         self._add_weights([part.shape for part in tiles])
         for variable, part in zip(self._parts, tiles, strict=True):
-            variable.assign(part)
+            variable.assign(part.view(variable.dtype.as_numpy_dtype))
         self.num_cells = len(tiles.centres)
         self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)
 
@@ -284,7 +295,7 @@ class InvertedIndex(keras.layers.Layer):
     def _tile_scores(self, query, tiles, fit):
         """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n] are those of their cells' means."""
         parts = self._parts
-        rows = tf.gather(tf.convert_to_tensor(parts.rows), tiles)
+        rows = tf.gather(self._read_rows(), tiles)
         if self.rows_dtype == "int8":
             rows = tf.cast(rows, tf.bfloat16)  # holds every code
         shape = tf.shape(rows)
@@ -307,7 +318,7 @@ class InvertedIndex(keras.layers.Layer):
         parts = self._parts
         places = tf.gather(tf.convert_to_tensor(parts.places), class_ids)
         dim = parts.rows.shape[2]
-        rows = tf.gather(tf.reshape(tf.convert_to_tensor(parts.rows), [-1, dim]), places)
+        rows = tf.gather(tf.reshape(self._read_rows(), [-1, dim]), places)
         if self.rows_dtype == "float32":
             return rows
         rows = tf.cast(rows, tf.float32)
