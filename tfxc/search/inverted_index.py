@@ -14,7 +14,6 @@ from tfxc.search.tiles import DTYPES, Tiles, lay_out
 
 _NUM_PROBES = 8
 _STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
-_SHORTLIST = 4  # rows of few bits: so many times k are looked at again in float32
 # Rows of one block of queries, in numbers: 16 MB of float32, which the cache holds and malloc keeps.
 _BLOCK_ELEMENTS = 1 << 22
 
@@ -37,8 +36,8 @@ class InvertedIndex(keras.layers.Layer):
             actual number.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
-            difference of a row from the mean of its cell, read a half or a quarter, and score the best anew
-            in float32, from the same rows: scores are those of the rounded rows.
+            difference of a row from the mean of its cell, and read a half or a quarter. Products are those of
+            float32 queries with the rounded rows: so are the scores.
 
     Call arguments:
         query: float [N, E], a head's ``effective_query``.
@@ -284,24 +283,17 @@ class InvertedIndex(keras.layers.Layer):
         scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
         flat = [tf.shape(query)[0], -1]
         ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
-        kept = k if self.rows_dtype == "float32" else _SHORTLIST * k
-        kept = tf.minimum(kept + tf.shape(exclude)[1], tf.shape(ids)[1])
-        scores, column = tf.math.top_k(scores, kept)
+        scores, column = tf.math.top_k(scores, tf.minimum(k + tf.shape(exclude)[1], tf.shape(ids)[1]))
         ids = tf.gather(ids, column, batch_dims=1)
-        if self.rows_dtype != "float32":
-            scores = self._score(query, ids)
         return best_candidates(scores, ids, k, exclude)
 
     def _tile_scores(self, query, tiles, fit):
         """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n] are those of their cells' means."""
         parts = self._parts
-        rows = tf.gather(self._read_rows(), tiles)
-        if self.rows_dtype == "int8":
-            rows = tf.cast(rows, tf.bfloat16)  # holds every code
+        rows = tf.cast(tf.gather(self._read_rows(), tiles), tf.float32)
         shape = tf.shape(rows)
         rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
-        scores = tf.matmul(rows, tf.cast(query, rows.dtype)[..., tf.newaxis])
-        scores = tf.cast(tf.reshape(scores, shape[:3]), tf.float32)
+        scores = tf.reshape(tf.matmul(rows, query[..., tf.newaxis]), shape[:3])
         if self.rows_dtype == "int8":
             scores *= tf.gather(tf.convert_to_tensor(parts.scales), tiles)
         return scores if self.rows_dtype == "float32" else scores + fit[..., tf.newaxis]
