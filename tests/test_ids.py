@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ids import check_ids, drop_duplicates, hits, is_positive
+from tfxc.ids import check_ids, drop_duplicates, hits, is_among, is_positive
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -73,3 +73,11 @@ def test_hits_of_a_width_known_when_it_runs_only():
     for labels, want in [([[3]], [[-1, 0]]), ([[2, 3]], [[-1, 1]]), ([[]], [[-1, -1]])]:
         labels = tf.reshape(tf.constant(labels, tf.int32), [1, -1])
         assert traced(tf.constant([[-1, 3]]), labels).numpy().tolist() == want
+
+
+@pytest.mark.parametrize("width", [0, 1, 9])
+def test_membership_in_a_set(width):
+    random = np.random.default_rng(width)
+    ids, sets = random.integers(0, 12, size=(40, 7)), random.integers(-1, 12, size=(40, width))
+    want = [np.isin(row, own) for row, own in zip(ids, sets, strict=True)]
+    np.testing.assert_array_equal(is_among(tf.constant(ids, tf.int32), tf.constant(sets, tf.int32)), want)

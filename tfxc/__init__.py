@@ -1,6 +1,6 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers
+from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.step import head_loss
 
@@ -17,4 +17,5 @@ __all__ = [
     "metrics",
     "optimizers",
     "samplers",
+    "search",
 ]

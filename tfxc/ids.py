@@ -70,3 +70,15 @@ def hits(ids, labels):
     same = (ids[:, :, tf.newaxis] == labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
     columns = tf.where(same, tf.range(tf.shape(labels)[1]), -1)
     return tf.maximum(tf.reduce_max(columns, axis=-1), -1)  # of no column, the maximum is the least integer
+
+
+def is_among(ids, sets):
+    """Bool [N, S]: which ids [N, S] stand in their row's set of ids [N, X], in ``S log X`` steps a row.
+
+    Example:
+        >>> is_among(tf.constant([[3, 5], [3, 5]]), tf.constant([[5, -1], [9, 3]])).numpy().tolist()
+        [[False, True], [True, False]]
+    """
+    ordered = tf.sort(tf.pad(sets, [[0, 0], [1, 0]], constant_values=PADDING), axis=1)
+    last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
+    return tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1) == ids

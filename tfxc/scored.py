@@ -34,3 +34,21 @@ class Scored(NamedTuple):
     def without(self, out):
         """The same with some classes taken out, bool of the shape of the logits."""
         return self._replace(logits=tf.where(out, MASKED_LOGIT, self.logits))
+
+
+class BestClasses(NamedTuple):
+    """The best classes of each query, best first.
+
+    Attributes:
+        scores: float32 [N, k]; -inf where there is no class left.
+        ids: int32 [N, k]; -1 there.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 16))
+        >>> head.top_k(tf.ones([2, 16]), k=3).ids.shape
+        TensorShape([2, 3])
+    """
+
+    scores: tf.Tensor
+    ids: tf.Tensor

@@ -50,6 +50,23 @@ def test_blocks_of_the_normal_size():
     np.testing.assert_allclose(scores, want_scores, rtol=1e-5)
 
 
+@pytest.mark.parametrize("allow", [[[4, 9, 4, -1]], [[4, 9, 4, -1], [0, 11, -1, 2], [-1, -1, -1, -1]]])
+def test_only_allowed_classes_are_ranked(allow):
+    layer = DenseHead(12)
+    query = tf.random.stateless_normal([3, 5], [1, 2])
+    logits = layer(query).numpy()
+    exclude = [[9], [-1], [3]]
+    scores, ids = layer.top_k(query, 3, exclude, allow)
+    for row, (own, out) in enumerate(zip(np.broadcast_to(allow, (3, 4)), exclude, strict=True)):
+        want = sorted(set(own) - set(out) - {-1}, key=lambda i: -logits[row, i])[:3]
+        assert ids[row].numpy().tolist() == want + [-1] * (3 - len(want))
+        np.testing.assert_allclose(scores[row, : len(want)], logits[row, want], rtol=1e-5)
+    everything = layer.top_k(query, 3, allow=np.zeros((1, 0), np.int32)).ids
+    np.testing.assert_array_equal(everything, layer.top_k(query, 3).ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="allowed class id is outside"):
+        layer.top_k(query, 3, allow=[[12]])
+
+
 def test_excluded_classes(tiny_blocks):  # noqa: F811
     layer, query = make_head("all", 12, 5), queries(3, 5)
     exclude = np.array([[3, -1, 3, 7], [-1, -1, -1, -1], [0, 11, 5, 4]])

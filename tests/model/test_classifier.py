@@ -112,6 +112,22 @@ def test_predict_ranks_all_classes_and_passes_over_the_excluded():
         model.evaluate({"features": x, "exclude": exclude + NUM_CLASSES}, labels, verbose=0)
 
 
+def test_rank_is_one_graph_for_every_k_and_filter():
+    model, x = make_model(), features(7)
+    logits, allow = all_logits(model, x), [[3, 8, 2]]
+    for k in (1, 2, NUM_CLASSES):
+        np.testing.assert_array_equal(model.rank(x, k)["ids"], ranking(logits, k))
+    ranked = model._ranking.value
+    assert ranked.experimental_get_tracing_count() == 1
+    got = model.rank(tf.constant(x[:2]), tf.constant(2), exclude=[[8], [2]], allow=allow)["ids"].numpy()
+    for row, (ids, out) in enumerate(zip(got, (8, 2), strict=True)):
+        assert ids.tolist() == sorted(set(allow[0]) - {out}, key=lambda i: -logits[row, i])
+    model.head.set_weights([-weight for weight in model.head.get_weights()])
+    np.testing.assert_array_equal(model.rank(x, 4)["ids"], ranking(-logits, 4))  # by the weights of now
+    with pytest.raises(ValueError, match=r"k must be in \[1, 25\]"):
+        model.rank(x, 26)
+
+
 def labels_as(kind, rows):
     ragged = tf.ragged.constant(rows, tf.int64)
     return {"ragged": ragged, "sparse": ragged.to_sparse(), "padded": ragged.to_tensor(-1)}.get(

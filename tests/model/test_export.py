@@ -13,9 +13,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.layers import DenseHead
+from tfxc.layers import DenseHead, MACHHead
 from tfxc.model import export
 from tfxc.samplers import MIDX
+from tfxc.search import InvertedIndex
 
 READ = """
 import sys
@@ -80,12 +81,12 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     model.fit(np.array([[1, 2]]), np.array([[3, 4]]), verbose=0)
     model.export(tmp_path / "1")
     signature = signature_of(tmp_path / "1")
-    assert set(signature.inputs) == {"history", "k", "exclude"} and set(signature.outputs) == {
-        "ids",
-        "scores",
-    }
+    assert set(signature.inputs) == {"history", "k", "exclude", "allow"}
+    assert set(signature.outputs) == {"ids", "scores"}
     assert tf.make_ndarray(signature.defaults["k"]) == 7
-    assert tf.make_ndarray(signature.defaults["exclude"]).tolist() == [[-1]]
+    for name in ("exclude", "allow"):
+        value = tf.make_ndarray(signature.defaults[name])
+        assert value.shape == (1, 0) and value.dtype == np.int32
     size = sum(file.stat().st_size for file in (tmp_path / "1" / "variables").iterdir())
     assert size < 1.2 * 4 * DIM * num_classes  # no sampler, no optimizer, no second table
     assert not (tmp_path / "1" / "assets.extra").exists()
@@ -169,3 +170,168 @@ def test_the_command_line_tool(tmp_path):
     options += ["--inputs", "features=x.npy", "--outdir", "out"]
     subprocess.run([sys.executable, "-c", program, *options], check=True, cwd=tmp_path, capture_output=True)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "ids.npy"), model.predict(x, verbose=0)["ids"])
+
+
+def folder_size(path):
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def index_of(model, dtype="float32", num_cells=5, num_probes=2):
+    index = InvertedIndex(num_cells, num_probes, dtype)
+    index.build_from(model.head)
+    return index
+
+
+def test_an_index_is_served_without_the_heads_table(tmp_path):
+    num_classes = 4000
+    model = make_model(head=DenseHead(num_classes, normalize=True, temperature=0.1))
+    index, x = index_of(model, num_cells=40), features(3)
+    model.export(tmp_path / "exact")
+    model.export(tmp_path / "1", index=index)
+    model.export(tmp_path / "small", index=index_of(model, "int8", 40))
+    assert folder_size(tmp_path / "1" / "variables") < 1.6 * folder_size(tmp_path / "exact" / "variables")
+    signature = signature_of(tmp_path / "1")
+    assert tf.make_ndarray(signature.defaults["num_probes"]) == 2
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    want = model.rank(tf.constant(x), 5)
+    got = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(index.num_cells))
+    np.testing.assert_array_equal(got["ids"], want["ids"])
+    np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
+    few = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(1))["ids"].numpy()
+    assert (few >= 0).all() and (few != want["ids"].numpy()).any()
+    allow = tf.constant([[7, 3, -1, 3999]])
+    got = served.serve(features=tf.constant(x), allow=allow, exclude=tf.constant([[3]]), k=tf.constant(3))
+    assert {tuple(sorted(row)) for row in got["ids"].numpy().tolist()} == {(-1, 7, 3999)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_probes must be at least 1"):
+        served.serve(features=tf.constant(x), num_probes=tf.constant(0))
+
+
+def test_an_index_is_served_without_the_package(tmp_path):
+    model, x = make_model(), features(2)
+    exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
+    index = index_of(model, num_probes=5)
+    model.export(tmp_path / "1", index=index)
+    got = served_elsewhere(tmp_path / "1", tmp_path, x, exclude, "features")
+    want = model.rank(tf.constant(x), NUM_CLASSES, exclude)
+    np.testing.assert_array_equal(
+        got["both_ids"], want["ids"]
+    )  # as long as there are classes, cells are read
+    np.testing.assert_array_equal(
+        got["plain_ids"], index.top_k(model.head.effective_query(model.queries(x)), 5).ids
+    )
+
+
+def test_a_tied_table_stays_beside_the_index(tmp_path):
+    model = tied_model()
+    model.export(tmp_path / "1", index=index_of(model, num_probes=5))
+    history = tf.constant([[0, 3, 1]])
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    got = loaded.serve(history, num_probes=tf.constant(99))["ids"]
+    np.testing.assert_array_equal(got, model.rank(history, 5)["ids"])
+
+
+def test_an_index_that_does_not_fit_is_refused(tmp_path):
+    model = make_model()
+    with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
+        model.export(tmp_path / "1", index=InvertedIndex())
+    other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)))
+    with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
+        model.export(tmp_path / "1", index=other)
+    assert os.listdir(tmp_path) == []
+
+
+def test_mach_probes_are_an_input(tmp_path):
+    head = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, num_probes=2, seed=1)
+    model, x = make_model(head=head), tf.constant(features(3))
+    model.export(tmp_path / "1")
+    assert tf.make_ndarray(signature_of(tmp_path / "1").defaults["num_probes"]) == 2
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
+    exact = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, seed=1)
+    exact.build((None, DIM))
+    exact.set_weights(head.get_weights())
+    best = served.serve(x, num_probes=tf.constant(6))["scores"]
+    np.testing.assert_allclose(best, exact.top_k(model.queries(x), 5).scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_names_in_and_out(tmp_path, with_index):
+    names = [f"item {i} é" for i in range(NUM_CLASSES)]
+    inputs = keras.Input((4,), dtype="int32", name="history")
+    table = keras.layers.Embedding(NUM_CLASSES + 1, DIM, mask_zero=True, name="items")
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(table(inputs)))
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1)
+    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    index = index_of(model, num_probes=5) if with_index else None
+    model.export(tmp_path / "1", index=index, strings=True)
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    # Of six items one is unknown, and the encoder takes the last four.
+    history = tf.constant(
+        [[names[9], names[8], names[2], "retired", names[5], names[1]], [names[3]] + [""] * 5]
+    )
+    exclude = tf.constant([[names[2], "unheard of"]])
+    got = served.serve(history, exclude=exclude)
+    want = model.rank(tf.constant([[9, 3, 6, 2], [0, 0, 0, 4]]), 5, tf.constant([[2], [2]]))
+    np.testing.assert_array_equal(got["ids"], want["ids"])
+    decoded = [[name.decode() for name in row] for row in got["names"].numpy()]
+    assert decoded == [[names[i] for i in row] for row in want["ids"].numpy()]
+    allowed = served.serve(history, allow=tf.constant([[names[7], "unheard of"]]), k=tf.constant(2))
+    assert allowed["names"].numpy().tolist() == [[names[7].encode(), b""]] * 2
+    assert served.serve(history, allow=tf.constant([["unheard of"]]))["ids"].numpy().max() == -1
+    graph = (tmp_path / "1" / "saved_model.pb").read_bytes()
+    assert b"item 7" not in graph  # names lie in files beside the graph
+
+
+def test_strings_need_names_that_can_be_told_apart(tmp_path):
+    with pytest.raises(ValueError, match="needs class names"):
+        make_model().export(tmp_path / "1", strings=True)
+    for names, message in ((["a", "a"], "'a' occurs twice"), (["a", "b\n"], "line break")):
+        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=names)
+        with pytest.raises(ValueError, match=message):
+            model.export(tmp_path / "1", strings=True)
+        model.export(tmp_path / "2")
+        loaded = tf.saved_model.load(str(tmp_path / "2"))
+        assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy().tolist() == [[names[0].encode()]]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_an_export_takes_the_place_of_another(tmp_path, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(export, "_exchange", lambda one, other: False)
+    for k in (3, 4):
+        make_model(k=k).export(tmp_path / "1")
+        served = tf.saved_model.load(str(tmp_path / "1"))
+        assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, k) and os.listdir(tmp_path) == ["1"]
+
+
+KILLED = """
+import os, sys, tensorflow as tf, tfxc
+from tfxc._keras import keras
+from tfxc.model import export
+save = tf.saved_model.save
+def die(*arguments, **options):
+    save(*arguments, **options)
+    os._exit(9)
+tf.saved_model.save = die
+encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6)])
+tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(25), k=2).export(sys.argv[1])
+"""
+
+
+def test_a_killed_export_leaves_the_old_one(tmp_path):
+    make_model().export(tmp_path / "1")
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "1")]).returncode == 9
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, 5)
+    make_model(k=3).export(tmp_path / "1")
+    assert os.listdir(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
+def test_a_truncated_file_is_refused(tmp_path, file):
+    make_model(head=DenseHead(5000)).export(tmp_path / "1")
+    content = (tmp_path / "1" / file).read_bytes()
+    (tmp_path / "1" / file).write_bytes(content[: len(content) // 2])
+    # TensorFlow's own words: of the graph it names the file.
+    with pytest.raises((OSError, IndexError, tf.errors.OpError), match=r"saved_model\.pb|Read less bytes"):
+        tf.saved_model.load(str(tmp_path / "1"))

@@ -331,3 +331,13 @@ def test_other_dtypes_take_the_reference():
     scores, ids = mach_top_k(tf.constant(tables, tf.float64), family, 4)
     assert scores.dtype == tf.float64
     np.testing.assert_array_equal(ids, mach_top_k_reference(tf.constant(tables), family, 4)[1])
+
+
+def test_probes_may_be_a_tensor():
+    family = UniversalHash(universal_coefficients(60, range(3), 1), 60, 8)
+    tables = tf.constant(np.random.default_rng(0).random((4, 3, 8)), tf.float32)
+    for num_probes, same in ((2, 2), (99, 8), (0, 1)):
+        got = mach_top_k_probed(tables, family, 5, tf.constant(num_probes))
+        want = mach_top_k_probed_reference(tables, family, 5, same)
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -1,35 +1,17 @@
 """The contract of a head, and all that follows from scoring one block of classes at a time."""
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
+from tfxc.scored import BestClasses
+from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
 _BLOCK_ELEMENTS = 1 << 22
 _BLOCK_MIN = 256
-
-
-class BestClasses(NamedTuple):
-    """The best classes of each query, best first.
-
-    Attributes:
-        scores: float32 [N, k]; -inf where there is no class left.
-        ids: int32 [N, k]; -1 there.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(1000)
-        >>> head.build((None, 16))
-        >>> head.top_k(tf.ones([2, 16]), k=3).ids.shape
-        TensorShape([2, 3])
-    """
-
-    scores: tf.Tensor
-    ids: tf.Tensor
 
 
 class Head(keras.layers.Layer):
@@ -71,6 +53,7 @@ class Head(keras.layers.Layer):
 
     supports_jit = False  # the compiled ops do not run under XLA
     max_block_size = 8192
+    indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
@@ -179,13 +162,16 @@ class Head(keras.layers.Layer):
             parallel_iterations=2,  # the next block's matmul beside this one's fold
         )[1]
 
-    def top_k(self, query, k, exclude=None):
+    def top_k(self, query, k, exclude=None, allow=None, num_probes=None):
         """The k best classes of each query, exactly, without a [N, L] tensor.
 
         Args:
             query: float [N, D].
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
             exclude: None or class ids [N, X], padded with -1, that are never returned.
+            allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked.
+                A width of 0 allows every class.
+            num_probes: None for the head's own; for a head that is made with ``num_probes``, another.
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
@@ -194,12 +180,25 @@ class Head(keras.layers.Layer):
 
         Raises:
             ValueError: if k is an int outside [1, L].
+            tf.errors.InvalidArgumentError: for a class id outside [-1, L).
         """
         if isinstance(k, int) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
-        return BestClasses(*self.find_best(query, tf.minimum(k, self.num_classes), exclude))
+        if allow is not None:
+            allow = tf.convert_to_tensor(allow)
+        k = tf.minimum(k, self.num_classes)
+        probes = {} if num_probes is None else {"num_probes": num_probes}
+
+        def allowed():
+            size = tf.shape(query)[0]
+            out = tf.zeros([size, 0], tf.int32) if exclude is None else exclude
+            return best_allowed(lambda ids: self.score(query, ids), allow, self.num_classes, size, k, out)
+
+        return search_or_allowed(
+            lambda: BestClasses(*self.find_best(query, k, exclude, **probes)), allowed, allow
+        )
 
     def find_best(self, query, k, exclude):
         """``top_k`` with its arguments checked; a head that knows better than to scan overrides it."""

@@ -75,6 +75,8 @@ class MACHHead(Head):
         Search with 50M Products", 2019.
     """
 
+    indexable = False  # it has no class vectors
+
     def __init__(
         self,
         num_classes,
@@ -224,14 +226,15 @@ class MACHHead(Head):
         chance = self.family.collision_probability
         return (scores - chance) / (1 - chance)
 
-    def find_best(self, query, k, exclude):
+    def find_best(self, query, k, exclude, num_probes=None):
         if self.num_probes is None and not use_compiled():
             return super().find_best(query, k, exclude)
         prepared, arguments = self.prepare(query), (exclude, self._ranking_decoder)
         if self.num_probes is None:
             scores, ids = mach_top_k(prepared, self.family, k, *arguments)
         else:
-            scores, ids = mach_top_k_probed(prepared, self.family, k, self.num_probes, *arguments)
+            num_probes = self.num_probes if num_probes is None else num_probes
+            scores, ids = mach_top_k_probed(prepared, self.family, k, num_probes, *arguments)
         return self._finished(scores), ids
 
     def losses(self, query, labels, loss):

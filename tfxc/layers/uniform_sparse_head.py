@@ -63,6 +63,7 @@ class UniformSparseHead(Head):
         with 670k Labels on a Single Commodity GPU", 2023.
     """
 
+    indexable = False  # its class vectors are sketches
     max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
 
     def __init__(self, num_classes, fan_in, use_bias=False, bias_initializer="zeros", seed=None, **kwargs):

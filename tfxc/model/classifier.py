@@ -87,6 +87,7 @@ class ExtremeClassifier(keras.Model):
         self.head = head
         self.sampler = sampler
         self.k = k
+        self._ranking = None
         self._names = Untracked(class_names)  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
@@ -220,14 +221,38 @@ class ExtremeClassifier(keras.Model):
 
     def call(self, inputs, training=None):
         inputs, reserved = split_inputs(inputs, self.encoder)
-        return self.rank(inputs, self.k, reserved.get("exclude"), training)
+        return self._rank(inputs, self.k, reserved.get("exclude"), training)
 
-    def rank(self, inputs, k, exclude=None, training=False):
-        """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs."""
+    def rank(self, inputs, k, exclude=None, training=False, allow=None):
+        """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
+
+        Args:
+            inputs: the encoder's.
+            k: an int in [1, L] or an int32 scalar tensor.
+            exclude, allow: None or class ids, see ``Head.top_k``.
+            training: whether the encoder runs as in training.
+        """
+        if isinstance(k, int) and not 1 <= k <= self.head.num_classes:
+            raise ValueError(
+                f"k must be in [1, {self.head.num_classes}], the number of classes, but got {k}."
+            )
+        if not self.built:
+            return self._rank(inputs, k, exclude, training, allow)
+        if self._ranking is None:
+            self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
+        to_tensor = lambda given: None if given is None else tf.convert_to_tensor(given)  # noqa: E731
+        inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+        return self._ranking.value(inputs, to_tensor(k), to_tensor(exclude), training, to_tensor(allow))
+
+    def _rank(self, inputs, k, exclude=None, training=False, allow=None):
+        scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
+        return {"ids": ids, "scores": scores}
+
+    def queries(self, inputs, training=False):
+        """The encoder's queries [B, D] of its inputs; of sequences, that of the last unmasked position."""
         query = self.encoder(inputs, training=training)
         self._build_parts(query.shape[-1])
-        scores, ids = self.head.top_k(_last_position(query), k, exclude)
-        return {"ids": ids, "scores": scores}
+        return _last_position(query)
 
     def _examples(self, x, y, sample_weight, training):
         """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
@@ -283,12 +308,12 @@ class ExtremeClassifier(keras.Model):
         x, _, _ = unpack_x_y_sample_weight(data)
         return self(x, training=False)
 
-    def export(self, path):
-        """Writes a SavedModel of stock TensorFlow ops with ``k`` and ``exclude`` as optional inputs.
+    def export(self, path, index=None, strings=False):
+        """Writes a SavedModel of stock TensorFlow ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
 
         See ``tfxc.model.export.export_classifier``.
         """
-        export_classifier(self, path)
+        export_classifier(self, path, index, strings)
 
 
 def _output_dim(encoder):

@@ -1,37 +1,56 @@
 """A SavedModel of stock TensorFlow ops: loadable where tfxc is not installed."""
 
+import ctypes
 import inspect
 import json
 import os
 import shutil
+import tempfile
 
 import tensorflow as tf
 
 from tfxc._keras import layers_of, tf_variable
+from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
 
 _K = "k"
 _EXCLUDE = "exclude"
+_ALLOW = "allow"
+_NUM_PROBES = "num_probes"
+_OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 
 
-def export_classifier(model, path):
+def export_classifier(model, path, index=None, strings=False):
     """Writes the encoder and head of an ``ExtremeClassifier`` as a SavedModel.
 
-    The one signature is ``serving_default(inputs..., k=10, exclude=[[-1]]) -> ids, scores``: the encoder's
-    inputs by name; ``k`` int32, how many classes (default the model's k, at most L); ``exclude`` int32
-    [B, X] class ids padded with -1, or [1, X] for all rows. Outputs: int32 ``ids`` and float32 ``scores``
-    [B, k], best first. TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in
-    Python, ``tf.saved_model.load(path).serve(inputs...)`` does. Only stock ops, no sampler, no optimizer, the
-    table once. Class names, if the model has them, lie in ``assets.extra/class_names.json``.
+    The one signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
+    ids, scores, names``. Inputs: the encoder's by name; ``k`` int32, how many classes (default the model's
+    k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X] padded with -1, or [1, X] for all rows:
+    what is never returned, and all that may be (of width 0: everything). Outputs: int32 ``ids`` and float32
+    ``scores`` [B, k], best first, and, if the model has class names, strings ``names`` ("" for id -1).
+    ``num_probes`` int32 is an input with an index, and for a ``MACHHead`` made with ``num_probes``.
 
-    A failed export leaves an earlier one at the path whole.
+    TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python,
+    ``tf.saved_model.load(path).serve(inputs...)`` does (``loaded.signatures`` does not). Several inputs are
+    given by name, ``serve(**inputs)``. Only stock ops; no sampler, no optimizer, and each table once: that
+    of the head only where the encoder or the ranking reads it. The names lie in
+    ``assets.extra/class_names.json``, too.
+
+    An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
+    leaves it whole.
 
     Args:
         model: a built ``ExtremeClassifier``.
         path: folder to write; for TensorFlow Serving the last part is a version number, "served/1".
+        index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
+        strings: whether raw names come in, too: histories (inputs of integers [B, T], oldest first; the
+            encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that are no
+            class are passed over; histories are cut to their last items, or padded, as the encoder's input
+            is long. Pad them with "".
 
     Raises:
-        ValueError: if the encoder's inputs are not known yet.
+        ValueError: if the encoder's inputs are not known yet, the index is of another head's size, or
+            strings are asked of a model without class names, or with names that are not distinct lines.
 
     Example:
         >>> import tempfile
@@ -44,20 +63,32 @@ def export_classifier(model, path):
         TensorShape([2, 3])
     """
     path = os.fspath(path)
-    module = tf.Module()
-    module.serve = _serving_function(model)
-    layers = [model.encoder, model.head]
-    module.kept = [tf_variable(weight) for layer in layers for weight in layer.weights]
-    module.tables = _lookup_tables(model.encoder)
+    _check_index(index, model.head)
+    if strings and model.class_names is None:
+        raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
     aside = f"{path.rstrip('/')}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        with tempfile.TemporaryDirectory() as scratch:
+            module = _servable(model, index, os.path.join(scratch, "names.txt") if strings else None)
+            tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
         if model.class_names is not None:
             _write_names(model.class_names, os.path.join(aside, "assets.extra"))
         _replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _check_index(index, head):
+    if index is None:
+        return
+    if not index.built:
+        raise ValueError("The index is empty: call index.build_from(model.head) before export.")
+    if index.num_classes != head.num_classes:
+        raise ValueError(
+            f"The index holds {index.num_classes} classes, but the head {head.num_classes}: build a new one "
+            "from this model's head."
+        )
 
 
 def _write_names(class_names, folder):
@@ -66,27 +97,69 @@ def _write_names(class_names, folder):
         json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
 
-def _serving_function(model):
+def _servable(model, index, names_file):
+    """A module with the function ``serve`` and all that it reads."""
+    module = tf.Module()
+    if model.class_names is not None:
+        module.names = ClassNames(model.class_names)
+    if names_file is not None:
+        module.class_ids = ClassIds(model.class_names, names_file)
+    module.serve = _serving_function(model, index, module)
+    layers = [model.encoder, model.head] + ([] if index is None else [index])
+    captured = {id(tensor) for tensor, _ in module.serve.get_concrete_function().graph.captures}
+    weights = [tf_variable(weight) for layer in layers for weight in layer.weights]
+    # With an index, nobody reads the head's table, unless the encoder shares it.
+    module.kept = [weight for weight in weights if index is None or id(weight.handle) in captured]
+    module.tables = _lookup_tables(model.encoder)
+    return module
+
+
+def _serving_function(model, index, module):
     names, specs, structure = _encoder_inputs(model.encoder)
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    ids_of = getattr(module, "class_ids", None)
+    histories = {name: spec for name, spec in zip(names, specs, strict=True) if ids_of and _is_history(spec)}
+    specs = [
+        tf.TensorSpec([None, None], tf.string, spec.name) if _is_history(spec) and ids_of else spec
+        for spec in specs
+    ]
+    row_offset = getattr(model.head, "row_offset", 0) or 1
+    ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
-    defaults = {_K: tf.constant(model.k), _EXCLUDE: tf.constant([[-1]])}
+    none = tf.constant([], ids_dtype, shape=[1, 0])
+    defaults = {_K: tf.constant(model.k), _EXCLUDE: none, _ALLOW: none}
+    probing = model.head if index is None else index
+    if getattr(probing, "num_probes", None) is not None:
+        defaults[_NUM_PROBES] = tf.constant(probing.num_probes)
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
         for name, value in defaults.items()
     ]
 
     def serve(*args):
-        *values, k, exclude = args
-        inputs = tf.nest.pack_sequence_as(structure, values)
-        batch_size = tf.shape(values[0])[0]
-        exclude = tf.broadcast_to(exclude, [batch_size, tf.shape(exclude)[1]])
+        inputs, (k, exclude, allow, *num_probes) = list(args[: len(names)]), args[len(names) :]
+        if ids_of is not None:
+            exclude, allow = ids_of.of(exclude), ids_of.of(allow)
+        for place, name in enumerate(names):
+            if name in histories:
+                ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
+                inputs[place] = tf.cast(ids, histories[name].dtype)
+        exclude = tf.broadcast_to(exclude, [tf.shape(inputs[0])[0], tf.shape(exclude)[1]])
         with stock_ops():
-            return model.rank(inputs, k, exclude)
+            query = model.queries(tf.nest.pack_sequence_as(structure, inputs))
+            query = query if index is None else model.head.effective_query(query)
+            scores, ids = probing.top_k(query, k, exclude, allow, *num_probes)
+        out = {"ids": ids, "scores": scores}
+        return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
 
     serve.__signature__ = inspect.Signature(parameters)
-    optional = [tf.TensorSpec([], tf.int32, _K), tf.TensorSpec([None, None], tf.int32, _EXCLUDE)]
+    shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
+    optional = [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
     return tf.function(serve, input_signature=[*specs, *optional], autograph=False)
+
+
+def _is_history(spec):
+    return spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
 
 
 def _encoder_inputs(encoder):
@@ -100,9 +173,9 @@ def _encoder_inputs(encoder):
         )
     tensors = tf.nest.flatten(structure)
     keys = sorted(structure) if isinstance(structure, dict) else [t.name.split(":")[0] for t in tensors]
-    if {_K, _EXCLUDE} & set(keys):
+    if _OPTIONS & set(keys):
         raise ValueError(
-            f"Encoder inputs {keys} clash with the signature's own inputs k and exclude: rename."
+            f"Encoder inputs {keys} clash with the signature's own inputs {sorted(_OPTIONS)}: rename."
         )
     specs = [
         tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
@@ -117,9 +190,24 @@ def _lookup_tables(encoder):
 
 
 def _replace_folder(new, path):
-    old = f"{path.rstrip('/')}.old"
-    shutil.rmtree(old, ignore_errors=True)
-    if os.path.exists(path):
+    """Puts a folder in another's place; at no moment is there none."""
+    if not os.path.exists(path):
+        os.rename(new, path)
+    elif _exchange(new, path):
+        shutil.rmtree(new, ignore_errors=True)
+    else:
+        old = f"{path.rstrip('/')}.old"
+        shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
-    os.rename(new, path)
-    shutil.rmtree(old, ignore_errors=True)
+        os.rename(new, path)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one, other):
+    """Swaps the names of two folders in one step; False where the system or its file system cannot."""
+    at_cwd, exchange = -100, 2
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0

@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from tfxc.ids import is_among
 from tfxc.ops import library
 
 DECODERS = ("mean", "min", "median")
@@ -107,7 +108,7 @@ def _check(tables, family, k, num_probes=1):
     # As an int32 a larger number would lose its upper bits.
     if isinstance(k, int) and not 0 <= k <= family.num_keys:
         raise ValueError(f"k must be in [0, {family.num_keys}], the number of classes, but is {k}.")
-    if not 1 <= num_probes <= family.num_buckets:
+    if not tf.is_tensor(num_probes) and not 1 <= num_probes <= family.num_buckets:
         raise ValueError(f"num_probes must be in [1, {family.num_buckets}] (M), but is {num_probes}.")
 
 
@@ -146,7 +147,8 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
     probed buckets.
 
     Args:
-        num_probes: how many buckets of each repetition are probed, in ``[1, M]``.
+        num_probes: how many buckets of each repetition are probed, in ``[1, M]``; as an int32 scalar tensor,
+            clamped to that, for stock ops.
 
     Returns:
         As :func:`mach_top_k`; among equals that do not all fit in, any.
@@ -157,7 +159,7 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
     [[1, 3]]
     """
     _check(tables, family, k, num_probes)
-    if not library.use_compiled(tables):
+    if tf.is_tensor(num_probes) or not library.use_compiled(tables):
         return mach_top_k_probed_reference(tables, family, k, num_probes, exclude, decoder)
     return _compiled(tables, family, k, exclude, decoder, prune=True, num_probes=num_probes)
 
@@ -176,6 +178,8 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
     """
     _check(tables, family, k, num_probes)
     tables = tf.stop_gradient(tables)
+    if tf.is_tensor(num_probes):
+        num_probes = tf.clip_by_value(num_probes, 1, family.num_buckets)
     _, buckets = tf.math.top_k(tables, num_probes, sorted=False)
     ids = family.members(tf.transpose(buckets, [1, 0, 2]))
     ids = tf.reshape(tf.transpose(ids, [1, 0, 2, 3]), [tf.shape(tables)[0], -1])
@@ -205,7 +209,4 @@ def _without(scores, ids, exclude):
     """Scores [B, S] of ids [B, S], -inf where an id is among the excluded ones [B, X]."""
     if exclude is None:
         return scores
-    ordered = tf.sort(tf.pad(exclude, [[0, 0], [1, 0]], constant_values=-1), axis=1)
-    last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
-    last_not_above = tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1)
-    return tf.where(last_not_above == ids, float("-inf"), scores)
+    return tf.where(is_among(ids, exclude), float("-inf"), scores)

@@ -1,0 +1,159 @@
+"""Ranking from a SavedModel: all classes, an inverted index, and FAISS with as many cells, taking turns.
+
+Planted clusters: a class is a cluster's centre and noise, a query a class and noise. The models are served
+by a process that cannot import tfxc. FAISS reads as many probes as the index, tuned to a recall of .95.
+
+    python benchmarks/served_search.py --num-classes 1000000 --output served_search.json
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _measure import show
+
+K = 10
+INDICES = {"float32": "index", "bfloat16": "index, bfloat16", "int8": "index, int8"}
+
+
+def planted(num_classes, dim, num_queries, seed=0):
+    """Class vectors [L, D] around L / 200 centres, and queries [n, D] near to some of them."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((max(num_classes // 200, 1), dim), np.float32)
+    vectors = 0.5 * random.standard_normal((num_classes, dim), np.float32)
+    vectors += centres[random.integers(len(centres), size=num_classes)]
+    near = vectors[random.integers(num_classes, size=num_queries)]
+    return vectors, near + 0.3 * random.standard_normal((num_queries, dim), np.float32)
+
+
+def export(vectors, queries, folder, dtypes, num_probes):
+    """Writes the models; the number of cells, and per model seconds to build, folder size and recall."""
+    import tfxc
+    from tfxc._keras import keras, tf_variable
+
+    encoder = keras.Sequential(
+        [keras.Input((vectors.shape[1],), name="x"), keras.layers.Activation("linear")]
+    )
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(len(vectors)), k=K)
+    tf_variable(model.head.table).assign(vectors)
+    model.export(folder / "exact")
+    facts = {"exact": {"megabytes": megabytes(folder / "exact")}}
+    for dtype in dtypes:
+        index = tfxc.search.InvertedIndex(num_probes=num_probes, dtype=dtype)
+        start = time.perf_counter()
+        index.build_from(model.head)
+        seconds = time.perf_counter() - start
+        if num_probes is None:
+            index.tune(model.head, queries[:256], 0.95, K)
+            num_probes = index.num_probes
+        model.export(folder / dtype, index=index)
+        facts[INDICES[dtype]] = {
+            "build_seconds": seconds,
+            "megabytes": megabytes(folder / dtype),
+            "num_cells": index.num_cells,
+            "num_probes": index.num_probes,
+        }
+    return model.head.top_k(queries, K).ids.numpy(), facts
+
+
+def megabytes(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+
+
+def serve(folder, dtypes, num_cells, num_probes, rounds):
+    """In the serving process: recall, queries a second in batches and milliseconds of single queries."""
+    sys.modules["tfxc"] = None
+    import faiss
+    import tensorflow as tf
+
+    given = np.load(folder / "given.npz")
+    vectors, queries, wanted = given["vectors"], given["queries"], given["wanted"]
+    faiss.omp_set_num_threads(os.cpu_count())
+    start = time.perf_counter()
+    index = faiss.index_factory(vectors.shape[1], f"IVF{num_cells},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(
+        vectors[np.random.default_rng(0).choice(len(vectors), min(len(vectors), 40 * num_cells), False)]
+    )
+    index.add(vectors)
+    index.nprobe = num_probes
+    facts = {"FAISS": {"build_seconds": time.perf_counter() - start, "megabytes": vectors.nbytes / 1e6}}
+    loaded = {name: tf.saved_model.load(str(folder / name)) for name in ["exact", *dtypes]}
+
+    def answers(model):
+        return lambda x: model.serve(tf.constant(x))["ids"].numpy()
+
+    tasks = {INDICES.get(name, name): answers(model) for name, model in loaded.items()}
+    tasks["FAISS"] = lambda x: index.search(x, K)[1]
+    for name, task in tasks.items():
+        found = np.concatenate([task(queries[i : i + 256]) for i in range(0, len(wanted), 256)])
+        same = [np.isin(row, own).mean() for row, own in zip(wanted, found, strict=True)]
+        facts.setdefault(name, {})["recall"] = float(np.mean(same))
+    for batch_size in (512, 64, 1):
+        seconds = {name: [] for name in tasks}
+        for turn in range(rounds if batch_size > 1 else 40 * rounds):
+            for name, task in tasks.items():
+                if name == "exact" and turn >= rounds:
+                    continue
+                first = turn * batch_size % (len(queries) - batch_size)
+                start = time.perf_counter()
+                task(queries[first : first + batch_size])
+                seconds[name].append(time.perf_counter() - start)
+        for name, times in seconds.items():
+            times = np.array(times[2:])
+            if batch_size > 1:
+                facts[name][f"queries_per_second_{batch_size}"] = float(batch_size / np.median(times))
+                facts[name][f"best_queries_per_second_{batch_size}"] = float(batch_size / times.min())
+            else:
+                facts[name]["p50_ms"], facts[name]["p99_ms"] = map(
+                    float, np.percentile(times, [50, 99]) * 1e3
+                )
+    print(json.dumps(facts))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-classes", type=int, default=1_000_000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--num-queries", type=int, default=1024, help="that recall is measured of")
+    parser.add_argument("--num-probes", type=int, help="default: what reaches a recall of .95")
+    parser.add_argument("--dtypes", nargs="+", choices=list(INDICES), default=list(INDICES))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", help="file for the figures, JSON")
+    parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "CELLS"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        serve(Path(args.serve[0]), args.dtypes, int(args.serve[1]), args.num_probes, args.rounds)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        vectors, queries = planted(args.num_classes, args.dim, 4 * args.num_queries)
+        checked = queries[: args.num_queries]
+        wanted, facts = export(vectors, checked, folder, args.dtypes, args.num_probes)
+        np.savez(folder / "given.npz", vectors=vectors, queries=queries, wanted=wanted)
+        index = facts[INDICES[args.dtypes[0]]]
+        command = [sys.executable, __file__, "--serve", str(folder), str(index["num_cells"])]
+        command += ["--dtypes", *args.dtypes, "--num-probes", str(index["num_probes"])]
+        command += ["--rounds", str(args.rounds)]
+        # Threads of FAISS that wait busily for its next query would take the cores from TensorFlow.
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        served = json.loads(
+            subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
+        )
+    for name, more in served.items():
+        facts.setdefault(name, {}).update(more)
+    columns = ["megabytes", "build_seconds", "recall", "queries_per_second_64", "queries_per_second_512"]
+    columns += ["best_queries_per_second_64", "best_queries_per_second_512", "p50_ms", "p99_ms"]
+    rows = [[name, *(own.get(column, "") for column in columns)] for name, own in facts.items()]
+    show(f"{args.num_classes:,} classes of width {args.dim}, k = {K}", rows, ["", *columns])
+    if args.output:
+        Path(args.output).write_text(json.dumps({"arguments": vars(args), "figures": facts}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Raw names in and out of a SavedModel."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.model.raw_names import ClassIds, ClassNames
+
+NAMES = ["tea", "Käse", "7", " space ", "milk"]
+
+
+@pytest.fixture
+def class_ids(tmp_path):
+    return ClassIds(NAMES, str(tmp_path / "names.txt"))
+
+
+def test_names_of_ids():
+    got = ClassNames(NAMES).of(tf.constant([[4, -1], [1, 2]])).numpy()
+    assert got.tolist() == [[b"milk", b""], ["Käse".encode(), b"7"]]
+
+
+def test_ids_of_names(class_ids):
+    names = tf.constant([[*NAMES, "tea ", "", "beer"]])
+    assert class_ids.of(names).numpy().tolist() == [[0, 1, 2, 3, 4, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("length", [None, 2, 5])
+def test_histories_pass_over_what_is_no_class(class_ids, length):
+    random = np.random.default_rng(0)
+    names = random.choice([*NAMES, "gone", ""], size=(50, 4))
+    got = class_ids.histories(tf.constant(names), length, row_offset=3).numpy()
+    for row, own in zip(got, names, strict=True):
+        want = [NAMES.index(name) + 3 for name in own if name in NAMES]
+        wide = [0] * 9 + want
+        assert row.tolist() == wide[len(wide) - (length or 4) :]
+
+
+def test_names_that_are_no_distinct_lines_are_refused(tmp_path):
+    for names, message in (
+        (["a", "b", "a"], "'a' occurs twice"),
+        (["a\r"], "line break"),
+        ([1, "1"], "'1' occurs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ClassIds(names, str(tmp_path / "names.txt"))

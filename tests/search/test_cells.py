@@ -1,0 +1,66 @@
+"""Cells of class vectors: a partition, of like directions, none of them large."""
+
+import numpy as np
+import pytest
+from sampler_checks import clustered, head_of, queries
+
+from tfxc.search import cells as module
+from tfxc.search.cells import Cells, cut_into_cells, probed
+
+
+def test_every_class_is_in_one_cell_and_no_cell_is_large():
+    vectors = np.concatenate([clustered(900, 6, num_clusters=3), clustered(100, 6, num_clusters=30, seed=1)])
+    cells = cut_into_cells(head_of(vectors), 20)
+    sizes = np.diff(cells.offsets)
+    assert sorted(cells.members) == list(range(1000)) and cells.offsets[-1] == 1000
+    assert sizes.min() >= 1 and sizes.max() <= 2 * 1000 / 20
+
+
+def test_directions_stay_together_whatever_their_lengths():
+    random = np.random.default_rng(0)
+    directions = np.eye(4, dtype=np.float32)[random.integers(4, size=200)]
+    vectors = directions * random.uniform(0.1, 9, size=(200, 1)).astype(np.float32)
+    cells = cut_into_cells(head_of(vectors), 4)
+    for part in np.split(cells.members, cells.offsets[1:-1]):
+        assert len(np.unique(directions[part].argmax(1))) == 1
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 40])
+def test_equal_vectors_are_cut_all_the_same(num_classes):
+    cells = cut_into_cells(head_of(np.zeros((num_classes, 3), np.float32)), min(8, num_classes))
+    assert sorted(cells.members) == list(range(num_classes))
+    assert np.diff(cells.offsets).max() <= 2 * num_classes / min(8, num_classes)
+
+
+def test_chunks_of_whole_cells(monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK_ROWS", 10)
+    vectors = clustered(50, 3)
+    cells = Cells(np.random.default_rng(0).permutation(50).astype(np.int32), np.array([0, 3, 10, 33, 50]))
+    chunks = list(cells.chunks(head_of(vectors), ""))
+    assert [chunk[:2] for chunk in chunks] == [(0, 2), (2, 3), (3, 4)]
+    np.testing.assert_array_equal(np.concatenate([chunk[2] for chunk in chunks]), vectors[cells.members])
+    means, lengths = cells.means(head_of(vectors))
+    parts = np.split(vectors[cells.members], cells.offsets[1:-1])
+    np.testing.assert_allclose(means, [part.mean(0) for part in parts], rtol=1e-4)
+    np.testing.assert_allclose(lengths, [np.linalg.norm(part, axis=1).max() for part in parts], rtol=1e-5)
+
+
+def test_probed_directions_are_as_long_as_the_longest_member():
+    got = probed(np.array([[3.0, 4], [0, 0]], np.float32), np.array([2.0, 7]))
+    np.testing.assert_allclose(got, [[1.2, 1.6], [0, 0]], rtol=1e-6)
+
+
+def test_the_cost_of_a_recall_by_hand():
+    vectors = np.array([[1, 0], [0.9, 0], [0, 1], [0, 0.8], [0, 0.7]], np.float32)
+    cells = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
+    query = np.array([[1.0, 0.1]], np.float32)
+    # The two best stand in the first cell of two classes, the third in the other.
+    assert cells.cost(head_of(vectors), query, np.array([[0, 1]]), 1.0) == 2 + 2
+    assert cells.cost(head_of(vectors), query, np.array([[0, 1, 2]]), 1.0) == 2 + 5
+
+
+def test_a_vector_that_is_not_finite_is_named():
+    vectors = queries(30, 4)
+    vectors[7, 1] = np.nan
+    with pytest.raises(ValueError, match="vector of class 7 is not finite"):
+        cut_into_cells(head_of(vectors), 3)

@@ -1,0 +1,193 @@
+"""The inverted index against the exact ranking, request after request."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sampler_checks import clustered, head_of, queries
+
+from tfxc._keras import keras
+from tfxc.layers import DenseHead, MACHHead, UniformSparseHead
+from tfxc.search import InvertedIndex, inverted_index
+
+DTYPES = ["float32", "bfloat16", "int8"]
+
+
+def index_of(head, num_cells=None, num_probes=None, dtype="float32"):
+    index = InvertedIndex(num_cells, num_probes, dtype)
+    index.build_from(head)
+    return index
+
+
+def ranked(logits, k, exclude=(), allow=None):
+    """Ids of the k best, -1 where there are fewer, of one query."""
+    allowed = range(len(logits)) if allow is None else {i for i in allow if i >= 0}
+    left = sorted(set(allowed) - set(exclude), key=lambda i: (-logits[i], i))
+    return (left + [-1] * k)[:k]
+
+
+@pytest.mark.parametrize("num_classes", [1, 7, 300])
+def test_random_requests_are_ranked_as_by_brute_force(num_classes):
+    """With all cells probed: equal. With one: nothing forbidden, and k wherever there are k."""
+    random = np.random.default_rng(num_classes)
+    vectors, query = clustered(num_classes, 6), queries(400, 6)
+    logits = query.astype(np.float64) @ vectors.T
+    index = index_of(head_of(vectors), num_cells=min(25, num_classes))
+    for request in range(12):
+        size = [400, 1, 33][request % 3]
+        rows = random.integers(400, size=size)
+        k = int(random.choice([1, 3, 10, 1000]))
+        width = int(random.choice([0, 2, 40]))
+        exclude = random.integers(-1, num_classes, size=(size, width)).astype(np.int32)
+        allow = None
+        if request % 2:
+            shape = (1 if request % 4 == 1 else size, int(random.choice([1, 5, 60])))
+            allow = random.integers(-1, num_classes, size=shape).astype(np.int32)
+        best = index.top_k(query[rows], tf.constant(k), exclude, allow, index.num_cells)
+        few = index.top_k(query[rows], tf.constant(k), exclude, allow, num_probes=1).ids.numpy()
+        k = min(k, num_classes)
+        own = np.broadcast_to(allow, (size, allow.shape[1])) if allow is not None else [None] * size
+        want = [ranked(logits[row], k, *given) for row, *given in zip(rows, exclude, own, strict=True)]
+        np.testing.assert_array_equal(best.ids, want)
+        scores = np.where(
+            np.array(want) >= 0, np.take_along_axis(logits[rows], np.maximum(want, 0), 1), -np.inf
+        )
+        np.testing.assert_allclose(best.scores, scores, rtol=1e-3, atol=1e-4)
+        for got, wanted, out, only in zip(few, want, exclude, own, strict=True):
+            found = got[got >= 0]
+            assert len(found) == len(set(found)) == np.sum(np.array(wanted) >= 0)
+            assert not set(found) & set(out) and (only is None or set(found) <= set(only))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fewer_bits_lose_little(dtype):
+    vectors, query = clustered(3000, 16, num_clusters=20), queries(200, 16)
+    head = head_of(vectors, use_bias=True)
+    index = index_of(head, 40, 40, dtype)
+    found = index.top_k(head.effective_query(query), 10, num_probes=99)
+    exact = head.top_k(query, 10)
+    np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-2)
+    assert index.recall(head, query, 10) > (0.98 if dtype != "float32" else 0.9999)
+    allowed = index.top_k(head.effective_query(query), 2, allow=exact.ids[:, 3:9])
+    assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
+
+
+def test_blocks_of_queries_change_nothing(monkeypatch):
+    head, query = head_of(clustered(500, 8)), queries(70, 8)
+    exclude = head.top_k(query, 4).ids
+    want = index_of(head, 20, 3).top_k(query, 7, exclude)
+    monkeypatch.setattr(inverted_index, "_BLOCK_ELEMENTS", 1 << 11)
+    got = index_of(head, 20, 3).top_k(query, 7, exclude)
+    np.testing.assert_array_equal(got.ids, want.ids)
+
+
+def test_cells_that_are_excluded_as_a_whole_are_replaced_by_others():
+    vectors = clustered(200, 4, num_clusters=10)
+    head, query = head_of(vectors), queries(3, 4)
+    exclude = head.top_k(query, 150).ids
+    best = index_of(head, 20, 1).top_k(query, 50, exclude)
+    assert (best.ids.numpy() >= 0).all()
+    np.testing.assert_array_equal(np.sort(best.ids), np.sort(head.top_k(query, 50, exclude).ids))
+    assert index_of(head, 20, 1).top_k(query, 60, exclude).ids.numpy()[:, -10:].max() == -1
+
+
+def test_queries_that_diverged_find_nothing_and_disturb_no_other():
+    head, query = head_of(clustered(300, 4)), queries(3, 4)
+    index = index_of(head, 10, 2)
+    want = index.top_k(query, 5).ids.numpy()
+    query[1, 2] = np.nan
+    got = index.top_k(query, 5).ids.numpy()
+    assert (got[1] == -1).all() and (got[[0, 2]] == want[[0, 2]]).all()
+
+
+def test_no_queries():
+    assert index_of(head_of(clustered(50, 4))).top_k(tf.zeros([0, 4]), 5).ids.shape == (0, 5)
+
+
+def test_tuning_reaches_a_recall_with_the_fewest_probes():
+    head, query = head_of(clustered(4000, 8, num_clusters=60)), queries(200, 8)
+    index = InvertedIndex()
+    reached = index.tune(head, query, recall=0.9)
+    assert reached >= 0.9 and reached == pytest.approx(index.recall(head, query))
+    if index.num_probes > 1:
+        assert (
+            index._recall(head.top_k(query, 10).ids, head.effective_query(query), 10, index.num_probes - 1)
+            < 0.9
+        )
+    more = index.tune(head, query, recall=1.0)
+    assert more == 1 and index.num_probes >= 1
+    fixed = InvertedIndex(num_cells=30)
+    assert fixed.tune(head, query, recall=0.5) >= 0.5 and 30 <= fixed.num_cells < 60
+    with pytest.raises(ValueError, match=r"recall must be in \(0, 1\], but got 95"):
+        index.tune(head, query, recall=95)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_saved_with_a_model(tmp_path, dtype):
+    index = index_of(head_of(clustered(300, 4)), 10, 3, dtype)
+    inputs = keras.Input((4,))
+    best = index(inputs)
+    model = keras.Model(inputs, {"scores": best[0], "ids": best[1]})
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    layer = next(layer for layer in loaded.layers if isinstance(layer, InvertedIndex))
+    assert layer.get_config() == index.get_config() and layer.num_probes == 3
+    query = queries(9, 4)
+    for one, other in zip(index.top_k(query, 6), layer.top_k(query, 6), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(loaded.predict(query, verbose=0)["ids"], index.top_k(query, 10).ids)
+
+
+def test_a_checkpoint_holds_it(tmp_path):
+    index, other = (index_of(head_of(clustered(300, 4, seed=seed)), 10, 3) for seed in (0, 0))
+    other.rows.assign(tf.zeros_like(other.rows))
+    path = tf.train.Checkpoint(index=index).save(tmp_path / "checkpoint")
+    tf.train.Checkpoint(index=other).restore(path).assert_existing_objects_matched()
+    query = queries(5, 4)
+    np.testing.assert_array_equal(index.top_k(query, 6).scores, other.top_k(query, 6).scores)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match=r"num_probes must be in \[1, num_cells=4\], but got 5"):
+        InvertedIndex(4, 5)
+    with pytest.raises(ValueError, match="dtype must be one of .* but got 'float16'"):
+        InvertedIndex(dtype="float16")
+    with pytest.raises(ValueError, match="num_cells must be an integer of at least 1, but got 0"):
+        InvertedIndex(0)
+    with pytest.raises(ValueError, match="The index is empty"):
+        InvertedIndex().top_k(tf.zeros([1, 4]), 1)
+    with pytest.raises(ValueError, match="The index is empty"):
+        InvertedIndex()(tf.zeros([1, 4]))
+
+
+def test_requests_are_checked():
+    head = head_of(clustered(30, 4), use_bias=True)
+    index = index_of(head)
+    query = head.effective_query(queries(2, 4))
+    with pytest.raises(ValueError, match=r"width 5, .* give it head\.effective_query\(query\)"):
+        index.top_k(queries(2, 4), 3)
+    with pytest.raises(ValueError, match=r"k must be in \[1, 30\]"):
+        index.top_k(query, 31)
+    with pytest.raises(ValueError, match="num_probes must be at least 1"):
+        index.top_k(query, 3, num_probes=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_probes must be at least 1"):
+        index.top_k(query, 3, num_probes=tf.constant(0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="k must be at least 1"):
+        index.top_k(query, tf.constant(0))
+    for name in ("exclude", "allow"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name.rstrip('e')}.* class id is outside"):
+            index.top_k(query, 3, **{name: [[30], [1]]})
+    with pytest.raises(ValueError, match="built already: make a new InvertedIndex"):
+        index.build_from(head)
+
+
+def test_heads_without_class_vectors_are_refused():
+    for head in (MACHHead(50, 5, 2), UniformSparseHead(50, 4)):
+        head.build((None, 8))
+        with pytest.raises(ValueError, match=f"The logits of {type(head).__name__} are no inner products"):
+            InvertedIndex().build_from(head)
+    with pytest.raises(ValueError, match="build it, or the model, before the index"):
+        InvertedIndex().build_from(DenseHead(50))
+    broken = clustered(50, 4)
+    broken[3] = np.inf
+    with pytest.raises(ValueError, match="vector of class 3 is not finite"):
+        InvertedIndex().build_from(head_of(broken))

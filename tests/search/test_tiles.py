@@ -1,0 +1,54 @@
+"""Tiles: every class in one slot, its row nearly its vector."""
+
+import numpy as np
+import pytest
+from sampler_checks import clustered, head_of
+
+from tfxc.search.cells import cut_into_cells
+from tfxc.search.tiles import DTYPES, int8_codes, lay_out, tile_size
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_classes", [1, 9, 500])
+def test_rows_are_the_vectors(dtype, num_classes):
+    vectors = clustered(num_classes, 5)
+    head = head_of(vectors)
+    cells = cut_into_cells(head, min(6, num_classes))
+    tiles = lay_out(head, cells, dtype)
+    flat = tiles.members.reshape(-1)
+    assert sorted(flat[flat >= 0]) == list(range(num_classes))
+    np.testing.assert_array_equal(flat[tiles.places], np.arange(num_classes))
+    rows = tiles.rows.reshape(-1, 5).astype(np.float32)
+    assert rows.shape[0] == flat.size and not rows[flat < 0].any()
+    if dtype == "int8":
+        rows = rows * tiles.scales.reshape(-1, 1)
+    if dtype != "float32":
+        of_tile = np.repeat(np.arange(len(tiles.centres)), np.diff(tiles.offsets))
+        means = tiles.shares[:, np.newaxis] * tiles.centres
+        rows = rows + np.repeat(means[of_tile], tiles.members.shape[1], axis=0)
+    # Rounded the other way, a coordinate is off by up to a whole step.
+    step = np.abs(vectors).max() / 60 if dtype == "int8" else np.abs(vectors).max() / 100
+    np.testing.assert_allclose(rows[tiles.places], vectors, atol=1e-5 if dtype == "float32" else step)
+    for cell, (start, stop) in enumerate(zip(tiles.offsets[:-1], tiles.offsets[1:], strict=True)):
+        own = tiles.members[start:stop]
+        members = cells.members[cells.offsets[cell] : cells.offsets[cell + 1]]
+        np.testing.assert_array_equal(own[own >= 0], members)
+
+
+def test_int8_codes_cancel_their_errors_along_a_direction():
+    random = np.random.default_rng(0)
+    vectors, directions = random.normal(size=(2, 400, 32)).astype(np.float32)
+    codes, scales = int8_codes(vectors, directions)
+    assert codes.dtype == np.int8 and np.abs(codes).max() == 127
+    rounded = np.rint(vectors / scales[:, np.newaxis])
+    unit = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    got, plain = (
+        np.abs(np.sum((part * scales[:, np.newaxis] - vectors) * unit, axis=1)).mean()
+        for part in (codes, rounded)
+    )
+    assert got < plain / 3
+    assert np.abs(codes - vectors / scales[:, np.newaxis]).max() <= 1.001
+
+
+def test_small_cells_have_small_tiles():
+    assert tile_size(1000, 100) == 8 and tile_size(12_800, 100) == 32

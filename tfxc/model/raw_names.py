@@ -1,0 +1,95 @@
+"""Raw class names in a SavedModel: ids to names, and names to ids."""
+
+from collections import Counter
+
+import tensorflow as tf
+
+
+class ClassNames(tf.Module):
+    """Names of classes as a variable: millions of them are too many for a graph.
+
+    Args:
+        names: the L names, in id order.
+
+    Example:
+        >>> ClassNames(["tea", "milk"]).of(tf.constant([[1, -1]])).numpy().tolist()
+        [[b'milk', b'']]
+    """
+
+    def __init__(self, names):
+        super().__init__()
+        self.table = tf.Variable([str(name) for name in names], trainable=False, dtype=tf.string)
+
+    def of(self, class_ids):
+        """The names, strings of the shape of the ids; "" for -1."""
+        names = tf.gather(tf.convert_to_tensor(self.table), tf.maximum(class_ids, 0))
+        return tf.where(class_ids >= 0, names, "")
+
+
+class ClassIds(tf.Module):
+    """Class ids of raw names, by a table that a SavedModel reads from a file of its own.
+
+    Args:
+        names: the L names, in id order.
+        path: file to write them to, a name a line; ``tf.saved_model.save`` copies it.
+
+    Raises:
+        ValueError: for a name that occurs twice or holds a line break.
+
+    Example:
+        >>> import tempfile
+        >>> ids = ClassIds(["tea", "milk"], tempfile.mkdtemp() + "/names.txt")
+        >>> ids.of(tf.constant([["milk", "beer", ""]])).numpy().tolist()
+        [[1, -1, -1]]
+        >>> ids.histories(tf.constant([["tea", "beer", "milk"]]), length=4).numpy().tolist()
+        [[0, 0, 1, 2]]
+    """
+
+    def __init__(self, names, path):
+        super().__init__()
+        names = [str(name) for name in names]
+        _require_lines(names)
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{name}\n" for name in names)
+        lines = tf.lookup.TextFileInitializer(
+            path, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        )
+        self.table = tf.lookup.StaticHashTable(lines, default_value=-1)
+
+    def of(self, names):
+        """int32 ids of names, -1 for one that is no class."""
+        return tf.cast(self.table.lookup(names), tf.int32)
+
+    def histories(self, names, length=None, row_offset=1):
+        """Histories [B, T] of names, oldest first, as an encoder reads them: id + 1, zeros in front.
+
+        Names that are no class are passed over, wherever they stand.
+
+        Args:
+            names: string [B, T].
+            length: None, or how many of the last items the encoder takes.
+            row_offset: what is added to an id, so that 0 is padding.
+        """
+        ids = self.of(names)
+        known = tf.cast(ids >= 0, tf.int32)
+        # A stable sort moves the unknown to the front, and leaves the others in order.
+        items = tf.gather(ids, tf.argsort(known, axis=1, stable=True), batch_dims=1)
+        items = tf.where(items >= 0, items + row_offset, 0)
+        if length is None:
+            return items
+        missing = tf.maximum(length - tf.shape(items)[1], 0)
+        return tf.ensure_shape(tf.pad(items, [[0, 0], [missing, 0]])[:, -length:], [None, length])
+
+
+def _require_lines(names):
+    broken = next((name for name in names if "\n" in name or "\r" in name), None)
+    if broken is not None:
+        raise ValueError(
+            f"The class name {broken!r} holds a line break, so strings=True cannot look it up: rename it, or "
+            "export with strings=False."
+        )
+    if len(set(names)) < len(names):
+        twice = max(names, key=Counter(names).get)
+        raise ValueError(
+            f"The class name {twice!r} occurs twice, so strings=True cannot tell which is meant."
+        )

@@ -1,0 +1,70 @@
+"""The best of a few candidates of each query, by the conventions of ``Head.top_k``."""
+
+import tensorflow as tf
+
+from tfxc.ids import check_ids, is_among
+from tfxc.scored import BestClasses
+
+
+def best_candidates(scores, ids, k, exclude):
+    """The k best of scored candidates.
+
+    Args:
+        scores: float32 [N, S]; NaN is passed over.
+        ids: int32 [N, S], -1 for an empty slot, each id once in a row.
+        k: int or int32 scalar.
+        exclude: int32 [N, X], padded with -1; class ids that are passed over.
+
+    Returns:
+        ``BestClasses`` [N, k], the lower id first among equals; -inf and -1 where there are fewer.
+
+    Example:
+        >>> scores, ids = tf.constant([[1.0, 3.0, 3.0]]), tf.constant([[7, 9, 4]])
+        >>> best_candidates(scores, ids, 2, exclude=tf.zeros([1, 0], tf.int32)).ids.numpy().tolist()
+        [[4, 9]]
+    """
+    out = (ids < 0) | tf.math.is_nan(scores) | is_among(ids, exclude)
+    scores = tf.where(out, float("-inf"), scores)
+    order = tf.argsort(ids, axis=1)
+    missing = [[0, 0], [0, tf.maximum(k - tf.shape(ids)[1], 0)]]
+    scores = tf.pad(tf.gather(scores, order, batch_dims=1), missing, constant_values=float("-inf"))
+    scores, place = tf.math.top_k(scores, k)
+    ids = tf.gather(tf.pad(tf.gather(ids, order, batch_dims=1), missing), place, batch_dims=1)
+    return BestClasses(scores, tf.where(scores > float("-inf"), ids, -1))
+
+
+def best_allowed(score, allow, num_classes, num_queries, k, exclude):
+    """The k best of the classes that are allowed.
+
+    Args:
+        score: gives the scores [N, A] of class ids [N, A], or [A] shared by all queries; -1 is an empty slot.
+        allow: class ids [N, A], or [1, A] for all queries, padded with -1.
+        num_classes: L.
+        num_queries: N.
+        k, exclude: as of ``best_candidates``.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for an id outside [-1, L).
+    """
+    ids = tf.sort(check_ids(allow, num_classes, "allowed class"), axis=1)
+    ids = tf.where(tf.pad(ids[:, 1:] == ids[:, :-1], [[0, 0], [1, 0]]), -1, ids)
+    shared, own = lambda: score(ids[0]), lambda: score(ids)
+    if ids.shape[0] is None:
+        scores = tf.cond(tf.shape(ids)[0] == 1, shared, own)
+    else:
+        scores = shared() if ids.shape[0] == 1 else own()
+    shape = [num_queries, tf.shape(ids)[1]]
+    return best_candidates(tf.broadcast_to(scores, shape), tf.broadcast_to(ids, shape), k, exclude)
+
+
+def search_or_allowed(search, ranked, allow):
+    """What ``search()`` gives, or ``ranked()`` where ``allow`` restricts: a width of 0 does not.
+
+    Args:
+        search, ranked: functions that return ``BestClasses``.
+        allow: None or class ids [N or 1, A].
+    """
+    width = 0 if allow is None else allow.shape[1]
+    if width is None:
+        return tf.cond(tf.shape(allow)[1] > 0, ranked, search)
+    return ranked() if width else search()

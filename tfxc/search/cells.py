@@ -1,0 +1,145 @@
+"""Class vectors cut into cells by k-means, by FAISS: what an inverted index is made of."""
+
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from tfxc.class_vectors import blocks, subsample, vectors_of
+from tfxc.samplers.quantization import assign, kmeans
+
+_POINTS_PER_CELL = 32
+_LARGEST = 2  # a cell is split if it has more than this many times the mean number of members
+_ALIKE = 0.9  # if k-means leaves so large a share of a cell together, its vectors are too much alike to cut
+_CHUNK_ROWS = 1 << 16
+
+
+class Cells(NamedTuple):
+    """A partition of the classes.
+
+    Attributes:
+        members: int32 [L], the class ids, cell by cell.
+        offsets: int64 [C + 1]: cell c is ``members[offsets[c]:offsets[c + 1]]``; none is empty.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(100)
+        >>> head.build((None, 8))
+        >>> cells = cut_into_cells(head, 10)
+        >>> sorted(cells.members) == list(range(100)), bool(np.all(np.diff(cells.offsets) > 0))
+        (True, True)
+    """
+
+    members: np.ndarray
+    offsets: np.ndarray
+
+    def chunks(self, head, title):
+        """Cells a few at a time, with a progress bar on a terminal.
+
+        Yields:
+            The first cell, the one after the last, and the vectors float32 [n, D] of their members.
+        """
+        start, num_cells = 0, len(self.offsets) - 1
+        with tqdm(total=len(self.members), desc=title, unit=" classes", disable=None) as bar:
+            while start < num_cells:
+                full = np.searchsorted(self.offsets, self.offsets[start] + _CHUNK_ROWS, side="right") - 1
+                stop = max(int(full), start + 1)
+                ids = self.members[self.offsets[start] : self.offsets[stop]]
+                yield start, stop, vectors_of(head, ids)
+                bar.update(len(ids))
+                start = stop
+
+    def means(self, head):
+        """Of the members of each cell: their mean float32 [C, D], and the length [C] of the longest."""
+        means, lengths = [], []
+        for start, stop, vectors in self.chunks(head, "Centres"):
+            first = self.offsets[start:stop] - self.offsets[start]
+            sizes = np.diff(self.offsets[start : stop + 1])
+            means.append(np.add.reduceat(vectors, first) / sizes[:, np.newaxis])
+            lengths.append(np.maximum.reduceat(np.linalg.norm(vectors, axis=1), first))
+        return np.concatenate(means).astype(np.float32), np.concatenate(lengths)
+
+    def cost(self, head, query, wanted, recall):
+        """How many inner products a query takes, with centres and with members, to find a share of the best.
+
+        Args:
+            head: gives the class vectors.
+            query: float32 [n, E], effective queries.
+            wanted: int32 [n, k], the ids of their best classes.
+            recall: the share to find, in (0, 1].
+        """
+        sizes = np.diff(self.offsets)
+        cell_of = np.empty(len(self.members), np.int32)
+        cell_of[self.members] = np.repeat(np.arange(len(sizes)), sizes)
+        order = np.argsort(-(query @ probed(*self.means(head)).T), axis=1)
+        read = np.empty(order.shape, np.int64)
+        np.put_along_axis(read, order, np.cumsum(sizes[order], axis=1), axis=1)
+        needed = np.take_along_axis(read, cell_of[wanted], axis=1)
+        return len(sizes) + np.quantile(needed, recall)
+
+
+def probed(means, lengths):
+    """What a query's inner product tells which cells to read: the directions of their means, float32 [C, D].
+
+    Each is as long as the cell's longest vector: so much a member that points there would score. The mean
+    itself is short where a cell holds two groups, and both would be passed over.
+
+    Args:
+        means: float32 [C, D], of the members.
+        lengths: [C], of the longest member.
+    """
+    return (_directions(means) * lengths[:, np.newaxis]).astype(np.float32)
+
+
+def cut_into_cells(head, num_cells, seed=0):
+    """Cells of like directions by k-means; those of more than twice the mean size are cut by k-means again.
+
+    Args:
+        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        num_cells: about how many cells, in [1, L].
+        seed: int.
+
+    Returns:
+        ``Cells``.
+
+    Raises:
+        ValueError: for a class vector with NaN or infinity in it.
+
+    Reference:
+        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
+        inverted index); Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering",
+        2001 (k-means of directions).
+    """
+    points = _directions(subsample(head, _POINTS_PER_CELL * num_cells, seed)[1])
+    codebook = kmeans(points, num_cells, seed=seed)
+    cell_of = np.empty(head.num_classes, np.int32)
+    with tqdm(total=head.num_classes, desc="Cells", unit=" classes", disable=None) as bar:
+        for start, vectors in blocks(head):
+            cell_of[start : start + len(vectors)] = assign(_directions(vectors), codebook)[0]
+            bar.update(len(vectors))
+    members = np.argsort(cell_of, kind="stable").astype(np.int32)
+    whole = np.split(members, np.cumsum(np.bincount(cell_of, minlength=num_cells))[:-1])
+    mean = head.num_classes / num_cells
+    parts = [part for cell in whole for part in _small_parts(head, cell, mean, seed) if len(part)]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return Cells(np.concatenate(parts), offsets)
+
+
+def _directions(vectors):
+    """Vectors [n, D] of length 1; those of length 0 stay."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def _small_parts(head, ids, mean, seed):
+    """The class ids of a cell in parts of at most _LARGEST times the mean size."""
+    if len(ids) <= max(_LARGEST * mean, 1):
+        return [ids]
+    vectors = _directions(vectors_of(head, ids))
+    num_parts = int(-(-len(ids) // mean))
+    part_of = assign(vectors, kmeans(vectors, num_parts, seed=seed))[0]
+    sizes = np.bincount(part_of, minlength=num_parts)
+    if sizes.max() > _ALIKE * len(ids):
+        return np.array_split(ids, num_parts)
+    order = np.argsort(part_of, kind="stable")
+    parts = np.split(ids[order], np.cumsum(sizes)[:-1])
+    return [small for part in parts for small in _small_parts(head, part, mean, seed)]

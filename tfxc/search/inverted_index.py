@@ -1,0 +1,412 @@
+"""An inverted index over a head's class vectors, searched by stock TensorFlow ops."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc.arguments import positive_int
+from tfxc.class_vectors import one_thread
+from tfxc.ids import check_ids
+from tfxc.scored import BestClasses
+from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
+from tfxc.search.cells import cut_into_cells
+from tfxc.search.tiles import DTYPES, Tiles, lay_out
+
+_NUM_PROBES = 8
+_STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
+# Rows of one block of queries, in numbers: 16 MB of float32, which the cache holds and malloc keeps.
+_BLOCK_ELEMENTS = 1 << 22
+
+
+@register
+class InvertedIndex(keras.layers.Layer):
+    """The best classes of a query among those of a few cells, many times faster than among all.
+
+    k-means cuts the class vectors into cells of like direction; a query z reads the members of the cells
+    that fit it best, ``max_c z · direction_c · longest_c``, and ranks them. How much it reads is always the
+    same: ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of
+    a few it does not find: ``recall`` tells how many, ``tune`` chooses the cells and probes that reach a
+    given share.
+
+    The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
+    ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training.
+
+    Args:
+        num_cells: about how many cells; None for about four times the root of L. After ``build_from`` the
+            actual number.
+        num_probes: cells a query reads, in [1, num_cells]; None for 8.
+        dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
+            difference of a row from the mean of its cell, and read a half or a quarter. Products are those of
+            float32 queries with the rounded rows: so are the scores.
+
+    Call arguments:
+        query: float [N, E], a head's ``effective_query``.
+
+    Returns:
+        From ``call``: the 10 best as of ``top_k``.
+
+    Raises:
+        ValueError: for arguments outside their range, or an index used before ``build_from``.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 16))
+        >>> index = InvertedIndex(num_cells=20, num_probes=5)
+        >>> index.build_from(head)
+        >>> index.top_k(tf.ones([2, 16]), k=3).ids.shape
+        TensorShape([2, 3])
+        >>> 0 <= index.recall(head, tf.random.normal([8, 16]), k=3) <= 1
+        True
+
+    Reference:
+        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003; Jégou,
+        Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the difference from
+        the centre).
+    """
+
+    supports_jit = False
+
+    def __init__(self, num_cells=None, num_probes=None, dtype="float32", **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+        if num_cells is not None:
+            num_cells = positive_int(num_cells, "num_cells")
+        if num_probes is not None:
+            num_probes = positive_int(num_probes, "num_probes")
+        if num_cells is not None and num_probes is not None and num_probes > num_cells:
+            raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {tuple(DTYPES)}, but got {dtype!r}.")
+        self.num_cells = num_cells
+        self.num_probes = num_probes
+        self.rows_dtype = dtype
+        self.supports_jit = False
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_cells": self.num_cells,
+            "num_probes": self.num_probes,
+            "dtype": self.rows_dtype,
+        }
+
+    def get_build_config(self):
+        """The shapes of the weights, which depend on the class vectors."""
+        return {"shapes": [list(part.shape) for part in self._parts]} if self.built else None
+
+    def build(self, input_shape=None):
+        """Raises ValueError: an index is built from a head, not from the shape of its input."""
+        self._require_built()
+
+    def build_from_config(self, config):
+        """Keras calls this when it loads a model: weights for what ``build_from`` had found."""
+        if config:
+            self._add_weights(config["shapes"])
+
+    def _add_weights(self, shapes):
+        rows_dtype = _STORED_AS.get(self.rows_dtype, self.rows_dtype)
+        dtypes = "float32", "float32", "int32", "int32", "int32", rows_dtype, "float32"
+        for name, shape, dtype in zip(Tiles._fields, shapes, dtypes, strict=True):
+            setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
+        self.num_classes = self.places.shape[0]
+        self.built = True
+
+    @property
+    def _parts(self):
+        return Tiles(*(tf_variable(getattr(self, name)) for name in Tiles._fields))
+
+    def _read_rows(self):
+        """The rows [T, S, D], of the dtype they are meant to be; nothing is copied."""
+        rows = tf.convert_to_tensor(self._parts.rows)
+        return tf.bitcast(rows, self.rows_dtype) if self.rows_dtype in _STORED_AS else rows
+
+    def build_from(self, head):
+        """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
+
+        Raises:
+            ValueError: for a head without class vectors whose inner product is the logit, for a class vector
+                that is not finite, or if the index is built already.
+        """
+        if self.built:
+            raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
+        _check_head(head)
+        with one_thread():
+            self._take(head, cut_into_cells(head, self._usual_num_cells(head)))
+
+    def _take(self, head, cells):
+        tiles = lay_out(head, cells, self.rows_dtype)
+        self._add_weights([part.shape for part in tiles])
+        for variable, part in zip(self._parts, tiles, strict=True):
+            variable.assign(part.view(variable.dtype.as_numpy_dtype))
+        self.num_cells = len(tiles.centres)
+        self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)
+
+    def call(self, query):
+        return self.top_k(query, min(10, self.num_classes))
+
+    def top_k(self, query, k, exclude=None, allow=None, num_probes=None):
+        """The k best classes that the probed cells hold. Cells are added until there are k.
+
+        Args:
+            query: float [N, E], ``head.effective_query(query)`` of a head's queries.
+            k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
+            exclude: None or class ids [N, X], padded with -1, that are never returned.
+            allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked,
+                all of them. A width of 0 allows every class.
+            num_probes: None for the index's own, or an int or int32 scalar, clamped to the number of cells;
+                with all of them nothing is missed.
+
+        Returns:
+            ``BestClasses`` as of ``Head.top_k``; of equals that do not all fit in, any.
+
+        Raises:
+            ValueError: if k is an int outside [1, L], num_probes one below 1, or the query of another width.
+            tf.errors.InvalidArgumentError: for a class id outside [-1, L), or such numbers in a graph.
+        """
+        self._require_built()
+        query = tf.cast(query, tf.float32)
+        if query.shape[-1] != self.centres.shape[1]:
+            raise ValueError(
+                f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
+                f"{query.shape}: give it head.effective_query(query), of the head it was built from."
+            )
+        if isinstance(k, int) and not 1 <= k <= self.num_classes:
+            raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
+        if isinstance(num_probes, int) and num_probes < 1:
+            raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
+        num_probes = tf.convert_to_tensor(self.num_probes if num_probes is None else num_probes)
+        if exclude is None:
+            exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32)
+        if allow is not None:
+            allow = tf.convert_to_tensor(allow)
+        return BestClasses(*self._top_k(query, tf.convert_to_tensor(k), exclude, allow, num_probes))
+
+    def _require_built(self):
+        if not self.built:
+            raise ValueError("The index is empty: call build_from(head), or tune(head, queries), first.")
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _top_k(self, query, k, exclude, allow, num_probes):
+        exclude = check_ids(exclude, self.num_classes, "excluded class")
+        checks = [_at_least_one(k, "k"), _at_least_one(num_probes, "num_probes")]
+        with tf.control_dependencies(checks):
+            k = tf.minimum(k, self.num_classes)
+            probes = tf.minimum(num_probes, self.num_cells)
+
+        def allowed():
+            score = lambda ids: self._score(query, ids)  # noqa: E731
+            return best_allowed(score, allow, self.num_classes, tf.shape(query)[0], k, exclude)
+
+        return search_or_allowed(lambda: self._search(query, k, exclude, probes), allowed, allow)
+
+    def _search(self, query, k, exclude, probes):
+        """The k best; for queries that find fewer, again with twice the probes."""
+        best = self._in_blocks(query, k, exclude, probes)
+        lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
+
+        def more(lacking, probes, *best):
+            probes = tf.minimum(2 * probes, self.num_cells)
+            own_query, own_exclude = tf.gather(query, lacking), tf.gather(exclude, lacking)
+            found = self._in_blocks(own_query, k, own_exclude, probes)
+            where = lacking[:, tf.newaxis]
+            best = [
+                tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
+            ]
+            return tf.boolean_mask(lacking, found.ids[:, -1] < 0), probes, *best
+
+        def until_found():
+            _, _, *found = tf.while_loop(
+                lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
+                more,
+                (lacking, probes, *best),
+                shape_invariants=(
+                    tf.TensorShape([None]),
+                    tf.TensorShape([]),
+                    *[tf.TensorShape([None, None])] * 2,
+                ),
+            )
+            return BestClasses(*found)
+
+        return tf.cond(tf.size(lacking) > 0, until_found, lambda: best)
+
+    def _in_blocks(self, query, k, exclude, probes):
+        """The k best in the probed cells, a block of queries after the other: memory stays bounded."""
+        num_tiles, tile, dim = self.rows.shape
+        share = tf.cast(probes, tf.int64) * num_tiles
+        num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
+        size = tf.maximum(_BLOCK_ELEMENTS // (tile * dim) // num_read, 1)
+        num_queries = tf.shape(query)[0]
+        num_blocks = tf.maximum(-(-num_queries // size), 1)
+
+        def step(block, *parts):
+            rows = slice(block * size, (block + 1) * size)
+            best = self._in_cells(query[rows], k, exclude[rows], probes, num_read)
+            return block + 1, *(part.write(block, own) for part, own in zip(parts, best, strict=True))
+
+        def loop():
+            parts = [
+                tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
+                for dtype in (tf.float32, tf.int32)
+            ]
+            _, *parts = tf.while_loop(
+                lambda block, *_: block < num_blocks,
+                step,
+                (tf.constant(0), *parts),
+                parallel_iterations=2,
+            )
+            return BestClasses(*(part.concat() for part in parts))
+
+        # The loop alone costs a single query a millisecond.
+        alone = lambda: self._in_cells(query, k, exclude, probes, num_read)  # noqa: E731
+        return tf.cond(num_blocks > 1, loop, alone)
+
+    def _in_cells(self, query, k, exclude, probes, num_read):
+        """The k best among the first ``num_read`` tiles of the cells of highest ``z · centre``."""
+        parts = self._parts
+        fit = tf.matmul(query, parts.centres, transpose_b=True)
+        fit = tf.where(tf.math.is_nan(fit), float("-inf"), fit)
+        # Some cells are smaller than the mean: with twice as many there are tiles enough.
+        ranked = tf.minimum(2 * probes, self.num_cells)
+        fit, cells = tf.math.top_k(fit, ranked)
+        offsets = tf.convert_to_tensor(parts.offsets)
+        first = tf.gather(offsets, cells)
+        end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
+        first -= tf.pad(end[:, :-1], [[0, 0], [1, 0]])
+        column = tf.broadcast_to(tf.range(num_read), [tf.shape(query)[0], num_read])
+        cell = tf.searchsorted(end, column, side="right")
+        filled = cell < ranked
+        cell = tf.minimum(cell, ranked - 1)
+        tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
+        ids = tf.gather(tf.convert_to_tensor(parts.members), tiles)
+        ids = tf.where(filled[..., tf.newaxis], ids, -1)
+        fit *= tf.gather(tf.convert_to_tensor(parts.shares), cells)
+        scores = self._tile_scores(query, tiles, tf.gather(fit, cell, batch_dims=1))
+        scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
+        flat = [tf.shape(query)[0], -1]
+        ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
+        scores, column = tf.math.top_k(scores, tf.minimum(k + tf.shape(exclude)[1], tf.shape(ids)[1]))
+        ids = tf.gather(ids, column, batch_dims=1)
+        return best_candidates(scores, ids, k, exclude)
+
+    def _tile_scores(self, query, tiles, fit):
+        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n] are those of their cells' means."""
+        parts = self._parts
+        rows = tf.cast(tf.gather(self._read_rows(), tiles), tf.float32)
+        shape = tf.shape(rows)
+        rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
+        scores = tf.reshape(tf.matmul(rows, query[..., tf.newaxis]), shape[:3])
+        if self.rows_dtype == "int8":
+            scores *= tf.gather(tf.convert_to_tensor(parts.scales), tiles)
+        return scores if self.rows_dtype == "float32" else scores + fit[..., tf.newaxis]
+
+    def _score(self, query, class_ids):
+        """Scores in float32 of class ids [N, S], or [S] for all queries; anything in empty slots."""
+        rows = self._vectors(tf.maximum(class_ids, 0))
+        if class_ids.shape.rank == 1:
+            return tf.matmul(query, rows, transpose_b=True)
+        return tf.matmul(rows, query[..., tf.newaxis])[..., 0]
+
+    def _vectors(self, class_ids):
+        """The vectors float32 of class ids of any shape."""
+        parts = self._parts
+        places = tf.gather(tf.convert_to_tensor(parts.places), class_ids)
+        dim = parts.rows.shape[2]
+        rows = tf.gather(tf.reshape(self._read_rows(), [-1, dim]), places)
+        if self.rows_dtype == "float32":
+            return rows
+        rows = tf.cast(rows, tf.float32)
+        if self.rows_dtype == "int8":
+            rows *= tf.gather(tf.reshape(parts.scales, [-1]), places)[..., tf.newaxis]
+        cells = tf.searchsorted(
+            parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
+        )
+        cells = tf.reshape(cells, tf.shape(places))
+        shares = tf.gather(tf.convert_to_tensor(parts.shares), cells)[..., tf.newaxis]
+        return rows + shares * tf.gather(tf.convert_to_tensor(parts.centres), cells)
+
+    def recall(self, head, queries, k=10):
+        """The share of the exact k best classes that the index finds, over some queries.
+
+        Args:
+            head: the head it was built from.
+            queries: float [n, D], as the head takes them: what the encoder gives.
+            k: how many classes a query, in [1, L].
+        """
+        wanted = head.top_k(queries, k).ids
+        return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
+
+    def tune(self, head, queries, recall=0.95, k=10):
+        """Chooses the number of cells, if the index is not built yet, and of probes: the cheapest that reach
+        a recall.
+
+        A query costs as many inner products as there are cells, and members in what it reads. Half, once
+        and twice the number of cells are compared; k-means runs for each of them.
+
+        Args:
+            head: as of ``build_from``.
+            queries: float [n, D], as the head takes them; some hundreds that are like those to come.
+            recall: the share of the exact k best classes to find, in (0, 1].
+            k: how many classes a query.
+
+        Returns:
+            The recall that is reached. Less than wanted only where fewer bits lose it, with all cells probed.
+
+        Raises:
+            ValueError: for a recall outside (0, 1], or as ``build_from``.
+        """
+        if not 0 < recall <= 1:
+            raise ValueError(f"recall must be in (0, 1], but got {recall}.")
+        wanted, query = head.top_k(queries, k).ids, head.effective_query(queries)
+        if not self.built:
+            self._build_cheapest(head, query.numpy(), wanted.numpy(), recall)
+        # The smallest number of probes that is enough: doubled until it is, then halving what is between.
+        enough, found = 1, self._recall(wanted, query, k, 1)
+        while found < recall and enough < self.num_cells:
+            enough = min(2 * enough, self.num_cells)
+            found = self._recall(wanted, query, k, enough)
+        too_few = enough // 2
+        while enough - too_few > 1:
+            between = (enough + too_few) // 2
+            reached = self._recall(wanted, query, k, between)
+            if reached >= recall:
+                enough, found = between, reached
+            else:
+                too_few = between
+        self.num_probes = enough
+        return found
+
+    def _build_cheapest(self, head, query, wanted, recall):
+        _check_head(head)
+        usual = self._usual_num_cells(head)
+        choices = (
+            {min(usual * times // 2, head.num_classes) for times in (1, 2, 4)}
+            if not self.num_cells
+            else {usual}
+        )
+        with one_thread():
+            every = [cut_into_cells(head, max(num_cells, 1)) for num_cells in choices]
+            best = min(every, key=lambda cells: cells.cost(head, query, wanted, recall))
+            self._take(head, best)
+
+    def _usual_num_cells(self, head):
+        return min(self.num_cells or 2 ** round(np.log2(4 * head.num_classes**0.5)), head.num_classes)
+
+    def _recall(self, wanted, query, k, num_probes):
+        found = self.top_k(query, k, num_probes=num_probes).ids
+        same = wanted[:, :, tf.newaxis] == found[:, tf.newaxis]
+        return float(tf.reduce_mean(tf.cast(tf.reduce_any(same, 2), tf.float32)))
+
+
+def _check_head(head):
+    """Raises ValueError for a head whose logits are no inner products of short vectors."""
+    if not getattr(head, "indexable", True):
+        raise ValueError(
+            f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
+            "can rank by them. Export it without one; a MACHHead looks into the best buckets only by its own "
+            "num_probes."
+        )
+    if not head.built:
+        raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
+
+
+def _at_least_one(number, name):
+    return tf.debugging.Assert(number >= 1, [f"{name} must be at least 1, but is", number])

@@ -1,0 +1,127 @@
+"""Cells laid out in tiles: blocks of equally many rows, which one gather reads whole."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.search.cells import probed
+
+DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
+_LARGEST_CODE = 127
+_ROUNDS = 3  # coordinates of a row that may be rounded the other way
+_ALONG = 100  # how many times as much as another an error along the direction counts
+_TILE, _SMALL_TILE = 32, 8
+_TILES_PER_CELL = 4  # of the small ones, at least, before larger ones are taken
+
+
+class Tiles(NamedTuple):
+    """The rows of all classes, cell by cell; the last tile of a cell is filled up with empty slots.
+
+    Attributes:
+        centres: float32 [C, D], the directions of the cells, see ``tfxc.search.cells.probed``.
+        shares: float32 [C], which times the centre is the mean of a cell.
+        offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
+        members: int32 [T, S], class ids, -1 in empty slots.
+        places: int32 [L], the slot of each class, as ``members`` counts when flat.
+        rows: [T, S, D]: float32 vectors; or, in fewer bits, their difference from the mean of their cell.
+        scales: float32 [T, S] that int8 rows are multiplied with; for other rows [0, S].
+    """
+
+    centres: np.ndarray
+    shares: np.ndarray
+    offsets: np.ndarray
+    members: np.ndarray
+    places: np.ndarray
+    rows: np.ndarray
+    scales: np.ndarray
+
+
+def tile_size(num_classes, num_cells):
+    """Slots of a tile: few where cells are small, or empty slots would outnumber the classes.
+
+    Example:
+        >>> tile_size(1_000_000, 2048), tile_size(100, 20)
+        (32, 8)
+    """
+    return _TILE if num_classes >= _TILES_PER_CELL * _TILE * num_cells else _SMALL_TILE
+
+
+def lay_out(head, cells, dtype):
+    """The ``Tiles`` of a head's classes.
+
+    Memory: the rows once, and the vectors of 65 thousand classes, or of one cell.
+
+    Args:
+        head: has ``num_classes``, ``effective_dim`` and class vectors.
+        cells: ``Cells``.
+        dtype: one of ``DTYPES``.
+    """
+    num_classes, dim = len(cells.members), head.effective_dim
+    sizes = np.diff(cells.offsets)
+    slots = tile_size(num_classes, len(sizes))
+    offsets = np.concatenate([[0], np.cumsum(-(-sizes // slots))]).astype(np.int32)
+    # A class stands as far into its cell's tiles as into its cell.
+    places = np.arange(num_classes) + np.repeat(slots * offsets[:-1] - cells.offsets[:-1], sizes)
+    num_tiles = int(offsets[-1])
+    members = np.full(num_tiles * slots, -1, np.int32)
+    members[places] = cells.members
+    place_of = np.empty(num_classes, np.int32)
+    place_of[cells.members] = places
+    means, lengths = cells.means(head)
+    rows = np.zeros((num_tiles * slots, dim), DTYPES[dtype])
+    scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, np.float32)
+    for start, stop, vectors in cells.chunks(head, "Rows"):
+        first, last = cells.offsets[start], cells.offsets[stop]
+        own, where = np.repeat(means[start:stop], sizes[start:stop], axis=0), places[first:last]
+        if dtype == "int8":
+            rows[where], scales[where] = int8_codes(vectors - own, own)
+        else:
+            rows[where] = vectors if dtype == "float32" else vectors - own
+    shape = num_tiles, slots
+    return Tiles(
+        probed(means, lengths),
+        (np.linalg.norm(means, axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32),
+        offsets,
+        members.reshape(shape),
+        place_of,
+        rows.reshape(*shape, dim),
+        scales.reshape(-1, slots),
+    )
+
+
+def int8_codes(vectors, directions):
+    """int8 [n, D] and scales float32 [n] whose product is nearly the vectors, most of all along a direction.
+
+    Queries that read a row point the way of its cell, so an error in that direction counts most. A few
+    coordinates are therefore rounded the other way, such that the errors along the direction cancel.
+
+    Args:
+        vectors: float32 [n, D].
+        directions: float32 [n, D], of any length.
+
+    Example:
+        >>> codes, scales = int8_codes(np.array([[0.5, -1.0], [0.0, 0.0]], np.float32), np.eye(2))
+        >>> codes.tolist(), (codes * scales[:, np.newaxis]).round(2).tolist()
+        ([[64, -127], [0, 0]], [[0.5, -1.0], [0.0, 0.0]])
+
+    Reference:
+        Guo et al., "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", 2020.
+    """
+    scales = np.abs(vectors).max(1) / _LARGEST_CODE
+    exact = vectors / np.maximum(scales, np.finfo(np.float32).tiny)[:, np.newaxis]
+    codes = np.rint(exact)
+    unit = directions / np.maximum(
+        np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float32).tiny
+    )
+    rows = np.arange(len(codes))
+    for _ in range(_ROUNDS):
+        errors = codes - exact
+        along = np.einsum("nd,nd->n", errors, unit)
+        step = np.where(errors > 0, -1, 1)  # to the other neighbour
+        after = along[:, np.newaxis] + step * unit
+        change = _ALONG * (after**2 - along[:, np.newaxis] ** 2) + 1 - 2 * np.abs(errors)
+        change[np.abs(codes + step) > _LARGEST_CODE] = 0
+        best = change.argmin(1)
+        codes[rows, best] += np.where(change[rows, best] < 0, step[rows, best], 0)
+    return codes.astype(np.int8), scales
