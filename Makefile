@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-avx2 sanitize fuzz mutants lint docs bench clean
+.PHONY: wheels pages help setup setup-tests demo test test-avx2 sanitize fuzz mutants lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -74,6 +74,12 @@ lint: setup-tests  ## Check style, format and types
 docs: setup  ## Build the user's guide and the reference; writes site/
 	$(RUN) -m pip install --quiet --no-build-isolation -e ".[docs]"
 	$(BIN)/mkdocs build --quiet --strict
+
+wheels: setup  ## A wheel with the ops for each supported TensorFlow, tried in a new environment of each; writes dist/
+	$(RUN) tests/wheel.py $$($(RUN) custom_ops/build_wheel.py | tail -1)
+
+pages: setup-tests  ## Write docs/benchmarks and the README's table from benchmarks/results
+	$(RUN) benchmarks/write_pages.py
 
 bench: setup  ## Run every benchmark at its default size
 	$(RUN) -m pip install --quiet -e ".[bench]" --no-build-isolation

@@ -162,7 +162,7 @@ def sampler_tasks(make, head, query, labels, calls=5):
         def several():
             for _ in range(calls):
                 for part in traced():
-                    part.numpy()
+                    _ = part if part is None else part.numpy()
 
         return several
 

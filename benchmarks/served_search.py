@@ -3,7 +3,7 @@
 Planted clusters: a class is a cluster's centre and noise, a query a class and noise. The models are served
 by a process that cannot import tfxc. FAISS reads as many probes as the index, tuned to a recall of .95.
 
-    python benchmarks/served_search.py --num-classes 1000000 --output served_search.json
+    python benchmarks/served_search.py --num-classes 1000000 --results served_search.json
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _measure import show
+from _tables import add_results, keep, show
 
 K = 10
 INDICES = {"float32": "index", "bfloat16": "index, bfloat16", "int8": "index, int8"}
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--num-probes", type=int, help="default: what reaches a recall of .95")
     parser.add_argument("--dtypes", nargs="+", choices=list(INDICES), default=list(INDICES))
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--output", help="file for the figures, JSON")
+    add_results(parser)
     parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "CELLS"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -151,8 +151,7 @@ def main():
     columns += ["best_queries_per_second_64", "best_queries_per_second_512", "p50_ms", "p99_ms"]
     rows = [[name, *(own.get(column, "") for column in columns)] for name, own in facts.items()]
     show(f"{args.num_classes:,} classes of width {args.dim}, k = {K}", rows, ["", *columns])
-    if args.output:
-        Path(args.output).write_text(json.dumps({"arguments": vars(args), "figures": facts}, indent=2) + "\n")
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time and memory to turn a table of interactions into sequences: from_frame, the line reader and Polars.
 
-    python benchmarks/table_reading.py [--rows 10000000] [--mapped-rows 100000000] [--output result.json]
+    python benchmarks/table_reading.py [--rows 10000000] [--mapped-rows 100000000] [--results result.json]
 
 Users and items follow Zipf's law, their ids are strings, times are random, the rows in no order. The line
 reader reads the same rows as text, once. Polars groups the same Parquet file by user and sorts each user's
@@ -9,7 +9,6 @@ programs on the machine disturb less. With --mapped-rows, a second and larger fi
 """
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
-from _measure import in_turns, peak_memory, show
+from _measure import in_turns, peak_memory
+from _tables import add_results, keep, show
 
 from tfxc.data import from_frame, read_interactions
 
@@ -112,9 +112,7 @@ def in_memory(folder, args):
     ratios |= {"MB of the arrays": arrays, "peak memory / arrays": peaks["from_frame"] / arrays}
     rows = [[name, seconds[name], processor[name], peaks.get(name, "")] for name in seconds]
     show(f"{args.rows:,} rows into sequences", rows, ["", "s", "processor s", "peak MB"])
-    for name, ratio in ratios.items():
-        print(f"{name}: {ratio:.3g}")
-    return {"rows": args.rows, "seconds": seconds, "processor seconds": processor, "peak MB": peaks, **ratios}
+    show("Ratios", [*ratios.items()], ["", "value"])
 
 
 def on_disk(folder, args):
@@ -123,8 +121,7 @@ def on_disk(folder, args):
     start = time.perf_counter()
     peak = peak_memory(reading, parquet, directory)
     seconds = time.perf_counter() - start
-    print(f"\n{args.mapped_rows:,} rows into sequences on disk: {seconds:.0f} s, peak {peak:.0f} MB")
-    return {"rows": args.mapped_rows, "seconds": seconds, "peak MB": peak}
+    show(f"{args.mapped_rows:,} rows into sequences on disk", [[seconds, peak]], ["s", "peak MB"])
 
 
 def main():
@@ -136,16 +133,14 @@ def main():
     add("--rounds", type=int, default=3)
     add("--mapped-rows", type=int, default=0, help="rows of the file that becomes sequences on disk")
     add("--folder", help="where the files are made, and removed; a temporary folder by default")
-    add("--output", help="JSON file of the result")
+    add_results(parser)
     args = parser.parse_args()
-    result = {}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         if args.rows:
-            result["in memory"] = in_memory(Path(folder), args)
+            in_memory(Path(folder), args)
         if args.mapped_rows:
-            result["on disk"] = on_disk(Path(folder), args)
-    if args.output:
-        Path(args.output).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            on_disk(Path(folder), args)
+    keep(args.results)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 #define TFXC_DENSE_SCAN_BEST_H_
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -16,17 +18,44 @@ struct Ranked {
   bool operator<(const Ranked& other) const { return score > other.score || (score == other.score && id < other.id); }
 };
 
-// For each of some queries the best k so far, and up to as many that may be.
+// What several shards of the classes know together of each query: a score that k classes of one shard reach. Who reads
+// it late does more work, and finds the same.
+class Bounds {
+ public:
+  explicit Bounds(int64_t num_queries) : bounds_(num_queries) {
+    for (auto& bound : bounds_) bound.store(-std::numeric_limits<float>::infinity(), std::memory_order_relaxed);
+  }
+
+  float get(int64_t query) const { return bounds_[query].load(std::memory_order_relaxed); }
+
+  void Raise(int64_t query, float score) {
+    float known = get(query);
+    while (score > known && !bounds_[query].compare_exchange_weak(known, score, std::memory_order_relaxed)) {
+    }
+  }
+
+ private:
+  std::vector<std::atomic<float>> bounds_;
+};
+
+// For each of some queries the best k of a shard so far, and up to as many that may be.
 class Best {
  public:
   // excluded[q]: sorted ids that never come.
-  Best(int64_t num_queries, int64_t k, const std::vector<std::vector<int32_t>>& excluded)
-      : k_(k), excluded_(excluded), found_(num_queries), thresholds_(num_queries + kPadding, -kNone) {
+  Best(int64_t num_queries, int64_t k, const std::vector<std::vector<int32_t>>& excluded, Bounds* bounds)
+      : k_(k), excluded_(excluded), bounds_(bounds), found_(num_queries), thresholds_(num_queries + kPadding, -kNone) {
     std::fill_n(thresholds_.begin(), num_queries, kNone);
   }
 
   // A class must be above it to come among the best; NaN and -inf never are, and none is behind the last query.
   const float* thresholds() const { return thresholds_.data(); }
+
+  // Takes in what other shards found out about some queries. A class as good as their bound may have a lower id.
+  void Update(int64_t first, int64_t count) {
+    for (int64_t q = first; q < first + count; ++q) {
+      thresholds_[q] = std::max(thresholds_[q], std::nextafterf(bounds_->get(q), kNone));
+    }
+  }
 
   void Add(int64_t query, float score, int32_t id) {
     if (!(score > thresholds_[query]) || IsExcluded(query, id)) return;
@@ -35,7 +64,8 @@ class Best {
     if (static_cast<int64_t>(own.size()) < 2 * k_) return;
     std::nth_element(own.begin(), own.begin() + k_ - 1, own.end());
     own.resize(k_);
-    thresholds_[query] = own.back().score;
+    thresholds_[query] = std::max(thresholds_[query], own.back().score);
+    bounds_->Raise(query, own.back().score);
   }
 
   const std::vector<Ranked>& found(int64_t query) const { return found_[query]; }
@@ -50,6 +80,7 @@ class Best {
 
   int64_t k_;
   const std::vector<std::vector<int32_t>>& excluded_;
+  Bounds* bounds_;
   std::vector<std::vector<Ranked>> found_;
   std::vector<float> thresholds_;
 };

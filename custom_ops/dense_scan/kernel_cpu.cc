@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "common/simd.h"
@@ -25,6 +26,7 @@ using tensorflow::DT_FLOAT;
 constexpr int64_t kMaxShards = 32;
 // What all shards together may keep of their own: gradients of the queries, or candidates for the best.
 constexpr int64_t kPrivateBytes = 32 << 20;
+constexpr int64_t kTilesBetweenBounds = 16;
 constexpr int64_t kMaxQueries = 4080;   // of one pass: a whole number of blocks
 constexpr float kNormEpsilon = 1e-12f;  // as tf.math.l2_normalize with its square
 
@@ -146,11 +148,13 @@ class DenseScanOp : public DenseScanBase {
     const int64_t num_shards = std::clamp<int64_t>(room / count, 2, kMaxShards);
     std::vector<double> sums(num_shards * num_blocks * width, 0.0);
     std::vector<float> maxima(sums.size(), std::numeric_limits<float>::lowest());
-    std::vector<Best> best(num_shards, Best(count, k, excluded));
+    Bounds bounds(count);
+    std::vector<Best> best(num_shards, Best(count, k, excluded, &bounds));
     ForEachShard(context, p, num_shards, count, [&](int64_t shard, Range classes) {
       alignas(64) float logits[kTileClasses * kBlockWidths[1]];
       float scales[kTileClasses];
       for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
+        if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
         const int64_t size = std::min<int64_t>(kTileClasses, classes.last - start);
         const float* rows = p.rows + start * p.dim;
         if (normalize_) InverseNorms(rows, size, p.dim, kNormEpsilon, scales);
@@ -237,6 +241,8 @@ class DenseScanGradOp : public DenseScanBase {
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({p.num_rows, p.dim}), &table_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(2, context->input(2).shape(), &bias_gradient));
     float* d_rows = Data<float>(table_gradient);
+    // Fresh memory in every step: small pages would take as long to get as to fill.
+    MoveToHugePages(d_rows, table_gradient->TotalBytes());
     // Rows of a shared table that are no class; and all, where no query comes to write them.
     const int64_t begin = row_offset_ * p.dim, end = p.num_queries == 0 ? begin : begin + p.num_classes * p.dim;
     std::fill(d_rows, d_rows + begin, 0.0f);

@@ -1,0 +1,102 @@
+"""The pages of docs/benchmarks say what the result files say, and no figure in them is typed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfxc._keras import IS_KERAS_3
+
+if not IS_KERAS_3:
+    pytest.skip("Keras has no part in the pages", allow_module_level=True)
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from write_pages import Results, between_marks, read_results, rendered, stray_figures  # noqa: E402
+
+FILE = {
+    "command": "python benchmarks/a.py",
+    "date": "2026-01-01",
+    "machine": {"processor": "a processor", "cores": 2},
+    "versions": {"tfxc": "0.2.0"},
+    "tables": [
+        {
+            "title": "A step at 10 classes",
+            "columns": ["step", "ms"],
+            "rows": [["ours", 2.0], ["theirs", 8123.4]],
+        },
+        {"title": "Memory", "columns": ["MB"], "rows": [[7]]},
+    ],
+}
+
+
+def test_pages_are_what_the_results_say():
+    for path, text in rendered(Results(read_results(BENCHMARKS / "results"))).items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run make pages"
+
+
+def test_tables_figures_and_conditions_of_a_result():
+    results = Results({"a": FILE})
+    assert results.figure("a", "A step", "theirs", "ms") / results.figure("a", "A step", "ours", "ms") > 4000
+    table = results.table("a", "A step", columns=["ms", "step"], renamed={"ms": "milliseconds"})
+    assert table.splitlines() == [
+        "| milliseconds | step |",
+        "|---|---|",
+        "| 2 | ours |",
+        "| 8,123 | theirs |",
+    ]
+    assert "2 cores of a processor" in results.conditions("a") and "benchmarks/a.py" in results.conditions(
+        "a"
+    )
+
+
+def test_what_is_not_there_is_named():
+    results = Results({"a": FILE})
+    with pytest.raises(KeyError, match="no benchmarks/results/b.json"):
+        results.table("b", "A step")
+    with pytest.raises(KeyError, match="0 tables 'Speed'"):
+        results.table("a", "Speed")
+
+
+@pytest.mark.parametrize("text", ["It takes 12 ms.", "3.5x faster", "a share of 98 %", "63 MB"])
+def test_a_typed_figure_is_found(text):
+    assert stray_figures(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["`--epochs 3 s`", "{{ figure('a', 'b', 'c', 'd') }} ms", "at 1,000,000 classes"]
+)
+def test_what_is_filled_in_is_no_typed_figure(text):
+    assert not stray_figures(text)
+
+
+def test_the_rest_of_a_file_stays():
+    text = "before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n"
+    assert between_marks(text, " new\n") == text.replace("old", "new")
+
+
+def test_a_benchmark_keeps_its_tables(tmp_path):
+    program = tmp_path / "speed.py"
+    program.write_text(
+        "import argparse\nfrom _tables import add_results, keep, show\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--data')\nadd_results(parser)\n"
+        "show('Title', [['a', 1.5]], ['name', 's'])\nkeep(parser.parse_args().results)\n"
+    )
+    command = [
+        sys.executable,
+        program,
+        "--data",
+        tmp_path / "train.txt",
+        "--results",
+        tmp_path / "out" / "r.json",
+    ]
+    environment = {"PYTHONPATH": str(BENCHMARKS), "PATH": ""}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert "| a | 1.5 |" in done.stdout
+    result = json.loads((tmp_path / "out" / "r.json").read_text())
+    assert result["tables"] == [{"title": "Title", "columns": ["name", "s"], "rows": [["a", 1.5]]}]
+    assert result["command"] == "python benchmarks/speed.py --data train.txt"
+    assert result["versions"]["tfxc"]
