@@ -398,7 +398,7 @@ class InvertedIndex(keras.layers.Layer):
 
 def _check_head(head):
     """Raises ValueError for a head whose logits are no inner products of short vectors."""
-    if not getattr(head, "indexable", True):
+    if not head.indexable:
         raise ValueError(
             f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
             "can rank by them. Export it without one; a MACHHead looks into the best buckets only by its own "
