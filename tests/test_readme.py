@@ -22,7 +22,8 @@ def test_the_programs_in_the_readme_run(tmp_path, monkeypatch):
         if "x" in names and not names.get("checked"):  # the first: a model that has learnt
             names["checked"] = True
             recall = names["model"].evaluate(names["x"][-2000:], names["y"][-2000:], return_dict=True)
-            assert recall["recall_at_10"] > 0.8
+            shown = re.findall(r"val_recall_at_10: ([0-9.]+)", TEXT)
+            assert abs(recall["recall_at_10"] - float(shown[-1])) < 0.01  # rounding differs by processor
             assert (tmp_path / "served" / "1" / "saved_model.pb").exists()
     assert len(names["names"]) == 17 and names["model"].head.num_classes == 1_000_000
 
