@@ -11,15 +11,17 @@ Without arguments: the novels that come with the package, one epoch, one seed.
 """
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 
+from _seeds import mean, run_seeds, spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import sequential_recommendation  # noqa: E402
+
+COLUMNS = ["sampler", "train s", "NDCG@10", "Recall@10", "NDCG of full"]
 
 
 def main():
@@ -31,34 +33,16 @@ def main():
     arguments = sequential_recommendation.parse_arguments(args.rest)
     if arguments.output == "demo":
         arguments.output = "runs/novels"
-    folder, results = arguments.output, {}
-    for arguments.seed in args.seeds:
-        arguments.output = f"{folder}/seed-{arguments.seed}"
-        for name, result in sequential_recommendation.run(arguments).items():
-            results.setdefault(name, []).append(result)
-    rows, full = [], _mean(results, "full", "ndcg_at_10") if "full" in results else None
+    results = run_seeds(sequential_recommendation, arguments, args.seeds)
+    rows = []
     for name, runs in results.items():
-        ndcg = _mean(results, name, "ndcg_at_10")
-        seconds = _mean(results, name, "seconds")
-        each = " ".join(f"{run['ndcg_at_10']:.4f}" for run in runs)
-        share = f"{ndcg / full:.1%}" if full else ""
-        rows.append(
-            [
-                name,
-                f"{seconds:.0f}",
-                each,
-                f"{ndcg:.4f}",
-                f"{_mean(results, name, 'recall_at_10'):.4f}",
-                share,
-            ]
-        )
-    columns = ["sampler", "train s", "NDCG@10 by seed", "NDCG@10", "Recall@10", "NDCG of full"]
-    show(f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)", rows, columns)
+        quality = [spread(runs, metric, "{:.4f}") for metric in ("ndcg_at_10", "recall_at_10")]
+        share = ""
+        if "full" in results:
+            share = f"{mean(runs, 'ndcg_at_10') / mean(results['full'], 'ndcg_at_10'):.1%}"
+        rows.append([name, f"{mean(runs, 'seconds'):.0f}", *quality, share])
+    show(f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)", rows, COLUMNS)
     keep(args.results)
-
-
-def _mean(results, name, metric):
-    return statistics.mean(run[metric] for run in results[name])
 
 
 if __name__ == "__main__":
