@@ -8,7 +8,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfxc
 from tfxc._keras import IS_KERAS_3
@@ -39,6 +41,24 @@ def test_programs_run(page, tmp_path, monkeypatch):
     program = program_of(page)
     assert ast.parse(program).body, "a page without a program"
     exec(compile(program, str(page), "exec"), {"__name__": page.stem})
+
+
+@pytest.mark.parametrize("package", ["hnswlib", "usearch", "scann"])
+def test_programs_for_other_packages_run_where_they_are_installed(package):
+    """Blocks marked "py" stand alone: each indexes ``vectors`` and finds ``ids`` for ``queries``."""
+    page = (DOCS / "serving.md").read_text(encoding="utf-8")
+    (program,) = re.findall(rf"```py\n(import {package}.*?)```", page, flags=re.DOTALL)
+    try:
+        importlib.import_module(package)
+    except (ImportError, tf.errors.NotFoundError) as error:  # not there, or for another TensorFlow
+        pytest.skip(str(error))
+    rng = np.random.default_rng(0)
+    vectors, queries = (rng.standard_normal([n, 32]).astype("float32") for n in (3000, 20))
+    names = {"np": np, "vectors": vectors, "queries": queries}
+    exec(program, names)
+    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+    found = np.mean([np.isin(exact[row], names["ids"][row]) for row in range(len(queries))])
+    assert found > 0.9
 
 
 def public_classes():

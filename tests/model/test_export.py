@@ -335,3 +335,35 @@ def test_a_truncated_file_is_refused(tmp_path, file):
     # TensorFlow's own words: of the graph it names the file.
     with pytest.raises((OSError, IndexError, tf.errors.OpError), match=r"saved_model\.pb|Read less bytes"):
         tf.saved_model.load(str(tmp_path / "1"))
+
+
+def answered(path, request):
+    """What TensorFlow Serving does: a ``PredictRequest`` by names, what it leaves out by defaults."""
+    graph = tf.Graph()
+    with tf.compat.v1.Session(graph=graph) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = loaded.signature_def[request.model_spec.signature_name]
+        feeds = {signature.inputs[name].name: default for name, default in signature.defaults.items()}
+        feeds |= {signature.inputs[name].name: given for name, given in request.inputs.items()}
+        feeds = {name: tf.make_ndarray(tensor) for name, tensor in feeds.items()}
+        return session.run({name: output.name for name, output in signature.outputs.items()}, feeds)
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_a_request_over_grpc(tmp_path, with_index):
+    predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
+    model, x = make_model(), features(3)
+    model.export(tmp_path / "1", index=index_of(model, num_probes=5) if with_index else None)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "items", "serving_default"
+    request.inputs["features"].CopyFrom(tf.make_tensor_proto(x))
+    got = answered(tmp_path / "1", request)
+    want = model.rank(tf.constant(x), model.k)
+    np.testing.assert_array_equal(got["ids"], want["ids"])
+    np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5, atol=1e-6)
+    exclude = want["ids"].numpy()[:, :2]
+    request.inputs["exclude"].CopyFrom(tf.make_tensor_proto(exclude))
+    request.inputs["k"].CopyFrom(tf.make_tensor_proto(3, tf.int32))
+    request.ParseFromString(request.SerializeToString())  # as over a wire
+    got = answered(tmp_path / "1", request)
+    np.testing.assert_array_equal(got["ids"], want["ids"][:, 2:5])

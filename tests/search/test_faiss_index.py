@@ -1,10 +1,12 @@
 """Inner-product search over class vectors against NumPy."""
 
+import faiss
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of, queries
 
-from tfxc.search.faiss_index import build_index, index_for, search
+from tfxc.layers import DenseHead, MACHHead
+from tfxc.search.faiss_index import build_index, faiss_index, index_for, search
 
 
 def best(vectors, query, k):
@@ -36,6 +38,24 @@ def test_the_bias_counts():
     index, _ = build_index(head, "Flat", effective, k=3)
     logits = query @ vectors.T + np.linspace(-9, 9, 50)
     np.testing.assert_array_equal(search(index, effective, 3), np.argsort(-logits, axis=1)[:, :3])
+
+
+def test_an_index_for_users_holds_all_classes_by_their_ids():
+    vectors, query = clustered(500, 7), queries(20, 7)
+    for factory in (None, "IVF4,Flat"):
+        index = faiss_index(head_of(vectors), factory)
+        if factory:
+            faiss.ParameterSpace().set_index_parameter(index, "nprobe", 4)
+        np.testing.assert_array_equal(index.search(query, 6)[1], best(vectors, query, 6))
+
+
+def test_a_head_without_class_vectors_is_refused():
+    head = MACHHead(50, num_buckets=10, num_repetitions=2)
+    head.build((None, 8))
+    with pytest.raises(ValueError, match="no class vectors"):
+        faiss_index(head)
+    with pytest.raises(ValueError, match="build it"):
+        faiss_index(DenseHead(50))
 
 
 def test_fewer_classes_than_wanted_leave_empty_slots():

@@ -25,6 +25,42 @@ def index_for(num_classes):
     return f"IVF{num_cells}{'' if num_classes <= _FLAT_CELLS_UP_TO else '_HNSW32'},Flat"
 
 
+def faiss_index(head, factory=None, seed=0):
+    """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
+
+    Class vectors are read in blocks, so that the index is all that is held. Search it with
+    ``head.effective_query(query)``.
+
+    Args:
+        head: a built head with class vectors, e.g. ``DenseHead``, or with sketches of them.
+        factory: a string of FAISS's ``index_factory``, e.g. "Flat", "IVF4096,Flat" or "HNSW32"; by default
+            one that suits the number of classes.
+        seed: int, of the class vectors that an index is trained on.
+
+    Returns:
+        A trained and filled ``faiss.Index`` of inner products. How hard it searches (``nprobe``,
+        ``efSearch``) is FAISS's default.
+
+    Raises:
+        ValueError: for a head that is not built or has no class vectors, or if one is not finite.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(1000)
+        >>> head.build((None, 8))
+        >>> index = faiss_index(head, "IVF16,Flat")
+        >>> index.ntotal
+        1000
+        >>> scores, ids = index.search(head.effective_query(tf.ones([2, 8])).numpy(), 5)
+        >>> ids.shape
+        (2, 5)
+
+    Reference: Douze et al., The Faiss Library, 2024.
+    """
+    if not head.built:
+        raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
+    return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
+
+
 def build_index(head, factory, checked, k, seed=0):
     """An index over all class vectors of a head, and its recall of the exact answer.
 
@@ -41,17 +77,15 @@ def build_index(head, factory, checked, k, seed=0):
     Returns:
         The index, and the share of the k best classes of the checked queries that it finds.
     """
-    index = faiss.index_factory(checked.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-    inverted = faiss.try_extract_index_ivf(index)
-    if not index.is_trained:
-        num_points = _POINTS_PER_CELL * max(inverted.nlist if inverted else 0, 1024)
-        index.train(subsample(head, num_points, seed)[1])
     exact = faiss.ResultHeap(len(checked), k, keep_max=True)
-    for start, vectors in blocks(head):
-        index.add(vectors)
-        exact.add_result(*_exact(checked, vectors, k, start))
+    index = _filled(
+        head,
+        factory,
+        seed,
+        lambda start, vectors: exact.add_result(*_exact(checked, vectors, k, start)),
+    )
     exact.finalize()
-    return index, _raise_effort(index, inverted, checked, exact.I)
+    return index, _raise_effort(index, faiss.try_extract_index_ivf(index), checked, exact.I)
 
 
 def search(index, queries, k):
@@ -63,6 +97,23 @@ def search(index, queries, k):
     if not np.isfinite(queries).all():
         raise ValueError("A query is not finite: training has diverged. Lower the learning rate.")
     return index.search(np.ascontiguousarray(queries), k)[1].astype(np.int32)
+
+
+def _filled(head, factory, seed, visit):
+    """A trained index that holds all class vectors; ``visit(start, vectors)`` sees each block of them."""
+    try:
+        dim = head.class_vectors(0, 1).shape[1]
+    except NotImplementedError:
+        raise ValueError(f"{type(head).__name__} has no class vectors, so FAISS cannot search it.") from None
+    index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    if not index.is_trained:
+        inverted = faiss.try_extract_index_ivf(index)
+        num_points = _POINTS_PER_CELL * max(inverted.nlist if inverted else 0, 1024)
+        index.train(subsample(head, num_points, seed)[1])
+    for start, vectors in blocks(head):
+        index.add(vectors)
+        visit(start, vectors)
+    return index
 
 
 def _exact(queries, vectors, k, start):
