@@ -53,7 +53,7 @@ class Best {
   // Takes in what other shards found out about some queries. A class as good as their bound may have a lower id.
   void Update(int64_t first, int64_t count) {
     for (int64_t q = first; q < first + count; ++q) {
-      thresholds_[q] = std::max(thresholds_[q], std::nextafterf(bounds_->get(q), kNone));
+      thresholds_[q] = std::max(thresholds_[q], Below(bounds_->get(q)));
     }
   }
 
@@ -73,6 +73,12 @@ class Best {
  private:
   static constexpr int64_t kPadding = 64;
   static constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+  // Threads may take numbers between -kTiny and kTiny for 0.
+  static float Below(float score) {
+    constexpr float kTiny = std::numeric_limits<float>::min();
+    return std::abs(score) <= kTiny ? -2 * kTiny : std::nextafterf(score, kNone);
+  }
 
   bool IsExcluded(int64_t query, int32_t id) const {
     return !excluded_.empty() && std::binary_search(excluded_[query].begin(), excluded_[query].end(), id);

@@ -11,6 +11,7 @@
 #include "common/limits.h"
 #include "common/simd.h"
 #include "dense_scan/best.h"
+#include "dense_scan/first_look.h"
 #include "dense_scan/folds.h"
 #include "dense_scan/products.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -145,6 +146,9 @@ class DenseScanOp : public DenseScanBase {
     const std::vector<float> blocks = Blocks(p.query + n * p.dim, count, p.dim, width);
     const int64_t num_blocks = (count + width - 1) / width;
     const std::vector<std::vector<int32_t>> excluded = Excluded(context->input(4), n, count);
+    // A sum over the classes needs all logits as they are.
+    const bool looks_first = reduction_ == DenseReduction::kNone && width == kBlockWidths[1] && HasFirstLook();
+    const RoughQueries rough = looks_first ? RoughQueries(p.query + n * p.dim, count, p.dim) : RoughQueries();
     const int64_t num_shards = std::clamp<int64_t>(room / count, 2, kMaxShards);
     std::vector<double> sums(num_shards * num_blocks * width, 0.0);
     std::vector<float> maxima(sums.size(), std::numeric_limits<float>::lowest());
@@ -153,23 +157,40 @@ class DenseScanOp : public DenseScanBase {
     ForEachShard(context, p, num_shards, count, [&](int64_t shard, Range classes) {
       alignas(64) float logits[kTileClasses * kBlockWidths[1]];
       float scales[kTileClasses];
+      RoughTile tile(looks_first ? p.dim : 0);
       for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
         if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
         const int64_t size = std::min<int64_t>(kTileClasses, classes.last - start);
         const float* rows = p.rows + start * p.dim;
         if (normalize_) InverseNorms(rows, size, p.dim, kNormEpsilon, scales);
+        const float* bias = p.bias == nullptr ? nullptr : p.bias + start;
+        const float* own_scales = normalize_ ? scales : nullptr;
+        if (looks_first) tile.Set(rows, own_scales, bias, size);
         for (int64_t block = 0; block < num_blocks; ++block) {
-          Logits(rows, p.dim, size, blocks.data() + block * width * p.dim, width, p.dim, logits);
-          if (normalize_ || p.bias != nullptr) {
-            const float* bias = p.bias == nullptr ? nullptr : p.bias + start;
-            ScaleAndShift(normalize_ ? scales : nullptr, bias, size, width, logits);
+          const int64_t first = block * width, at = shard * num_blocks * width + first;
+          // The logits of some classes of the tile, in float32.
+          const auto compute = [&](int64_t row, int64_t num_rows) {
+            Logits(rows + row * p.dim, p.dim, num_rows, &blocks[first * p.dim], width, p.dim, logits);
+            Follow(own_scales, bias, row, num_rows, width, logits);
+          };
+          const auto rank = [&](int64_t row, int64_t num_rows) {
+            compute(row, num_rows);
+            const int32_t id = static_cast<int32_t>(start + row);
+            AddToBest(logits, num_rows, width, count - first, first, id, &best[shard]);
+          };
+          float thresholds[kBlockWidths[1]];
+          if (looks_first && Lowered(tile, rough.norms(block), best[shard].thresholds() + first, thresholds)) {
+            int32_t survivors[kTileClasses];
+            tile.Logits(rough.block(block), logits);
+            Follow(own_scales, bias, 0, size, width, logits);
+            const int num_survivors = RowsAbove(logits, size, thresholds, survivors);
+            for (int i = 0; i < num_survivors; ++i) rank(survivors[i], 1);
+          } else if (k > 0) {
+            rank(0, size);
+          } else {
+            compute(0, size);
           }
-          const int64_t at = (shard * num_blocks + block) * width;
           if (reduction_ != DenseReduction::kNone) Fold(reduction_, logits, size, width, &sums[at], &maxima[at]);
-          if (k > 0) {
-            const int64_t first = block * width;
-            AddToBest(logits, size, width, count - first, first, static_cast<int32_t>(start), &best[shard]);
-          }
         }
       }
     });
@@ -182,6 +203,23 @@ class DenseScanOp : public DenseScanBase {
         for (int64_t q = first; q < last; ++q) Merge(best, q, k, scores + q * k, ids + q * k);
       });
     }
+  }
+
+  // What follows the products of some rows of a tile.
+  static void Follow(const float* scales, const float* bias, int64_t row, int64_t num_rows, int width, float* logits) {
+    if (scales == nullptr && bias == nullptr) return;
+    ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows, width,
+                  logits);
+  }
+
+  // What a first look must not fall below in order to be looked at again; false where it would rule nothing out.
+  static bool Lowered(const RoughTile& tile, const float* norms, const float* thresholds, float* lowered) {
+    if (!tile.Slack(norms, lowered)) return false;
+    for (int q = 0; q < kBlockWidths[1]; ++q) {
+      if (thresholds[q] == -INFINITY) return false;
+      lowered[q] = thresholds[q] - lowered[q];
+    }
+    return true;
   }
 
   static std::vector<std::vector<int32_t>> Excluded(const Tensor& exclude, int64_t n, int64_t count) {

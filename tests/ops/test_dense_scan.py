@@ -136,6 +136,56 @@ def test_ties_everywhere():
         np.testing.assert_array_equal(ids, want.indices)
 
 
+def test_among_many_scores_of_zero_the_lowest_ids_win():
+    table = tf.Variable(np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32))
+    for _ in range(300):  # whichever thread comes first
+        _, scores, ids = dense_scan(tf.zeros([49, 64]), table.handle, tf.zeros([0]), num_classes=20_000, k=5)
+        assert not scores.numpy().any() and (ids.numpy() == np.arange(5)).all()
+
+
+def near_ties(random, count, dim):
+    """Rows that bfloat16 cannot tell apart: a few directions, each with noise in the last bits of float32."""
+    directions = random.normal(size=(7, dim))
+    return directions[random.integers(0, 7, count)] * (1 + 1e-6 * random.normal(size=(count, dim)))
+
+
+def below_float32(random, count, dim):
+    """Rows of numbers, and of products with queries, that are too small for a normal float32."""
+    return random.normal(size=(count, dim)) * 10.0 ** random.integers(-42, -30, (count, 1))
+
+
+def of_all_sizes(random, count, dim):
+    """Norms from tiny to infinite, some rows with NaN."""
+    rows = random.normal(size=(count, dim)) * 10.0 ** random.integers(-20, 39, (count, 1))
+    rows[random.integers(0, count, 9), 0] = np.nan
+    return rows
+
+
+def grows(random, count, dim):
+    """Every class is better than all before it, so that every threshold comes too late."""
+    return np.linspace(0.1, 1, count)[:, np.newaxis] * (1 + 0.01 * random.normal(size=(1, dim)))
+
+
+@pytest.mark.parametrize(("use_bias", "normalize"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("dim", [7, 64])
+@pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, grows])
+def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
+    """Many are ranked by a first look in bfloat16 where the processor has it, sixteen at most never are."""
+    random = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        rows = kind(random, 20_000, dim).astype(np.float32)
+        queries = np.concatenate([random.normal(size=(30, dim)), rows[:19]]).astype(np.float32)
+    bias = 1e-3 * random.normal(size=20_000 * use_bias).astype(np.float32)
+    table = tf.Variable(rows)
+    options = {"num_classes": 20_000, "normalize": normalize, "k": 10}
+    _, scores, ids = dense_scan(queries, table.handle, bias, **options)
+    for first in range(0, len(queries), 16):
+        part = slice(first, first + 16)
+        _, few_scores, few_ids = dense_scan(queries[part], table.handle, bias, **options)
+        np.testing.assert_array_equal(ids[part], few_ids)
+        np.testing.assert_array_equal(scores[part], few_scores)
+
+
 @EVERY_REDUCTION
 def test_nan_and_infinity_are_not_lost(reduction):
     problem = Problem(3, 50, 4)
