@@ -19,14 +19,18 @@ BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well.
 REFERENCE_TESTS := tests/ops tests/samplers tests/optimizers
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
-KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py,$(wildcard tests/ops/test_*.py))
-KERNEL_TESTS += -k "not reference and not stock and not xla and not threads_changes"
+KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
+KERNEL_TESTS += -k "not reference and not stock and not xla"
 SANITIZED_TESTS := $(KERNEL_TESTS) $(wildcard tests/fuzz)
 # Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-# What has nothing to do with Keras runs once; of samplers, tests/test_common.py tries under both what has.
-KERAS_TESTS := $(filter-out %/data/ %/ops/ %/hashing/ %/fuzz/ %/samplers/ %/sparsity/ %/mining/ %/__pycache__/ %/test_architecture.py %/test_install.py %/test_cuda_build.py,$(wildcard tests/*/ tests/test_*.py))
+# What goes through Keras: both run it. The rest is TensorFlow, which does not ask which Keras there is.
+KERAS_TESTS := tests/test_common.py tests/test_plain_layers.py tests/test_distribution.py tests/test_tfrs.py
+KERAS_TESTS += tests/callbacks tests/encoders tests/metrics tests/optimizers
+KERAS_TESTS += $(filter-out %/test_export.py,$(wildcard tests/model/test_*.py))
+KERAS_TESTS += tests/layers/test_head.py tests/layers/test_embedding_bag.py
+KERAS_TESTS += "tests/test_docs.py::test_programs_run[recommenders]"
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

@@ -84,34 +84,34 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     options += ["--max-length", 6, "--num-negatives", 4, "--num-codewords", 2, "--refresh-steps", 2]
     options += ["--samplers", "full", "midx-rq", "--learning-rate", 0.01, "--verbose", 2, "--output", out]
     run_alone("sequential_recommendation.py", *options, "--epochs", 1)
-    printed = run("sequential_recommendation.py", *options, "--epochs", 3)
-    assert printed.count("resumed after 1") == 2 and "Epoch 2/3" in printed and "Epoch 1/3" not in printed
+    printed = run("sequential_recommendation.py", *options, "--epochs", 2)
+    assert printed.count("resumed after 1") == 2 and "Epoch 2/2" in printed and "Epoch 1/2" not in printed
     results = json.loads((out / "results.json").read_text())
     assert set(results["results"]) == {"full", "midx-rq"}
     assert re.search(r"midx-rq: [\d.]+x (faster|slower) than full, .* NDCG@10", printed)
     assert "epoch 2.0: " in printed and "ndcg_at_10 of the sample" in printed
     curve = [point for row in results["histories"]["midx-rq"] for point in row["curve"]]
     seconds = [point["seconds"] for point in curve]
-    assert seconds == sorted(seconds) and curve[-1]["epoch"] == 3
+    assert seconds == sorted(seconds) and curve[-1]["epoch"] == 2
     assert all(0 <= point["quality"] <= 1 for point in curve)
-    assert [row["epoch"] for row in results["histories"]["midx-rq"]] == [1, 2, 3]
+    assert [row["epoch"] for row in results["histories"]["midx-rq"]] == [1, 2]
     assert all(0 < row["ndcg_at_10"] <= 1 for row in results["results"].values())
-    assert "| full | 3 |" in (out / "results.md").read_text()
+    assert "| full | 2 |" in (out / "results.md").read_text()
     assert (out / "quality_against_time.png").read_bytes().startswith(b"\x89PNG")
     answers = run_alone("query_saved_model.py", out / "served").splitlines()
     assert len(answers) == 2 and answers[0].startswith("the old man looked at the -> ")
     assert not {"the", "old", "man"} & set(answers[1].split("->")[1].replace(",", "").split())
 
 
-def test_recommends_from_an_interaction_log_with_every_sampler_and_mach(tmp_path):
+def test_recommends_from_an_interaction_log_with_samplers_and_mach(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--num-negatives", 4, "--num-codewords", 2, "--exclude-seen", "--model", "esasrec"]
-    options += ["--samplers", "log-uniform", "in-batch", "midx-pq", "sphere", "--epochs", 1]
+    options += ["--samplers", "in-batch", "midx-pq", "--epochs", 1]
     options += ["--heads", "dense", "mach", "--num-buckets", 8, "--num-repetitions", 4]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("log-uniform", "in-batch", "midx-pq", "sphere", "mach"):
+    for name in ("in-batch", "midx-pq", "mach"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -150,9 +150,9 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--model", "transformer", "--dim", 8]
     options += ["--num-blocks", 1, "--max-length", 6, "--batch-size", 8, "--num-negatives", 4]
-    options += ["--num-codewords", 2, "--samplers", "unigram", "rff", "dns", "midx-frequency", "--epochs", 1]
+    options += ["--num-codewords", 2, "--samplers", "unigram", "dns", "--epochs", 1]
     printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    for name in ("unigram", "rff", "dns", "midx-frequency"):
+    for name in ("unigram", "dns"):
         assert f"| {name} | 1 |" in printed
 
 
@@ -202,7 +202,7 @@ def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
     write_points(tmp_path / "test.txt", 50, seed=1)
     (tmp_path / "label_names.txt").write_text("".join(f"Subject word{label}\n" for label in range(10)))
     (tmp_path / "vocabulary.txt").write_text("".join(f"word{feature}\n" for feature in range(30)))
-    negatives = ["random", "hard", "astra", "curriculum", "searched"]
+    negatives = ["random", "astra", "curriculum", "searched"]
     options = ["--data", tmp_path, "--dim", 32, "--dropout", 0.1, "--batch-size", 16, "--verbose", 2]
     options += ["--heads", "dense", "--num-negatives", 6, "--num-hard", 2]
     options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]
@@ -213,7 +213,7 @@ def test_classifies_with_hard_negatives_and_label_texts(tmp_path):
     histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
     assert set(histories) == {f"dense-{name}" for name in negatives}
     assert histories["dense-astra"][-1]["mining/failures"] == 0
-    assert (tmp_path / "out" / "dense-hard" / "hard-negatives").is_dir()
+    assert (tmp_path / "out" / "dense-astra" / "hard-negatives").is_dir()
 
 
 def test_sessions_become_points_labelled_with_the_next_item(tmp_path):
@@ -253,13 +253,14 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     options = ["--data", tmp_path, "--dim", 16, "--num-buckets", 6, "--batch-size", 16, "--verbose", 2]
     options += ["--learning-rate", 0.01]
 
-    def workers(output, *repetitions, epochs=3):
-        return run_alone("mach_workers.py", *options, "--epochs", epochs, "--output", output, *repetitions)
+    def workers(output, *repetitions, epochs=3, call=run):
+        return call("mach_workers.py", *options, "--epochs", epochs, "--output", output, *repetitions)
 
     alone, apart = tmp_path / "alone", tmp_path / "apart"
     workers(alone, "--repetitions", "0-1", "2-3")
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda own: workers(apart, "--repetitions", own), ["0-1", "2-3"]))
+        own = lambda repetitions: workers(apart, "--repetitions", repetitions, call=run_alone)  # noqa: E731
+        list(pool.map(own, ["0-1", "2-3"]))
     merged = [workers(output, "--merge") for output in (alone, apart)]
     assert (
         "4 repetitions of 2 encoders" in merged[0]
@@ -278,5 +279,5 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     (apart / "repetitions_0-1.keras").rename(apart / "repetitions_4-5.keras")
     kill_after_an_epoch(apart / "repetitions_5-5", "mach_workers.py", *options, "--output", apart)
     assert "resumed after" in workers(apart, "--repetitions", "5", epochs=12)
-    with pytest.raises(AssertionError, match="must be alike, but num_repetitions is 2"):
+    with pytest.raises(ValueError, match="must be alike, but num_repetitions is 2"):
         workers(apart, "--merge")

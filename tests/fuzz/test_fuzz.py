@@ -19,7 +19,7 @@ def test_random_calls(name):
     target = fuzz_all.TARGETS[name]
 
     @settings(
-        max_examples=EXAMPLES.get(name, 180),
+        max_examples=EXAMPLES.get(name, 100),
         derandomize=True,
         database=None,
         deadline=None,

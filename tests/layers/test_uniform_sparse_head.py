@@ -113,8 +113,14 @@ def test_samplers_see_an_estimate_of_the_logits():
     assert np.corrcoef(estimate.ravel(), numpy_logits(head, query).ravel())[0, 1] > 0.9
 
 
-@pytest.mark.parametrize("sampler", [None, samplers.Uniform(10), samplers.MIDX(10, num_codewords=4)])
-@pytest.mark.parametrize("loss", [losses.SquaredHinge(), losses.SoftmaxCrossentropy()])
+@pytest.mark.parametrize(
+    ("sampler", "loss"),
+    [
+        (None, losses.SquaredHinge()),
+        (samplers.Uniform(10), losses.SquaredHinge()),
+        (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy()),
+    ],
+)
 def test_it_learns(sampler, loss):
     keras.utils.set_random_seed(0)
     x, y = learnable(400)

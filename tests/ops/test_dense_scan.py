@@ -1,9 +1,5 @@
 """The pass over all classes of a dense head against its definition in float64, and what it promises."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -234,28 +230,3 @@ def test_bad_input(change, message):
     given = {"query": problem.query, "table": problem.table.handle, "bias": problem.bias, **problem.options}
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
         dense_scan(**{**given, **change})
-
-
-DIGEST = """
-import sys, hashlib
-import numpy as np
-import tensorflow as tf
-tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxc.ops.dense_scan import dense_scan, dense_scan_gradient
-random = np.random.default_rng(0)
-table = tf.Variable(random.normal(size=(20000, 24)).astype("f"))
-given = random.normal(size=(300, 24)).astype("f"), table.handle, random.normal(size=20000).astype("f")
-found = dense_scan(*given, num_classes=20000, reduction="logsumexp", k=20)
-options = {"num_classes": 20000, "reduction": "logsumexp"}
-gradients = dense_scan_gradient(*given, found[0], np.ones(300, "f"), **options)
-print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in (*found, *gradients))).hexdigest())
-"""
-
-
-def test_the_number_of_threads_changes_no_bit():
-    digests = set()
-    for threads in ("1", "2", "4"):
-        command = [sys.executable, "-c", DIGEST, threads]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-        digests.add(done.stdout)
-    assert len(digests) == 1

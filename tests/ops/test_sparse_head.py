@@ -1,9 +1,5 @@
 """The sparse head's ops, compiled and in TensorFlow ops, against float64 NumPy; and what they refuse."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -225,40 +221,3 @@ def test_shapes_are_checked():
         sparse_head_candidates(tf.ones([2, 2]), weights, indices, [[0]])
     with pytest.raises(ValueError, match="reduction must be one of"):
         sparse_head_reduce(tf.ones([1, 2]), weights, indices, tf.zeros([0]), [[0]], "sum")
-
-
-DIGEST = """
-import hashlib, sys
-import numpy as np, tensorflow as tf
-tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxc.ops.sparse_head import sparse_head_reduce
-from tfxc.sparsity import random_topology
-random = np.random.default_rng(0)
-weights = tf.Variable(random.normal(size=(5000, 8)).astype("f"))
-indices = tf.Variable(random_topology(5000, 8, 100, 0))
-query = tf.constant(random.normal(size=(40, 100)).astype("f"))
-with tf.GradientTape() as tape:
-    tape.watch(query)
-    given = query, weights, indices, tf.zeros([5000]), tf.zeros([40, 1], tf.int32)
-    reduced, _ = sparse_head_reduce(*given, "softplus")
-    loss = tf.reduce_sum(reduced)
-digest = hashlib.sha256(reduced.numpy().tobytes())
-for gradient in tape.gradient(loss, [query, weights]):
-    digest.update(gradient.numpy().tobytes())
-print(digest.hexdigest())
-"""
-
-
-@compiled_only
-def test_the_number_of_threads_changes_no_bit():
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", DIGEST, str(threads)],
-            check=True,
-            capture_output=True,
-            text=True,
-            env=os.environ,
-        ).stdout
-        for threads in (1, 2, 5)
-    }
-    assert len(found) == 1

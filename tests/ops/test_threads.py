@@ -1,0 +1,49 @@
+"""However many threads a kernel runs on, its results have the same bits."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tfxc.ops import library
+
+DIGESTS = """
+import hashlib, sys
+import numpy as np, tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+from tfxc.ops.dense_scan import dense_scan, dense_scan_gradient
+from tfxc.ops.sparse_head import sparse_head_reduce
+from tfxc.sparsity import random_topology
+random = np.random.default_rng(0)
+normal = lambda *shape: random.normal(size=shape).astype("f")
+
+def show(*parts):
+    print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
+
+weights, indices = tf.Variable(normal(5000, 8)), tf.Variable(random_topology(5000, 8, 100, 0))
+query = tf.constant(normal(40, 100))
+with tf.GradientTape() as tape:
+    tape.watch(query)
+    given = query, weights, indices, tf.zeros([5000]), tf.zeros([40, 1], tf.int32)
+    reduced, _ = sparse_head_reduce(*given, "softplus")
+    loss = tf.reduce_sum(reduced)
+show(reduced, *tape.gradient(loss, [query, weights]))
+
+table = tf.Variable(normal(20000, 24))
+given = normal(300, 24), table.handle, normal(20000)
+found = dense_scan(*given, num_classes=20000, reduction="logsumexp", k=20)
+options = {"num_classes": 20000, "reduction": "logsumexp"}
+show(*found, *dense_scan_gradient(*given, found[0], np.ones(300, "f"), **options))
+show(*dense_scan(*given, num_classes=20000, k=20)[1:])
+"""
+
+
+@pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+def test_the_number_of_threads_changes_no_bit():
+    digests = set()
+    for threads in ("1", "2", "4"):
+        command = [sys.executable, "-c", DIGESTS, threads]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
+        digests.add(done.stdout)
+    assert len(digests) == 1 and len(digests.pop().split()) == 3
