@@ -223,3 +223,74 @@ def keras_slots(optimizer, variable):
 
 def _keras_optimizer(name):
     return getattr(keras.optimizers, name, ())  # tf-keras lacks some; isinstance(x, ()) is False
+
+
+class StartsAtBatch:
+    """A model whose ``fit`` begins its first epoch at ``first_batch``, a number that is taken once.
+
+    Of the data it expects the remaining batches only. To stand before ``keras.Model`` among the bases.
+    """
+
+    first_batch = 0
+
+    def _maybe_symbolic_build(self, iterator=None, **kwargs):
+        """Keras 3 calls this with what numbers the batches, before the first of them."""
+        super()._maybe_symbolic_build(iterator=iterator, **kwargs)
+        first, self.first_batch = self.first_batch, 0
+        if iterator is None or not first:
+            return
+        numbered = iterator._enumerate_iterator
+
+        def remaining():
+            iterator._enumerate_iterator = numbered  # the next epochs are whole
+            return (step for step in numbered() if step[0] >= first)
+
+        iterator._enumerate_iterator = remaining
+
+    def _maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch):
+        """tf-keras asks here at which epoch and batch it begins."""
+        first, self.first_batch = self.first_batch, 0
+        return initial_epoch, first
+
+
+def variables_of_training(model):
+    """What a training step reads or changes: a dict, name -> ``tf.Variable``. The optimizer gets built.
+
+    Weights, an optimizer's slots and counters, states of random layers, and the metrics that are there from
+    the start; those of a compiled model belong to an evaluation.
+    """
+    model.optimizer.build(model.trainable_variables)
+    optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
+    metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
+    metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
+    of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
+    groups = {
+        "weight": [own for own in model.variables if id(own) not in of_metrics] + _random_states(model),
+        "optimizer": [own for each in optimizers for own in each.variables],
+        "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
+        "loss": [] if not hasattr(model, "loss_tracker") else model.loss_tracker.variables,
+    }
+    return {
+        f"{group} {number}": tf_variable(variable)
+        for group, variables in groups.items()
+        for number, variable in enumerate(variables)
+    }
+
+
+def _random_states(model):
+    """The states of tf-keras's random layers; Keras 3 counts them among a model's variables.
+
+    By default tf-keras draws by ops that keep their state where nobody can read it: then the layers get
+    generators of their own.
+    """
+    states = []
+    for layer in layers_of(model):
+        source = None if IS_KERAS_3 else getattr(layer, "_random_generator", None)
+        if source is None or source._rng_type == source.RNG_STATELESS:
+            continue
+        if source._rng_type == source.RNG_LEGACY_STATEFUL:
+            source._rng_type, source._built = source.RNG_STATEFUL, False
+            model.train_function = None  # it may have been traced
+        source._maybe_init()
+        states.append(source._generator.state)
+    return states

@@ -1,8 +1,5 @@
 """The search for every example's hard classes, in one thread of low priority."""
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from typing import NamedTuple
@@ -10,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread
 from tfxc.search.faiss_index import build_index, search
 
@@ -74,7 +72,7 @@ class BackgroundSearch:
 
     def _run(self, head, table, factory):
         try:
-            _lower_priority()
+            lower_priority()
             with one_thread():
                 start = time.perf_counter()
                 rows, recall = self._find(head, table, factory)
@@ -108,15 +106,3 @@ class BackgroundSearch:
             block = block[seen[block]]
             if len(block):
                 rows[block] = search(index, values[block], table.shape[1])
-
-
-def _lower_priority():
-    """Lets the steps of training go first, where a thread can have a priority of its own.
-
-    A thread that is merely nice keeps a core for its time slice while the many short tasks of a step wait;
-    one of the idle class gives way at once. A sandbox that refuses leaves the thread as it is: the search
-    matters more than its manners.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

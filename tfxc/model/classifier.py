@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 from tfxc._keras import (
+    StartsAtBatch,
     Untracked,
     adopt_own_loss_and_metrics,
     keras,
@@ -23,13 +24,14 @@ from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier
 from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 
 _NAMES_FILE = "class_names.json"
 
 
 @register
-class ExtremeClassifier(keras.Model):
+class ExtremeClassifier(StartsAtBatch, keras.Model):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
     A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
@@ -171,7 +173,8 @@ class ExtremeClassifier(keras.Model):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``. (Not with parameter servers.)
+        ``SamplerRefresh("auto")``. (Not with parameter servers.) With a ``BackupAndRestore`` among them it goes
+        on where the newest backup stands.
         """
         if class_weight is not None:
             raise ValueError(
@@ -187,8 +190,8 @@ class ExtremeClassifier(keras.Model):
         # With parameter servers Keras refuses callbacks that look at batches.
         if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
             given.arguments["callbacks"] = with_refresh(given.arguments.get("callbacks"), self.sampler)
-        with sentence_first():
-            return super().fit(*given.args, **given.kwargs)
+        with sentence_first(), resuming(self, given.arguments):
+            return super().fit(**given.arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""

@@ -1,0 +1,1 @@
+"""What of a training is kept, and the folder it is kept in."""

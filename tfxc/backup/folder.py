@@ -1,0 +1,107 @@
+"""A folder of backups, written behind training: the last two are kept, and what is damaged is passed over."""
+
+import os
+import re
+import threading
+import warnings
+from pathlib import Path
+
+from tfxc.background import lower_priority
+from tfxc.checked_file import UNFINISHED, DamagedFile, read_arrays, write_arrays
+
+_NAME = "step-{:012d}.backup"
+_PATTERN = re.compile(r"step-\d{12}\.backup")
+_NUM_KEPT = 2
+
+
+class BackupFolder:
+    """Files ``step-000000001000.backup``, of which one is written at a time, by a thread.
+
+    Args:
+        path: the folder; made where there is none.
+
+    Raises:
+        OSError: if it cannot be written.
+
+    Example:
+        >>> folder = BackupFolder(tempfile.mkdtemp())
+        >>> for step in (1, 2, 3):
+        ...     folder.write(step, {"weights": np.full(2, step)}, {"epoch": step})
+        >>> folder.wait()
+        >>> sorted(os.listdir(folder.path))
+        ['step-000000000002.backup', 'step-000000000003.backup']
+        >>> arrays, notes = folder.newest()
+        >>> arrays["weights"].tolist(), notes
+        ([3, 3], {'epoch': 3})
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
+        for left in self.path.glob(f"*{UNFINISHED}*"):
+            left.unlink()
+        self.last_step = None
+        self._thread = None
+        self._error = None
+
+    def newest(self):
+        """Arrays and notes of the newest whole backup; None in an empty folder. Damaged ones are named.
+
+        Raises:
+            DamagedFile: if there are backups, and none of them is whole.
+        """
+        damaged = []
+        for path in reversed(self._files()):
+            try:
+                found = read_arrays(path)
+            except DamagedFile as error:
+                damaged.append(path)
+                warnings.warn(f"{error} The backup before it is used.", stacklevel=2)
+                continue
+            for path in damaged:  # or it would pass for newer than those to come
+                path.rename(path.with_suffix(".damaged"))
+            return found
+        if damaged:
+            raise DamagedFile(
+                f"No backup in {self.path} is whole: {', '.join(path.name for path in damaged)}. To start "
+                "anew, delete them."
+            )
+        return None
+
+    def _files(self):
+        return sorted(path for path in self.path.iterdir() if _PATTERN.fullmatch(path.name))
+
+    @property
+    def busy(self):
+        """Whether a backup is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def write(self, step, arrays, notes):
+        """Starts to write a backup, once the one before it is written."""
+        self.wait()
+        # No daemon: the interpreter waits for it when a script ends.
+        self._thread = threading.Thread(target=self._write, args=(step, arrays, notes), name="backup")
+        self._thread.start()
+
+    def wait(self):
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def take_error(self):
+        """The OSError of a write that failed since it was last asked, or None."""
+        error, self._error = self._error, None
+        return error
+
+    def _write(self, step, arrays, notes):
+        lower_priority()
+        try:
+            write_arrays(self.path / _NAME.format(step), arrays, notes)
+            self.last_step = step
+            for path in self._files()[:-_NUM_KEPT]:
+                path.unlink()
+        except OSError as error:
+            self._error = error

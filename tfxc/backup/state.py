@@ -1,0 +1,84 @@
+"""What an object remembers, as plain values: taken into notes and arrays, and put back."""
+
+import numpy as np
+
+_NUMBERS = (bool, int, float, str, type(None))
+
+
+def plain_attributes(owner, nested=()):
+    """The attributes of an object that are numbers, strings, arrays, or lists and dicts of them.
+
+    Args:
+        owner: any object.
+        nested: classes of attributes whose own plain attributes count as well.
+
+    Example:
+        >>> class Best:
+        ...     value, history, model = 1.5, [3, 1.5], object()
+        ...     def __init__(self):
+        ...         self.best, self.waited, self.compare = 1.5, [3, 1.5], np.less
+        >>> plain_attributes(Best())
+        {'best': 1.5, 'waited': [3, 1.5]}
+    """
+    found = {}
+    for name, value in vars(owner).items():
+        if isinstance(value, nested):
+            found[name] = plain_attributes(value)
+        elif _is_plain(value):
+            found[name] = value
+    return found
+
+
+def set_attributes(owner, values, nested=()):
+    """Puts back what ``plain_attributes`` took."""
+    for name, value in values.items():
+        inner = getattr(owner, name, None)
+        if isinstance(inner, nested):
+            set_attributes(inner, value)
+        else:
+            setattr(owner, name, value)
+
+
+def _is_plain(value):
+    if isinstance(value, dict):
+        return all(isinstance(name, _NUMBERS) and _is_plain(item) for name, item in value.items())
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in "biuf"
+    return isinstance(value, _NUMBERS)
+
+
+def to_json(value, arrays):
+    """A plain value as JSON holds it, its arrays moved to ``arrays``, a dict that gets them under new names.
+
+    Example:
+        >>> arrays = {}
+        >>> notes = to_json({"best": np.float32(0.1), "seen": (1, [np.arange(2)])}, arrays)
+        >>> from_json(notes, arrays)
+        {'best': 0.1, 'seen': (1, [array([0, 1])])}
+    """
+    if isinstance(value, dict):
+        return {"dict": [[name, to_json(item, arrays)] for name, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [to_json(item, arrays) for item in value]}
+    if isinstance(value, np.ndarray | np.generic):
+        name = f"value {len(arrays)}"
+        # A copy, but of what is mapped from a file that nobody writes any more.
+        arrays[name] = value if isinstance(value, np.memmap) else np.array(value)
+        return {"array" if isinstance(value, np.ndarray) else "scalar": name}
+    return value
+
+
+def from_json(notes, arrays):
+    """The value of which ``to_json`` made notes and arrays."""
+    if not isinstance(notes, dict):
+        return notes
+    ((kind, held),) = notes.items()
+    if kind == "dict":
+        return {name: from_json(item, arrays) for name, item in held}
+    if kind in ("list", "tuple"):
+        items = [from_json(item, arrays) for item in held]
+        return items if kind == "list" else tuple(items)
+    value = np.array(arrays[held])
+    return value if kind == "array" else value[()]

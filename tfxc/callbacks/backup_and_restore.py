@@ -1,0 +1,225 @@
+"""When a training is backed up, and where it goes on after a kill."""
+
+import contextlib
+import signal
+import threading
+import warnings
+from typing import NamedTuple
+
+from tfxc._keras import keras, layers_of, variables_of_training
+from tfxc.backup.folder import BackupFolder
+from tfxc.backup.state import from_json, plain_attributes, set_attributes, to_json
+from tfxc.callbacks.step_clock import EPOCH, StepClock
+
+
+class Position(NamedTuple):
+    """Where a training stands: at the batch of an epoch that comes next, or stopped for good."""
+
+    epoch: int
+    batch: int
+    has_stopped: bool = False
+
+
+class BackupAndRestore(keras.callbacks.Callback):
+    """Backs ``ExtremeClassifier.fit`` up, and goes on from the last backup when the script is run again.
+
+    After a kill at any moment the same script continues, and ends as if it had never been interrupted, to
+    the bit: weights, the optimizer's slots and counters, samplers, random states of layers (dropout),
+    callbacks (their attributes that are numbers, strings or arrays, or lists and dicts of such; those of
+    this package wholly), the running loss, the history and the order of the remaining batches are kept.
+
+    A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
+    the disk. A backup that comes due while the one before is still being written is made right after that.
+    Files are checksummed and the last two are kept; where the newest is damaged, a warning names it and the
+    one before is used. A disk that is full is a warning, and training goes on. SIGTERM makes a last backup
+    after the step that is running, then has the effect it had before.
+
+    A finished training is restored, too, not repeated: to start anew, delete the folder.
+
+    Data: arrays (shuffled in an order of this callback's), or a ``tf.data.Dataset`` that gives epoch e the
+    same batches each time, as those of ``tfxc.data`` do, or any that is not shuffled. Where that cannot be,
+    a warning says what to change; weights and schedules go on as ever.
+
+    Args:
+        directory: the folder of this training's backups; made where there is none.
+        save_freq: "epoch", or a number of training steps; the end of the training is kept in any case.
+
+    Raises:
+        ValueError: for another ``save_freq``; when training starts, for a model that is no
+            ``ExtremeClassifier``, or a backup of another model.
+        OSError: when training starts, if the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+        >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(50), k=5)
+        >>> model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
+        >>> backup = BackupAndRestore(tempfile.mkdtemp(), save_freq=100)
+        >>> x, y = np.zeros([16, 4], np.float32), np.arange(16)
+        >>> history = model.fit(x, y, epochs=2, callbacks=[backup], verbose=0)
+    """
+
+    def __init__(self, directory, save_freq="epoch"):
+        super().__init__()
+        if save_freq != EPOCH and (not isinstance(save_freq, int) or save_freq < 1):
+            raise ValueError(
+                f'save_freq must be "epoch" or a positive number of steps, but got {save_freq!r}.'
+            )
+        self.directory = directory
+        self.save_freq = save_freq
+        self._folder = None
+
+    @contextlib.contextmanager
+    def at_work(self, model, callbacks):
+        """Opens the folder for one call of ``fit``; gives the ``Position`` to begin at, None for the start.
+
+        Args:
+            model: built and compiled.
+            callbacks: all whose state is kept, in the order in which they are called, this one last.
+        """
+        self._folder = BackupFolder(self.directory)
+        self._variables = variables_of_training(model)
+        self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
+        self._others = _named(callback for callback in callbacks if callback is not self)
+        self._clock, self._is_due, self._terminated = StepClock(self.save_freq), False, False
+        self._found, self._position = self._folder.newest(), None
+        if self._found is not None:
+            self._check()
+            self._position = Position(*self._found[1]["position"])
+        try:
+            with self._watching_for_sigterm():
+                yield self._position
+        finally:
+            self._folder.wait()
+            self._warn_of_errors()
+            self._folder = self._found = None
+
+    def on_train_begin(self, logs=None):
+        if self._folder is None:
+            raise ValueError(
+                "BackupAndRestore needs the fit of an ExtremeClassifier, which goes on in the middle of an "
+                "epoch; for another model take keras.callbacks.BackupAndRestore."
+            )
+        if self._found is not None:
+            self._restore_variables()
+            if self._position.batch == 0:
+                self._restore_callbacks()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # The others have begun an epoch: where it is the rest of one, what that did is undone.
+        if self._found is not None and self._position.batch > 0:
+            self._restore_variables()
+            self._restore_callbacks()
+        self._found = None
+        self._epoch = epoch
+        self._clock.start(self.model)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._is_due |= self._clock.due() or self._terminated
+        # At its last batch an epoch is not over: validation and the ends of the others come first.
+        num_steps = self.params.get("steps")
+        if self._is_due and num_steps is not None and batch + 1 < num_steps:
+            self._save(Position(self._epoch, batch + 1))
+
+    def on_epoch_end(self, epoch, logs=None):
+        has_stopped = bool(self.model.stop_training)
+        is_last = has_stopped or epoch + 1 == self.params.get("epochs")
+        self._is_due |= self.save_freq == EPOCH or self._terminated or is_last
+        if self._is_due:
+            self._save(Position(epoch + 1, 0, has_stopped), is_last)
+
+    def _save(self, position, is_last=False):
+        """Starts a backup if none is being written; waits for that one only at the end."""
+        if self._folder.busy and not (is_last or self._terminated):
+            return
+        self._folder.wait()
+        self._warn_of_errors()
+        arrays = {name: variable.read_value() for name, variable in self._variables.items()}
+        states = {name: to_json(_state(callback), arrays) for name, callback in self._others.items()}
+        notes = {"position": position, "seeds": self._seeds, "callbacks": states}
+        self._folder.write(self._clock.now, arrays, notes)
+        self._is_due = False
+        if self._terminated:
+            self._folder.wait()
+            self._warn_of_errors()
+            signal.signal(signal.SIGTERM, self._handler)
+            signal.raise_signal(signal.SIGTERM)
+
+    def _check(self):
+        """That the backup is of this model and data."""
+        arrays, notes = self._found
+        saved = {name: array for name, array in arrays.items() if not name.startswith("value ")}
+        for name in sorted({*saved, *self._variables}):
+            own, kept = self._variables.get(name), saved.get(name)
+            if own is None or kept is None or tuple(own.shape) != kept.shape or own.dtype != kept.dtype:
+                own = "nothing" if own is None else f"{own.name} {own.dtype.name} {tuple(own.shape)}"
+                kept = "nothing" if kept is None else f"{kept.dtype} {kept.shape}"
+                raise ValueError(
+                    f"The backup in {self.directory} is of another model: as {name} it holds {kept}, the "
+                    f"model {own}. Delete it, or name another directory."
+                )
+        if notes["seeds"] != self._seeds:
+            raise ValueError(
+                f"The model has the seeds {self._seeds}, but its backup in {self.directory} has "
+                f"{notes['seeds']}: call keras.utils.set_random_seed before the model is built. Now, give "
+                "its sampler and head those of the backup as seed=."
+            )
+
+    def _restore_variables(self):
+        for name, variable in self._variables.items():
+            variable.assign(self._found[0][name])
+
+    def _restore_callbacks(self):
+        arrays, notes = self._found
+        for name, callback in self._others.items():
+            if name not in notes["callbacks"]:
+                warnings.warn(f"The backup knows nothing of {name}: it starts anew.", stacklevel=2)
+                continue
+            state = from_json(notes["callbacks"][name], arrays)
+            if hasattr(callback, "restore_state"):
+                callback.restore_state(state)
+            else:
+                set_attributes(callback, state, StepClock)
+
+    def _warn_of_errors(self):
+        error = self._folder.take_error()
+        if error is not None:
+            last = self._folder.last_step
+            last = "there is none of this run yet" if last is None else f"the last is of step {last}"
+            warnings.warn(f"A backup could not be written ({error}); {last}.", stacklevel=2)
+
+    def _note_sigterm(self, number, frame):
+        self._terminated = True
+
+    @contextlib.contextmanager
+    def _watching_for_sigterm(self):
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may
+            return
+        self._handler = signal.signal(signal.SIGTERM, self._note_sigterm)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, self._handler)
+            if self._terminated:  # before there was a step to back up
+                signal.raise_signal(signal.SIGTERM)
+
+
+def _seed_of(layer):
+    return getattr(layer, "seed", None)
+
+
+def _named(callbacks):
+    """The callbacks by their class and its number in the list."""
+    found: dict = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        found[f"{kind} {sum(name.split()[0] == kind for name in found)}"] = callback
+    return found
+
+
+def _state(callback):
+    if hasattr(callback, "state_to_keep"):
+        return callback.state_to_keep()
+    state = plain_attributes(callback, StepClock)
+    return {name: value for name, value in state.items() if name not in ("params", "_chief_worker_only")}

@@ -1,0 +1,185 @@
+"""A call of ``fit`` that goes on where a backup stands: at its epoch and batch, with the batches that are left."""
+
+import contextlib
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.callbacks import BackupAndRestore
+from tfxc.data.batching import row_batches
+
+
+@contextlib.contextmanager
+def resuming(model, arguments):
+    """Changes the arguments of ``fit`` so that it goes on from the newest backup.
+
+    Does nothing where no ``BackupAndRestore`` is among the callbacks.
+
+    Args:
+        model: the ``ExtremeClassifier``.
+        arguments: a dict, the arguments of ``fit``; it is changed.
+
+    Raises:
+        ValueError: if the model is not built, or the backup is of another.
+
+    Example:
+        >>> with resuming(None, {"callbacks": []}):
+        ...     pass
+    """
+    given = arguments.get("callbacks")
+    callbacks = list(getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]))
+    backup = next((own for own in callbacks if isinstance(own, BackupAndRestore)), None)
+    if backup is None:
+        yield
+        return
+    if not model.built:
+        raise ValueError(
+            "BackupAndRestore needs a built model, and a generator is not read to build one: call the model "
+            "on one batch first, or start the encoder with a keras.Input."
+        )
+    data = _Data(arguments)
+    # It comes last, so that it sees all that the others did; before it the history, which Keras adds behind.
+    callbacks = [own for own in callbacks if own is not backup]
+    if not any(isinstance(own, keras.callbacks.History) for own in callbacks):
+        callbacks.append(keras.callbacks.History())
+    with backup.at_work(model, callbacks) as position:
+        if position is not None:
+            arguments["initial_epoch"] = position.epoch
+            if position.has_stopped:
+                arguments["epochs"] = position.epoch
+            data.start_at(position)
+            model.first_batch = position.batch
+        arguments["callbacks"] = [data, *callbacks, backup]
+        yield
+
+
+class _Data(keras.callbacks.Callback):
+    """Gives epoch e of ``fit`` the order e of the data, and to the first epoch what is left of its batches.
+
+    Args:
+        arguments: those of ``fit``. Arrays among them become a dataset in an order that is known.
+    """
+
+    def __init__(self, arguments):
+        super().__init__()
+        self._arguments = arguments
+        self._num_skipped = 0
+        if _are_arrays(arguments):
+            _arrays_to_dataset(arguments)
+        dataset = arguments.get("x")
+        self._is_dataset = isinstance(dataset, tf.data.Dataset)
+        # Without end, it is read once for all epochs.
+        self._is_endless = self._is_dataset and dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+        self._orders, trouble = _orders(dataset) if self._is_dataset else ([], type(dataset).__name__)
+        if not trouble and not self._is_endless and arguments.get("steps_per_epoch") is not None:
+            trouble = "steps_per_epoch of a dataset that ends"
+        if trouble:
+            warnings.warn(
+                f"BackupAndRestore cannot give the data of an epoch a second time ({trouble}): after a kill "
+                "training goes on with other batches than it would have had. Give arrays, a pipeline of "
+                "tfxc.data (row_batches makes one of any data), or a tf.data.Dataset that is not shuffled, "
+                "or by shuffle(..., seed=0, reshuffle_each_iteration=False).",
+                stacklevel=5,
+            )
+
+    def start_at(self, position):
+        """Leaves out the batches before a position."""
+        self._num_skipped = position.batch
+        if self._is_endless:
+            self._num_skipped += position.epoch * self._arguments["steps_per_epoch"]
+        if not self._num_skipped or not self._is_dataset:
+            return
+        dataset = self._arguments["x"]
+
+        def rest(_):
+            return dataset.skip(tf.ensure_shape(tf.numpy_function(self._take_skipped, [], tf.int64), []))
+
+        remaining = tf.data.Dataset.range(1).flat_map(rest)
+        if dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY:
+            remaining = remaining.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+        self._arguments["x"] = remaining
+
+    def _take_skipped(self):
+        number, self._num_skipped = self._num_skipped, 0
+        return np.int64(number)
+
+    def on_train_begin(self, logs=None):
+        self._set_orders(0)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if not self._is_endless:
+            self._set_orders(epoch)
+
+    def _set_orders(self, epoch):
+        for order in self._orders:
+            order.next = epoch
+
+
+def _are_arrays(arguments):
+    """Whether these are arrays and dense or ragged tensors, of one length."""
+    leaves = tf.nest.flatten([arguments.get(name) for name in ("x", "y")])
+    if arguments.get("sample_weight") is not None:
+        leaves.append(arguments["sample_weight"])
+    arrays = all(isinstance(leaf, np.ndarray | tf.Tensor | tf.RaggedTensor) for leaf in leaves)
+    return arrays and len({leaf.shape[0] for leaf in leaves}) == 1
+
+
+def _arrays_to_dataset(arguments):
+    """Puts into the arguments of ``fit`` a dataset of the batches that Keras would make of their arrays."""
+    data = [arguments.pop(name, None) for name in ("x", "y", "sample_weight")]
+    data = tuple(tf.nest.map_structure(_tensor, part) for part in data if part is not None)
+    split = arguments.pop("validation_split", 0.0)
+    num_rows = int(tf.nest.flatten(data)[0].shape[0])
+    if split and arguments.get("validation_data") is None:
+        num_rows = int(num_rows * (1 - split))
+        arguments["validation_data"] = tf.nest.map_structure(lambda part: part[num_rows:], data)
+    batch_size = arguments.pop("batch_size", None) or 32
+    if arguments.get("validation_batch_size") is None:
+        arguments["validation_batch_size"] = batch_size
+    seed = 0 if arguments.pop("shuffle", True) else None
+
+    def batch(rows):
+        return tf.nest.map_structure(lambda part: tf.gather(part, rows), data)
+
+    arguments["x"] = row_batches(num_rows, batch_size, batch, seed)
+    arguments["shuffle"] = False
+
+
+def _tensor(array):
+    if isinstance(array, np.ndarray) and array.dtype.kind == "f":
+        array = array.astype(keras.backend.floatx(), copy=False)  # as Keras does
+    with tf.device("CPU:0"):
+        return array if tf.is_tensor(array) else tf.convert_to_tensor(array)
+
+
+def _orders(dataset):
+    """The ``EpochOrder``s that a dataset reads; and the name of what in it is in no known order, or None."""
+    orders, steps = [], [dataset]
+    while steps:
+        step = steps.pop()
+        if hasattr(step, "epoch_order"):
+            orders.append(step.epoch_order)
+            continue
+        trouble = _trouble(step)
+        if trouble:
+            return [], trouble
+        steps.extend(step._inputs())
+    return orders, None
+
+
+def _trouble(step):
+    """What a step of a dataset does that is not the same each time, as far as can be seen; else None."""
+    name = type(step).__name__.strip("_")
+    if "Shuffle" in name:
+        fixed = not step._reshuffle_each_iteration and (int(step._seed) or int(step._seed2))
+        return None if fixed else "shuffle"
+    if "Random" in name or "Generator" in name:
+        return name
+    for function in step._functions():
+        for op in function.function.graph.get_operations():
+            drawn = "Random" in op.type and "Stateless" not in op.type
+            if drawn or "Shuffle" in op.type or op.type in ("PyFunc", "EagerPyFunc", "GeneratorDataset"):
+                return f"{op.type} in a function of {name}"
+    return None
