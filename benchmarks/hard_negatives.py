@@ -47,12 +47,14 @@ def model_of(num_classes, sampler):
 
 def random_table(folder, num_classes, num_examples, sampler):
     """A table of whole clusters, as a trained model's would be."""
-    table = HardNegativeTable(folder, (num_examples, sampler.num_retrieved), sampler.query_dim)
+    shape = num_examples, sampler.num_retrieved
+    table = HardNegativeTable(folder, shape, sampler.query_dim, num_classes)
     rows, rng = table.create(), np.random.default_rng(1)
     for start in range(0, num_examples, 1 << 16):
         block = rows[start : start + (1 << 16)]
         first = rng.integers(0, num_classes - sampler.num_retrieved, (len(block), 1))
         block[:] = first + np.arange(sampler.num_retrieved)
+    table.seal(rows)
     table.swap(rows, epoch=0)
     return table
 

@@ -16,7 +16,7 @@ BEST = np.argsort(-(QUERIES @ VECTORS.T), axis=1)[:, :5]
 
 
 def collected(folder, ids=range(9)):
-    table = HardNegativeTable(folder, (9, 5), query_dim=4)
+    table = HardNegativeTable(folder, (9, 5), query_dim=4, num_classes=30)
     table.start_collecting(epoch=1)
     ids = np.array(ids, int)
     table.collect(ids, QUERIES[ids])

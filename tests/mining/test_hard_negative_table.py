@@ -10,12 +10,13 @@ from tfxc.mining.hard_negative_table import HardNegativeTable
 
 
 def table_of(folder, shape=(4, 2), query_dim=3):
-    return HardNegativeTable(folder, shape, query_dim)
+    return HardNegativeTable(folder, shape, query_dim, num_classes=20)
 
 
 def filled(table, value):
     new = table.create()
     new[:] = value
+    table.seal(new)
     return new
 
 
@@ -25,7 +26,7 @@ def test_a_swap_replaces_the_rows_and_removes_the_old_file(tmp_path):
     table.swap(filled(table, 5), epoch=0)
     table.swap(filled(table, 6), epoch=3)
     assert table.rows(np.array([1])).tolist() == [[6, 6]] and table.epoch == 3
-    assert os.listdir(table.folder) == ["hard-negatives-of-epoch-000003.npy"]
+    assert os.listdir(table.folder) == ["hard-negatives-of-epoch-000003.table"]
     table.swap(filled(table, 7), epoch=3)
     assert table.rows(np.array([0])).tolist() == [[7, 7]] and len(os.listdir(table.folder)) == 1
 
@@ -34,7 +35,7 @@ def test_resume_takes_the_newest_that_was_in_use_and_clears_the_rest(tmp_path):
     for epoch in (1, 4, 9):
         source = table_of(tmp_path / str(epoch))
         source.swap(filled(source, epoch), epoch)
-        name = f"hard-negatives-of-epoch-{epoch:06d}.npy"
+        name = f"hard-negatives-of-epoch-{epoch:06d}.table"
         os.rename(source.folder / name, tmp_path / name)
         os.rmdir(source.folder)
     table = table_of(tmp_path)
@@ -42,7 +43,7 @@ def test_resume_takes_the_newest_that_was_in_use_and_clears_the_rest(tmp_path):
     (tmp_path / "notes.txt").write_text("of the user")
     table.resume(epoch=5)
     assert table.epoch == 4 and table.rows(np.array([2])).tolist() == [[4, 4]]
-    assert sorted(os.listdir(tmp_path)) == ["hard-negatives-of-epoch-000004.npy", "notes.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["hard-negatives-of-epoch-000004.table", "notes.txt"]
     fresh = table_of(tmp_path)
     fresh.resume(epoch=-2)
     assert fresh.epoch is None and os.listdir(tmp_path) == ["notes.txt"]
@@ -51,18 +52,40 @@ def test_resume_takes_the_newest_that_was_in_use_and_clears_the_rest(tmp_path):
 def test_a_table_of_other_data_is_refused(tmp_path):
     table = table_of(tmp_path)
     table.swap(filled(table, 1), epoch=0)
-    with pytest.raises(ValueError, match=r"holds int32 \(4, 2\), but int32 \(5, 2\).*Delete it"):
+    with pytest.raises(ValueError, match=r"\(4, 2\).*, but rows int32 \(5, 2\).*Delete it"):
         table_of(tmp_path, (5, 2)).resume(epoch=1)
 
 
-@pytest.mark.parametrize("keep", [0, 60, 130])
-def test_a_damaged_table_is_refused_by_name(tmp_path, keep):
+@pytest.mark.parametrize("damage", [lambda b: b[:0], lambda b: b[:60], lambda b: b"\1" + b[1:]])
+def test_a_damaged_table_is_refused_by_name(tmp_path, damage):
     table = table_of(tmp_path)
-    table.swap(filled(table, 1), epoch=0)
+    table.swap(filled(table, 0), epoch=0)
     (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=rf"{path.name} is no whole table.*Delete it"):
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"{path.name} is (damaged|cut short).*Delete it"):
         table_of(tmp_path).resume(epoch=1)
+
+
+def test_ids_of_no_class_are_refused_by_name(tmp_path):
+    table = table_of(tmp_path)
+    table.swap(filled(table, 19), epoch=0)
+    assert table.rows(np.array([1])).tolist() == [[19, 19]]
+    for wrong in (20, -2):
+        table.swap(filled(table, wrong), epoch=0)
+        with pytest.raises(ValueError, match=rf"epoch-000000.table holds the class id {wrong}, .* \[0, 20\)"):
+            table.rows(np.array([1]))
+
+
+def test_rows_that_were_in_use_are_put_back(tmp_path):
+    table = table_of(tmp_path)
+    table.swap(filled(table, 5), epoch=0)
+    before = table.in_use
+    table.swap(filled(table, 6), epoch=3)
+    table.put_back(before, epoch=0)
+    assert table.epoch == 0 and table.rows(np.array([2])).tolist() == [[5, 5]]
+    assert os.listdir(tmp_path) == ["hard-negatives-of-epoch-000000.table"]
+    table.put_back(None, None)
+    assert table.in_use is None and table.epoch is None and os.listdir(tmp_path) == []
 
 
 def test_queries_are_kept_while_collecting(tmp_path):

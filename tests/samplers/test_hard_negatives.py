@@ -19,9 +19,10 @@ def with_table(sampler, folder, rows=RETRIEVED):
     if not sampler.built:
         sampler.build((NUM_CLASSES, DIM))
     rows = np.array(rows, np.int32)
-    sampler.table = HardNegativeTable(folder, rows.shape, DIM)
+    sampler.table = HardNegativeTable(folder, rows.shape, DIM, NUM_CLASSES)
     new = sampler.table.create()
     new[:] = rows
+    sampler.table.seal(new)
     sampler.table.swap(new, epoch=0)
     return sampler
 

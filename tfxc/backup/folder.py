@@ -24,6 +24,8 @@ class BackupFolder:
         OSError: if it cannot be written.
 
     Example:
+        >>> import tempfile
+        >>> import numpy as np
         >>> folder = BackupFolder(tempfile.mkdtemp())
         >>> for step in (1, 2, 3):
         ...     folder.write(step, {"weights": np.full(2, step)}, {"epoch": step})

@@ -7,10 +7,12 @@ import numpy as np
 
 from tfxc._keras import keras
 from tfxc.arguments import positive_int
-from tfxc.mining.background_search import BackgroundSearch, GivenVectors
-from tfxc.mining.hard_negative_table import HardNegativeTable
+from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors
+from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
 from tfxc.samplers import HardNegatives
 from tfxc.search.faiss_index import index_for
+
+_KEPT = ("_epoch", "_due", "_recall", "_seconds", "_num_failures")
 
 
 class HardNegativeMining(keras.callbacks.Callback):
@@ -81,7 +83,7 @@ class HardNegativeMining(keras.callbacks.Callback):
         self.index = index
         self.class_vectors = class_vectors
         self._epoch = None  # counted here: a second call of fit goes on
-        self._table = self._collected = self._search = None
+        self._table = self._collected = self._search = self._due = None
         self._recall = self._seconds = math.nan
         self._num_failures = 0
 
@@ -133,10 +135,52 @@ class HardNegativeMining(keras.callbacks.Callback):
                 self._search = None
         self._sampler.table = None  # the next data may number its examples otherwise
 
+    def state_to_keep(self):
+        """What ``BackupAndRestore`` keeps: the table and the queries too, for those of later epochs go by."""
+        state = {"attributes": {name: getattr(self, name) for name in _KEPT}}
+        if self._table is None:
+            return state
+        search, collecting = self._search, self._table.collecting
+        state |= {"rows": self._table.in_use, "rows_epoch": self._table.epoch, "collected": self._collected}
+        if collecting is not None:
+            state["collecting"] = collecting._replace(values=np.array(collecting.values))
+        if search is not None and not search.running and search.rows is not None:
+            state["found"] = [search.rows, search.queries.epoch, search.recall, search.seconds]
+        elif search is not None:
+            state["searched"] = search.queries
+        return {name: tuple(part) if isinstance(part, Queries) else part for name, part in state.items()}
+
+    def restore_state(self, state):
+        """Puts back what ``state_to_keep`` gave. A search that was under way starts anew."""
+        if self._search is not None:
+            self._search.stop()
+        self._search = self._collected = None
+        self._epoch = state["attributes"]["_epoch"]
+        if "rows" in state:
+            if self._table is None:
+                self._open_table()
+            table = self._table
+            table.put_back(state["rows"], state["rows_epoch"])
+            table.finish_collecting()
+            if "collecting" in state:
+                table.start_collecting(state["collecting"][2])
+                for kept, values in zip(table.collecting[:2], state["collecting"], strict=False):
+                    kept[:] = values
+            if "found" in state:
+                rows, epoch, *figures = state["found"]
+                self._search = FinishedSearch(table.copy_of(rows), Queries(None, None, epoch), *figures)
+            if "searched" in state:
+                self._collected = Queries(*state["searched"])
+                self._start_search()
+            if state["collected"] is not None:
+                self._collected = Queries(*state["collected"])
+        for name, value in state["attributes"].items():
+            setattr(self, name, value)
+
     def _open_table(self):
         sampler = self._sampler
         shape = (self.num_examples, sampler.num_retrieved)
-        self._table = HardNegativeTable(self.directory, shape, sampler.query_dim)
+        self._table = HardNegativeTable(self.directory, shape, sampler.query_dim, sampler.num_classes)
         self._table.resume(self._epoch - 2)
         sampler.table = self._table
         last = self._table.epoch

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread
+from tfxc.mining.hard_negative_table import Queries
 from tfxc.search.faiss_index import build_index, search
 
 _BLOCK_ROWS = 4096
@@ -91,6 +92,7 @@ class BackgroundSearch:
             checked = values[known[:: max(1, len(known) // _NUM_CHECKED)][:_NUM_CHECKED]]
             index, recall = build_index(head, factory, checked, table.shape[1])
             self._fill(rows, index, table)
+            table.seal(rows)
         except BaseException:
             table.discard(rows)
             raise
@@ -106,3 +108,22 @@ class BackgroundSearch:
             block = block[seen[block]]
             if len(block):
                 rows[block] = search(index, values[block], table.shape[1])
+
+
+class FinishedSearch(NamedTuple):
+    """What a ``BackgroundSearch`` found, in a training that was interrupted before it was adopted.
+
+    Args:
+        rows: the written table.
+        queries: the ``Queries`` that were searched for.
+        recall, seconds: of the search.
+    """
+
+    rows: np.ndarray
+    queries: Queries
+    recall: float
+    seconds: float
+    running: bool = False
+
+    def stop(self):
+        """It has ended."""

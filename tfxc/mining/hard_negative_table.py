@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-_NAME = "hard-negatives-of-epoch-{:06d}.npy"
-_PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.npy")
-_UNFINISHED = ".writing"
+from tfxc.checked_file import UNFINISHED, DamagedFile, read_arrays, seal_array
+
+_NAME = "hard-negatives-of-epoch-{:06d}.table"
+_PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
+_ROWS = "rows"
 
 
 class Queries(NamedTuple):
@@ -25,28 +27,31 @@ class HardNegativeTable:
     """Class ids [N, R], a row an example, and where the queries for the next such table are collected.
 
     A new table is written beside the old one and renamed when it is whole, so a killed process leaves the
-    old one or the new one. Its name tells the epoch of its queries. Disk space is reserved before anything
-    is mapped: a full disk is an ``OSError`` then, not a crash later.
+    old one or the new one. Its name tells the epoch of its queries; its end holds shape, type and checksums.
+    Disk space is reserved before anything is mapped: a full disk is an ``OSError`` then, not a crash later.
 
     Args:
         folder: where the files are.
         shape: (N, R).
         query_dim: D, the width of the effective queries.
+        num_classes: L.
 
     Example:
-        >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4)
+        >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4, num_classes=6)
         >>> new = table.create()
         >>> new[:] = [[5, 4], [3, 1], [0, -1]]
+        >>> table.seal(new)
         >>> table.swap(new, epoch=2)
         >>> table.rows(np.array([2, 0])).tolist()
         [[0, -1], [5, 4]]
     """
 
-    def __init__(self, folder, shape, query_dim):
+    def __init__(self, folder, shape, query_dim, num_classes):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.shape = shape
         self.query_dim = query_dim
+        self.num_classes = num_classes
         self.epoch = None  # of the queries behind the rows
         self._rows = None
         self._collecting = None
@@ -57,62 +62,84 @@ class HardNegativeTable:
         Raises:
             ValueError: if the table is of another shape, as for other data, or damaged.
         """
-        for path in self.folder.glob("*" + _UNFINISHED):
+        for path in self.folder.glob("*" + UNFINISHED):
             path.unlink()
         found = {
             int(match[1]): match[0] for match in map(_PATTERN.fullmatch, os.listdir(self.folder)) if match
         }
         newest = max((own for own in found if own <= epoch), default=None)
         if newest is not None:
-            self._map(self.folder / found.pop(newest), newest)
+            path = self.folder / found.pop(newest)
+            self._check_whole(path)
+            self._map(path, newest)
         for name in found.values():
             (self.folder / name).unlink()
 
-    def _map(self, path, epoch):
+    def _check_whole(self, path):
         try:
-            rows = np.load(path, mmap_mode="r")
-        except OSError:
-            raise
-        except Exception as error:  # NumPy lets out whatever its parsers of a header meet
+            found = {name: (rows.dtype, rows.shape) for name, rows in read_arrays(path)[0].items()}
+        except DamagedFile as error:
+            raise ValueError(f"{error} Delete it, and the mining of hard negatives starts anew.") from error
+        if found != {_ROWS: (np.int32, self.shape)}:
             raise ValueError(
-                f"{path} is no whole table of hard negatives ({error}): it is cut short or damaged. Delete "
-                "it, and mining starts anew."
-            ) from error
-        if rows.shape != self.shape or rows.dtype != np.int32:
-            raise ValueError(
-                f"{path} holds {rows.dtype} {rows.shape}, but int32 {self.shape} (examples, columns) is "
-                "wanted: it is of other data or another sampler. Delete it, or name another directory."
+                f"{path} holds {found}, but {_ROWS} int32 {self.shape} (examples, columns) is wanted: it is "
+                "of other data or another sampler. Delete it, or name another directory."
             )
-        self._rows, self.epoch = rows, epoch
+
+    def _map(self, path, epoch):
+        self._rows, self.epoch = np.memmap(path, np.int32, "r", shape=self.shape), epoch
 
     def create(self):
-        """A new memory-mapped table int32 [N, R], to be written and given to ``swap``.
+        """A new memory-mapped table int32 [N, R], to be written and given to ``seal`` and ``swap``.
 
         Raises:
             OSError: if there is no space on the disk.
         """
-        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=_UNFINISHED, delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=UNFINISHED, delete=False) as file:
             try:
-                rows = np.lib.format.open_memmap(file.name, "w+", np.int32, self.shape)
-                _reserve(file, os.path.getsize(file.name))
+                _reserve(file, 4 * self.shape[0] * self.shape[1])
             except OSError:
                 os.unlink(file.name)
                 raise
-        return rows
+        return np.memmap(file.name, np.int32, "r+", shape=self.shape)
 
     def discard(self, new):
         """Removes a table that ``create`` gave and nobody will ``swap`` in."""
         os.unlink(new.filename)
 
-    def swap(self, new, epoch):
-        """Puts a written table, made of the queries of an epoch, in the place of the old one."""
+    def seal(self, new):
+        """Ends the writing of a table: its checksums are added, and all of it is on the disk."""
         new.flush()
+        seal_array(new.filename, _ROWS, new, {})
+
+    def swap(self, new, epoch):
+        """Puts a sealed table, made of the queries of an epoch, in the place of the old one."""
         path = self.folder / _NAME.format(epoch)
         os.replace(new.filename, path)
         old = self.epoch
         self._map(path, epoch)
         if old not in (None, epoch):
             (self.folder / _NAME.format(old)).unlink(missing_ok=True)
+
+    @property
+    def in_use(self):
+        """The rows int32 [N, R] that nobody writes any more; None where there are none yet."""
+        return self._rows
+
+    def put_back(self, rows, epoch):
+        """Makes rows that were in use once, or None, take the place of whatever is there."""
+        if rows is not None:
+            self.swap(self.copy_of(rows), epoch)
+        elif self.epoch is not None:
+            (self.folder / _NAME.format(self.epoch)).unlink(missing_ok=True)
+            self._rows = self.epoch = None
+
+    def copy_of(self, rows):
+        """A sealed table of these rows."""
+        new = self.create()
+        new[:] = rows
+        self.seal(new)
+        return new
 
     def start_collecting(self, epoch):
         """From here on ``collect`` keeps the queries it is given, until ``finish_collecting``.
@@ -132,6 +159,11 @@ class HardNegativeTable:
         queries, self._collecting = self._collecting, None
         return queries
 
+    @property
+    def collecting(self):
+        """The queries that are being collected, or None."""
+        return self._collecting
+
     def collect(self, example_ids, query):
         """Keeps the queries [B, D] of some examples, where queries are wanted."""
         if self._collecting is not None:
@@ -144,7 +176,15 @@ class HardNegativeTable:
         self._check(example_ids)
         if self._rows is None:
             return np.full((len(example_ids), self.shape[1]), -1, np.int32)
-        return self._rows[example_ids]
+        rows = self._rows[example_ids]
+        if rows.size and not -1 <= rows.min() <= rows.max() < self.num_classes:
+            wrong = rows[(rows < -1) | (rows >= self.num_classes)][0]
+            raise ValueError(
+                f"{self.folder / _NAME.format(self.epoch)} holds the class id {wrong}, which is outside "
+                f"[0, {self.num_classes}): it is damaged, or of other classes. Delete it, and mining starts "
+                "anew."
+            )
+        return rows
 
     def _check(self, example_ids):
         outside = example_ids[(example_ids < 0) | (example_ids >= self.shape[0])]

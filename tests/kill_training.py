@@ -1,0 +1,170 @@
+"""Kills a training again and again at random moments, and compares its end with that of an uninterrupted one.
+
+    python tests/kill_training.py --kills 100
+
+The training has all that has a state: dropout, shuffled arrays, a growing refresh of MIDX, connections that
+move, hard negatives that are mined, a learning rate that falls on plateaus. Each process is killed (SIGKILL) at
+a random moment after it began to train, and the script is run again until it gets through; then all variables,
+the history and the loss of every step must be those of the uninterrupted training, bit for bit.
+"""
+
+import argparse
+import collections
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+EPOCHS, STEPS, BATCH, NUM_CLASSES, DIM = 7, 20, 8, 60, 12
+SAVE_FREQ = 7
+
+
+def train(folder, pause):
+    """The script that is run again: trains, and returns a digest of all that it came to."""
+    import numpy as np
+
+    import tfxc
+    from tfxc._keras import keras, variables_of_training
+    from tfxc.callbacks import hard_negative_mining
+
+    def slowly(owner, name, stage):
+        """Says where the process is, and makes that last, so that kills hit it."""
+        function = getattr(owner, name)
+
+        def slow(*args, **kwargs):
+            print(stage, flush=True)
+            time.sleep(pause)
+            result = function(*args, **kwargs)
+            time.sleep(pause)
+            print("step", flush=True)
+            return result
+
+        setattr(owner, name, slow)
+
+    slowly(tfxc.checked_file, "_written", "save")
+    slowly(tfxc.checked_file.os, "replace", "rename")
+    slowly(tfxc.samplers.MIDX, "refresh", "refresh")
+    slowly(tfxc.layers.UniformSparseHead, "rewire", "evolution")
+
+    class Patient(hard_negative_mining.BackgroundSearch):
+        """A search that ends where it begins: when one behind training ends is never the same twice."""
+
+        def __init__(self, *args):
+            print("mining", flush=True)
+            super().__init__(*args)
+            self._thread.join()
+
+    hard_negative_mining.BackgroundSearch = Patient
+
+    class Record(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.losses = []
+
+        def on_train_begin(self, logs=None):
+            print("step", flush=True)
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.losses.append((batch, float(logs["loss"])))
+            time.sleep(pause)
+
+    keras.utils.set_random_seed(5)
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(24), keras.layers.Dropout(0.3)])
+    samplers = [
+        tfxc.samplers.HardNegatives(2, 4, num_retrieved=8),
+        tfxc.samplers.MIDX(6, num_codewords=4),
+    ]
+    head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=8)
+    model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.Mixture(samplers), k=5)
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.02),
+        loss=tfxc.losses.BinaryCrossentropy(),
+        metrics=[tfxc.metrics.RecallAtK(5)],
+    )
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(STEPS * BATCH - 3, DIM)).astype(np.float32)
+    y = rng.integers(0, NUM_CLASSES, len(x))
+    record = Record()
+    callbacks = [
+        tfxc.callbacks.BackupAndRestore(os.path.join(folder, "backup"), save_freq=SAVE_FREQ),
+        tfxc.callbacks.SamplerRefresh(5, growth=1.2),
+        tfxc.callbacks.SparseEvolution(0.2, every=13),
+        tfxc.callbacks.HardNegativeMining(os.path.join(folder, "mining"), len(x), 2, 1, curriculum=3),
+        keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.7, patience=1, min_delta=0.1),
+        keras.callbacks.EarlyStopping(monitor="val_loss", patience=5, restore_best_weights=True),
+        record,
+    ]
+    history = model.fit(
+        tfxc.data.with_example_ids(x),
+        y,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        validation_data=(x[:20], y[:20]),
+        callbacks=callbacks,
+        verbose=0,
+    )
+    digest = hashlib.sha256()
+    for name, variable in variables_of_training(model).items():
+        digest.update(name.encode() + variable.numpy().tobytes())
+    kept = {name: values for name, values in history.history.items() if "seconds" not in name}
+    digest.update(repr((kept, history.epoch, record.losses)).encode())
+    assert [batch for batch, _ in record.losses] == list(range(STEPS)) * EPOCHS
+    return digest.hexdigest()
+
+
+def life(folder, pause, seconds=None):
+    """Runs the script; kills it so many seconds after it began to train. Its last words, and what it came to."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, os.path.abspath(__file__), "--train", folder, "--pause", str(pause)]
+    said = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        timer = None
+        for line in process.stdout:
+            said.append(line.strip())
+            if timer is None and seconds is not None:
+                timer = threading.Timer(seconds, process.send_signal, [signal.SIGKILL])
+                timer.start()
+        process.wait()
+        if timer is not None:
+            timer.cancel()
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise SystemExit(f"The training in {folder} failed: {process.returncode}.")
+    return said[-1], process.returncode == 0
+
+
+def survive(num_kills, pause, longest, seed=0):
+    """Kills trainings so many times, and compares the end of each; how often each stage was hit."""
+    rng, hit = random.Random(seed), collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        expected, _ = life(folder, 0.0)
+    num_trainings = 0
+    while sum(hit.values()) < num_kills:
+        with tempfile.TemporaryDirectory() as folder:
+            done = False
+            while not done:
+                enough = sum(hit.values()) >= num_kills
+                said, done = life(folder, pause, None if enough else rng.uniform(0, longest))
+                hit.update([] if done else [said])
+            if said != expected:
+                raise SystemExit(f"Training {num_trainings} ended otherwise than the uninterrupted one.")
+        num_trainings += 1
+        print(f"{num_trainings} trainings, kills: {dict(hit)}: all ended alike, bit for bit", flush=True)
+    return hit
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--longest", type=float, default=5.0, help="seconds after which the last one is killed")
+    parser.add_argument("--pause", type=float, default=0.01, help="seconds that every stage is drawn out")
+    parser.add_argument("--train", metavar="FOLDER", help="what the killed processes do")
+    given = parser.parse_args()
+    if given.train:
+        print(train(given.train, given.pause), flush=True)
+    else:
+        survive(given.kills, given.pause, given.longest)
