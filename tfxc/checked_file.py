@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-UNFINISHED = ".writing"
+ASIDE = "writing-"  # what the name of a file begins with until it is whole
 _BLOCK_BYTES = 1 << 22
 _ALIGNED = 64
 _TAIL = struct.Struct("<QI4s")  # the index's length and checksum, then the mark
@@ -36,8 +36,7 @@ def replacing(path):
     """
     path = os.fspath(path)
     folder, name = os.path.split(path)
-    stem, suffix = os.path.splitext(name)
-    aside = os.path.join(folder, f"{stem}{UNFINISHED}{suffix}")  # whoever writes may go by the suffix
+    aside = os.path.join(folder, ASIDE + name)  # in front: whoever writes may go by the suffix
     try:
         yield aside
         _sync(aside)

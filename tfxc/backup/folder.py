@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 from tfxc.background import lower_priority
-from tfxc.checked_file import UNFINISHED, DamagedFile, read_arrays, write_arrays
+from tfxc.checked_file import ASIDE, DamagedFile, read_arrays, write_arrays
 
 _NAME = "step-{:012d}.backup"
 _PATTERN = re.compile(r"step-\d{12}\.backup")
@@ -42,7 +42,7 @@ class BackupFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
-        for left in self.path.glob(f"*{UNFINISHED}*"):
+        for left in self.path.glob(f"{ASIDE}*"):
             left.unlink()
         self.last_step = None
         self._thread = None

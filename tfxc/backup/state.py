@@ -54,7 +54,7 @@ def to_json(value, arrays):
 
     Example:
         >>> arrays = {}
-        >>> notes = to_json({"best": np.float32(0.1), "seen": (1, [np.arange(2)])}, arrays)
+        >>> notes = to_json({"best": 0.1, "seen": (1, [np.arange(2)])}, arrays)
         >>> from_json(notes, arrays)
         {'best': 0.1, 'seen': (1, [array([0, 1])])}
     """

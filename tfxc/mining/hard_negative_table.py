@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfxc.checked_file import UNFINISHED, DamagedFile, read_arrays, seal_array
+from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS = "rows"
+_UNFINISHED = ".writing"
 
 
 class Queries(NamedTuple):
@@ -62,7 +63,7 @@ class HardNegativeTable:
         Raises:
             ValueError: if the table is of another shape, as for other data, or damaged.
         """
-        for path in self.folder.glob("*" + UNFINISHED):
+        for path in self.folder.glob("*" + _UNFINISHED):
             path.unlink()
         found = {
             int(match[1]): match[0] for match in map(_PATTERN.fullmatch, os.listdir(self.folder)) if match
@@ -95,7 +96,7 @@ class HardNegativeTable:
         Raises:
             OSError: if there is no space on the disk.
         """
-        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=UNFINISHED, delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=_UNFINISHED, delete=False) as file:
             try:
                 _reserve(file, 4 * self.shape[0] * self.shape[1])
             except OSError:

@@ -1,5 +1,6 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -17,12 +18,14 @@ from tfxc._keras import (
 )
 from tfxc.arguments import positive_int
 from tfxc.callbacks.sampler_refresh import with_refresh
+from tfxc.checked_file import replacing
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier
+from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
@@ -164,6 +167,16 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def save(self, filepath, overwrite=True, **kwargs):
+        """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole."""
+        with _aside(filepath, overwrite, **kwargs) as path:
+            super().save(path, overwrite=overwrite, **kwargs)
+
+    def save_weights(self, filepath, overwrite=True, **kwargs):
+        """As Keras's ``save_weights``, with the care that ``save`` takes."""
+        with _aside(filepath, overwrite, **kwargs) as path:
+            super().save_weights(path, overwrite=overwrite, **kwargs)
+
     def summary(self, *args, **kwargs):
         """As Keras's, and a line about the head's memory."""
         super().summary(*args, **kwargs)
@@ -280,6 +293,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
+        if training:
+            query = require_finite(query, "query", self.optimizer)
         example_ids, loss = reserved.get("example_ids"), self.classification_loss
         losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids)
         return loss.reduce(losses, sample_weight)
@@ -293,7 +308,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             total = tf.add_n([self.classification_loss.share(loss), *extras])
         self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
         variables = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
+        gradients = tape.gradient(total, variables)
+        with tf.control_dependencies([require_finite(total, "loss", self.optimizer)]):
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return {"loss": self.loss_tracker.result()}
 
     def test_step(self, data):
@@ -317,6 +334,21 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         See ``tfxc.model.export.export_classifier``.
         """
         export_classifier(self, path, index, strings)
+
+
+def _aside(filepath, overwrite, **kwargs):
+    """Where Keras is to write what it saves: aside, if that is one file on this machine; else in place."""
+    name = os.fspath(filepath)
+    in_place = (
+        not name.endswith((".keras", ".h5"))
+        or "://" in name
+        or os.path.isdir(name)
+        or kwargs.get("zipped") is False
+        or kwargs.get("max_shard_size") is not None
+        or kwargs.get("save_format") == "tf"
+        or (not overwrite and os.path.exists(name))  # Keras asks
+    )
+    return contextlib.nullcontext(filepath) if in_place else replacing(name)
 
 
 def _output_dim(encoder):

@@ -1,0 +1,38 @@
+"""Training that stops at the first number that is none, before it reaches the weights."""
+
+import tensorflow as tf
+
+
+def require_finite(values, what, optimizer):
+    """The values, once it is certain that all are finite.
+
+    Args:
+        values: float, a scalar, [N] or [N, D].
+        what: they are, for the error.
+        optimizer: the one that counts the training steps.
+
+    Raises:
+        tf.errors.InvalidArgumentError: naming the step, the value and where in the batch it stood.
+
+    Example:
+        >>> optimizer = keras.optimizers.SGD()
+        >>> require_finite(tf.constant([1.0, 2.0]), "loss", optimizer).numpy().tolist()
+        [1.0, 2.0]
+    """
+    # A sum is finite only if all of it is, and costs next to nothing beside the step.
+    sums = values if values.shape.rank < 2 else tf.reduce_sum(values, -1)
+    sums, where = tf.reshape(sums, [-1]), []
+    row = tf.argmin(tf.cast(tf.math.is_finite(sums), tf.int32))
+    if values.shape.rank:
+        where = ["at row", row, "of the batch"]
+    told = [
+        f"The {what} of training step",
+        tf.cast(optimizer.iterations, tf.int64) + 1,
+        "is",
+        sums[row],
+        *where,
+        "and the step was not made: the weights are those before it. Look for NaN and infinity in the batch; "
+        "if there are none, lower the learning rate or clip gradients (clipnorm=1.0).",
+    ]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(sums)), told)]):
+        return tf.identity(values)
