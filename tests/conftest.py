@@ -12,8 +12,8 @@ import pytest  # noqa: E402
 # Graphs are millions of objects that live on: to look through them for garbage takes a tenth of the time.
 gc.set_threshold(50_000, 20, 50)
 
-# A program, which tests run in a process of its own.
-collect_ignore = ["two_devices.py", "mutants.py", "wheel.py"]
+# Programs, which tests run in a process of their own.
+collect_ignore = ["kill_training.py", "two_devices.py", "mutants.py", "wheel.py"]
 
 
 @pytest.fixture(autouse=True)

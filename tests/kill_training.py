@@ -2,10 +2,11 @@
 
     python tests/kill_training.py --kills 100
 
-The training has all that has a state: dropout, shuffled arrays, a growing refresh of MIDX, connections that
-move, hard negatives that are mined, a learning rate that falls on plateaus. Each process is killed (SIGKILL) at
-a random moment after it began to train, and the script is run again until it gets through; then all variables,
-the history and the loss of every step must be those of the uninterrupted training, bit for bit.
+The training has all that has a state: dropout, shuffled arrays, a growing refresh of MIDX, connections
+that move, hard negatives that are mined, a learning rate that falls on plateaus. Each process is killed
+(SIGKILL) at a random moment after it began to train, and the script is run again until it gets through; then
+all variables, the history and the loss of every step must be those of the uninterrupted training, bit for
+bit.
 """
 
 import argparse
@@ -19,60 +20,71 @@ import sys
 import tempfile
 import threading
 import time
+from unittest import mock
+
+import numpy as np
+
+import tfxc
+from tfxc import checked_file
+from tfxc._keras import keras, variables_of_training
+from tfxc.callbacks import hard_negative_mining
 
 EPOCHS, STEPS, BATCH, NUM_CLASSES, DIM = 7, 20, 8, 60, 12
 SAVE_FREQ = 7
 
 
-def train(folder, pause):
+class Patient(hard_negative_mining.BackgroundSearch):
+    """A search that ends where it begins: when one behind training ends is never the same twice."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._thread.join()
+
+
+class Record(keras.callbacks.Callback):
+    """The loss of every step."""
+
+    def __init__(self, pause):
+        super().__init__()
+        self.losses, self.pause = [], pause
+
+    def on_train_begin(self, logs=None):
+        print("step", flush=True)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append((batch, float(logs["loss"])))
+        time.sleep(self.pause)
+
+
+def slow(owner, name, stage, pause):
+    """Says where the process is, and makes that last, so that kills hit it."""
+    function = getattr(owner, name)
+
+    def said(*args, **kwargs):
+        print(stage, flush=True)
+        time.sleep(pause)
+        result = function(*args, **kwargs)
+        time.sleep(pause)
+        print("step", flush=True)
+        return result
+
+    return mock.patch.object(owner, name, said)
+
+
+def train(folder, pause=0.0):
     """The script that is run again: trains, and returns a digest of all that it came to."""
-    import numpy as np
+    with (
+        slow(checked_file, "_written", "save", pause),
+        slow(checked_file.os, "replace", "rename", pause),
+        slow(tfxc.samplers.MIDX, "refresh", "refresh", pause),
+        slow(tfxc.layers.UniformSparseHead, "rewire", "evolution", pause),
+        slow(Patient, "__init__", "mining", pause),
+        mock.patch.object(hard_negative_mining, "BackgroundSearch", Patient),
+    ):
+        return digest_of(*fitted(folder, pause))
 
-    import tfxc
-    from tfxc._keras import keras, variables_of_training
-    from tfxc.callbacks import hard_negative_mining
 
-    def slowly(owner, name, stage):
-        """Says where the process is, and makes that last, so that kills hit it."""
-        function = getattr(owner, name)
-
-        def slow(*args, **kwargs):
-            print(stage, flush=True)
-            time.sleep(pause)
-            result = function(*args, **kwargs)
-            time.sleep(pause)
-            print("step", flush=True)
-            return result
-
-        setattr(owner, name, slow)
-
-    slowly(tfxc.checked_file, "_written", "save")
-    slowly(tfxc.checked_file.os, "replace", "rename")
-    slowly(tfxc.samplers.MIDX, "refresh", "refresh")
-    slowly(tfxc.layers.UniformSparseHead, "rewire", "evolution")
-
-    class Patient(hard_negative_mining.BackgroundSearch):
-        """A search that ends where it begins: when one behind training ends is never the same twice."""
-
-        def __init__(self, *args):
-            print("mining", flush=True)
-            super().__init__(*args)
-            self._thread.join()
-
-    hard_negative_mining.BackgroundSearch = Patient
-
-    class Record(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.losses = []
-
-        def on_train_begin(self, logs=None):
-            print("step", flush=True)
-
-        def on_train_batch_end(self, batch, logs=None):
-            self.losses.append((batch, float(logs["loss"])))
-            time.sleep(pause)
-
+def fitted(folder, pause):
     keras.utils.set_random_seed(5)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(24), keras.layers.Dropout(0.3)])
     samplers = [
@@ -89,7 +101,7 @@ def train(folder, pause):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(STEPS * BATCH - 3, DIM)).astype(np.float32)
     y = rng.integers(0, NUM_CLASSES, len(x))
-    record = Record()
+    record = Record(pause)
     callbacks = [
         tfxc.callbacks.BackupAndRestore(os.path.join(folder, "backup"), save_freq=SAVE_FREQ),
         tfxc.callbacks.SamplerRefresh(5, growth=1.2),
@@ -108,18 +120,24 @@ def train(folder, pause):
         callbacks=callbacks,
         verbose=0,
     )
+    return model, history, record.losses
+
+
+def digest_of(model, history, losses):
+    """Of all variables, of the history but for times, and of the loss of every step."""
     digest = hashlib.sha256()
     for name, variable in variables_of_training(model).items():
         digest.update(name.encode() + variable.numpy().tobytes())
     kept = {name: values for name, values in history.history.items() if "seconds" not in name}
-    digest.update(repr((kept, history.epoch, record.losses)).encode())
-    assert [batch for batch, _ in record.losses] == list(range(STEPS)) * EPOCHS
+    digest.update(repr((kept, history.epoch, losses)).encode())
+    assert [batch for batch, _ in losses] == list(range(STEPS)) * EPOCHS
     return digest.hexdigest()
 
 
 def life(folder, pause, seconds=None):
-    """Runs the script; kills it so many seconds after it began to train. Its last words, and what it came to."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    """Runs the script, and kills it so long after it began to train: its last words, and whether it ended."""
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, os.path.abspath(__file__), "--train", folder, "--pause", str(pause)]
     said = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -141,7 +159,7 @@ def survive(num_kills, pause, longest, seed=0):
     """Kills trainings so many times, and compares the end of each; how often each stage was hit."""
     rng, hit = random.Random(seed), collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        expected, _ = life(folder, 0.0)
+        expected = train(folder)
     num_trainings = 0
     while sum(hit.values()) < num_kills:
         with tempfile.TemporaryDirectory() as folder:
@@ -158,9 +176,13 @@ def survive(num_kills, pause, longest, seed=0):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--longest", type=float, default=5.0, help="seconds after which the last one is killed")
+    parser.add_argument(
+        "--longest", type=float, default=5.0, help="seconds after which the last one is killed"
+    )
     parser.add_argument("--pause", type=float, default=0.01, help="seconds that every stage is drawn out")
     parser.add_argument("--train", metavar="FOLDER", help="what the killed processes do")
     given = parser.parse_args()

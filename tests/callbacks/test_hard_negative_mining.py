@@ -218,7 +218,9 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 2  # the table, and what was being written
-    table = tfxc.mining.hard_negative_table.HardNegativeTable(tmp_path, (NUM_EXAMPLES, 4), DIM + 1, NUM_CLASSES)
+    table = tfxc.mining.hard_negative_table.HardNegativeTable(
+        tmp_path, (NUM_EXAMPLES, 4), DIM + 1, NUM_CLASSES
+    )
     table.resume(epoch=1)
     rows = table.rows(np.arange(NUM_EXAMPLES))
     assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(tmp_path) == ["000000"]

@@ -1,12 +1,14 @@
 """What an object remembers, as plain values: taken into notes and arrays, and put back."""
 
+import sys
+
 import numpy as np
 
 _NUMBERS = (bool, int, float, str, type(None))
 
 
 def plain_attributes(owner, nested=()):
-    """The attributes of an object that are numbers, strings, arrays, or lists and dicts of them.
+    """The attributes of an object that are numbers, strings, arrays, functions of modules, or lists and dicts.
 
     Args:
         owner: any object.
@@ -18,7 +20,7 @@ def plain_attributes(owner, nested=()):
         ...     def __init__(self):
         ...         self.best, self.waited, self.compare = 1.5, [3, 1.5], np.less
         >>> plain_attributes(Best())
-        {'best': 1.5, 'waited': [3, 1.5]}
+        {'best': 1.5, 'waited': [3, 1.5], 'compare': <ufunc 'less'>}
     """
     found = {}
     for name, value in vars(owner).items():
@@ -46,7 +48,17 @@ def _is_plain(value):
         return all(map(_is_plain, value))
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biuf"
-    return isinstance(value, _NUMBERS)
+    # Keras's callbacks choose how to compare when they first do, and then turn the sign of min_delta.
+    return isinstance(value, _NUMBERS) or _named(_name_of(value)) is value
+
+
+def _name_of(value):
+    return getattr(value, "__module__", "numpy"), getattr(value, "__name__", "")
+
+
+def _named(name):
+    """What a module that is loaded holds under a name; a file never makes one load."""
+    return getattr(sys.modules.get(name[0]), name[1], None)
 
 
 def to_json(value, arrays):
@@ -67,7 +79,7 @@ def to_json(value, arrays):
         # A copy, but of what is mapped from a file that nobody writes any more.
         arrays[name] = value if isinstance(value, np.memmap) else np.array(value)
         return {"array" if isinstance(value, np.ndarray) else "scalar": name}
-    return value
+    return value if isinstance(value, _NUMBERS) else {"function": _name_of(value)}
 
 
 def from_json(notes, arrays):
@@ -80,5 +92,7 @@ def from_json(notes, arrays):
     if kind in ("list", "tuple"):
         items = [from_json(item, arrays) for item in held]
         return items if kind == "list" else tuple(items)
+    if kind == "function":
+        return _named(held)
     value = np.array(arrays[held])
     return value if kind == "array" else value[()]

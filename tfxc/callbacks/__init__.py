@@ -6,4 +6,10 @@ from tfxc.callbacks.sampler_diagnostics import SamplerDiagnostics
 from tfxc.callbacks.sampler_refresh import SamplerRefresh
 from tfxc.callbacks.sparse_evolution import SparseEvolution
 
-__all__ = ["BackupAndRestore", "HardNegativeMining", "SamplerDiagnostics", "SamplerRefresh", "SparseEvolution"]
+__all__ = [
+    "BackupAndRestore",
+    "HardNegativeMining",
+    "SamplerDiagnostics",
+    "SamplerRefresh",
+    "SparseEvolution",
+]

@@ -2,8 +2,10 @@
 
 import gzip
 import io
+import logging
 import lzma
 import os
+import warnings
 import zlib
 from collections.abc import Iterator
 
@@ -11,6 +13,7 @@ from tqdm import tqdm
 
 from tfxc.data.bad_rows import BadRows
 
+_logger = logging.getLogger(__name__)
 _PROGRESS_BYTES = 32 << 20
 _PROGRESS_LINES = 1 << 14
 
@@ -19,8 +22,9 @@ class LineReader:
     """Iterates over the decoded lines of a plain, `.gz` or `.xz` file and remembers the bad ones.
 
     `number` is the number of the current line (from 1). A line that is not UTF-8 is rejected here and never
-    comes out; the caller rejects the others with `reject` and closes the account with `report`. Files of more
-    than 32 MiB show a progress bar on a terminal.
+    comes out; the caller rejects the others with `reject` and closes the account with `report`. A last line
+    without an end comes out with a warning, and how many lines there were is logged. Files of more than
+    32 MiB show a progress bar on a terminal.
 
     Args:
         path: the file; the suffix tells the compression.
@@ -60,6 +64,7 @@ class LineReader:
                 ) from error
 
     def _decoded(self, lines, raw, bar) -> Iterator[str]:
+        line = b"\n"
         for number, line in enumerate(lines, 1):
             self.number = number
             if number % _PROGRESS_LINES == 0:
@@ -70,6 +75,13 @@ class LineReader:
                 self.reject(f"not UTF-8 at byte {error.start}: {line[:40]!r}")
             else:
                 yield text
+        _logger.info("%s: %d lines", self.path, self.number)
+        if not line.endswith(b"\n"):
+            warnings.warn(
+                f"{self.path}: line {self.number}, the last, has no end ({line[-40:]!r}). It was read as it "
+                "stands; if the file was cut short there, fetch it again.",
+                stacklevel=5,
+            )
 
     def reject(self, reason):
         """Counts the current line as bad."""

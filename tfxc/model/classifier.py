@@ -186,8 +186,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``. (Not with parameter servers.) With a ``BackupAndRestore`` among them it goes
-        on where the newest backup stands.
+        ``SamplerRefresh("auto")``. (Not with parameter servers.) With a ``BackupAndRestore`` among them it
+        goes on where the newest backup stands.
         """
         if class_weight is not None:
             raise ValueError(

@@ -21,10 +21,9 @@ def require_finite(values, what, optimizer):
     """
     # A sum is finite only if all of it is, and costs next to nothing beside the step.
     sums = values if values.shape.rank < 2 else tf.reduce_sum(values, -1)
-    sums, where = tf.reshape(sums, [-1]), []
+    sums = tf.pad(tf.reshape(sums, [-1]), [[0, 1]])  # one more, so that there is one to read
     row = tf.argmin(tf.cast(tf.math.is_finite(sums), tf.int32))
-    if values.shape.rank:
-        where = ["at row", row, "of the batch"]
+    where = ["at row", row, "of the batch"] if values.shape.rank else []
     told = [
         f"The {what} of training step",
         tf.cast(optimizer.iterations, tf.int64) + 1,

@@ -1,4 +1,4 @@
-"""A call of ``fit`` that goes on where a backup stands: at its epoch and batch, with the batches that are left."""
+"""A call of ``fit`` that goes on where a backup stands: at its epoch and batch, with what is left of it."""
 
 import contextlib
 import warnings
@@ -97,8 +97,7 @@ class _Data(keras.callbacks.Callback):
             return dataset.skip(tf.ensure_shape(tf.numpy_function(self._take_skipped, [], tf.int64), []))
 
         remaining = tf.data.Dataset.range(1).flat_map(rest)
-        if dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY:
-            remaining = remaining.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+        remaining.cardinality = dataset.cardinality  # what Keras asks for: of all epochs but the first
         self._arguments["x"] = remaining
 
     def _take_skipped(self):

@@ -1,0 +1,83 @@
+"""A folder of which the newest whole backup is used."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from tfxc.backup.folder import BackupFolder
+from tfxc.checked_file import DamagedFile
+
+
+def with_steps(path, *steps):
+    folder = BackupFolder(path)
+    for step in steps:
+        folder.write(step, {"values": np.full(100, step)}, {"step": step})
+    folder.wait()
+    return folder
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def test_the_last_two_are_kept(tmp_path):
+    folder = with_steps(tmp_path / "made" / "here", 5, 10, 15)
+    assert sorted(os.listdir(folder.path)) == ["step-000000000010.backup", "step-000000000015.backup"]
+    assert folder.last_step == 15 and not folder.busy
+    assert BackupFolder(tmp_path / "empty").newest() is None
+
+
+def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path):
+    cut(with_steps(tmp_path, 5, 10).path / "step-000000000010.backup")
+    folder = BackupFolder(tmp_path)
+    with pytest.warns(
+        UserWarning, match="step-000000000010.backup is cut short.*The backup before it is used"
+    ):
+        arrays, notes = folder.newest()
+    assert notes == {"step": 5} and (arrays["values"] == 5).all()
+    with_steps(tmp_path, 7)  # it is newer than all that are whole
+    assert BackupFolder(tmp_path).newest()[1] == {"step": 7}
+
+
+def test_where_none_is_whole_nothing_starts_anew_by_itself(tmp_path):
+    for path in with_steps(tmp_path, 5, 10).path.iterdir():
+        cut(path)
+    with (
+        pytest.warns(UserWarning, match="cut short"),
+        pytest.raises(
+            DamagedFile, match="No backup in .* is whole: step-000000000010.*start anew, delete them"
+        ),
+    ):
+        BackupFolder(tmp_path).newest()
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / "writing-step-000000000001.backup").write_text("half")
+    (tmp_path / "notes.txt").write_text("of the user")
+    BackupFolder(tmp_path)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_full_disk_is_told_and_the_last_one_stays(tmp_path):
+    folder = with_steps(tmp_path, 5)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        folder.write(10, {"values": np.zeros(100_000)}, {})
+        folder.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large" in str(folder.take_error()) and folder.take_error() is None
+    assert folder.last_step == 5 and os.listdir(tmp_path) == ["step-000000000005.backup"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path, monkeypatch):
+    with pytest.raises(OSError, match="exists"):
+        (tmp_path / "file").write_text("")
+        BackupFolder(tmp_path / "file")
+    monkeypatch.setattr(os, "access", lambda *args: False)  # root may write anywhere
+    with pytest.raises(PermissionError, match="cannot be written to .*name a folder"):
+        BackupFolder(tmp_path)

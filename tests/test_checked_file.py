@@ -1,0 +1,89 @@
+"""Files that are read as they were written, or refused by name."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.checked_file import DamagedFile, read_arrays, replacing, write_arrays
+
+ARRAYS = {
+    "empty": np.zeros([0, 3], np.float32),
+    "one": np.array(7, np.int64),
+    "table": np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32),
+    "flags": np.arange(9) % 2 == 0,
+}
+NOTES = {"epoch": 3, "best": float("inf"), "names": ["a", "é"]}
+
+
+def written(folder):
+    path = folder / "values"
+    write_arrays(path, ARRAYS, NOTES)
+    return path
+
+
+def test_what_is_written_is_read(tmp_path):
+    arrays, notes = read_arrays(written(tmp_path))
+    assert notes == NOTES and arrays.keys() == ARRAYS.keys() and os.listdir(tmp_path) == ["values"]
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint64", "bool", "bfloat16"])
+def test_tensors_of_every_type(tmp_path, dtype):
+    tensor = tf.cast(tf.reshape(tf.range(6), [2, 3]) % 2, dtype)
+    write_arrays(tmp_path / "values", {"values": tensor}, {})
+    found = read_arrays(tmp_path / "values")[0]["values"]
+    assert tf.as_dtype(found.dtype) == tensor.dtype
+    np.testing.assert_array_equal(found, tensor.numpy())
+
+
+def test_300_cuts_and_flips_are_refused_by_name_or_read_whole(tmp_path):
+    path, rng = written(tmp_path), np.random.default_rng(1)
+    whole, num_refused = path.read_bytes(), 0
+    for trial in range(300):
+        content = bytearray(whole)
+        if trial % 3 == 0:
+            del content[rng.integers(len(content)) :]
+        elif trial % 3 == 1:
+            content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        else:
+            start = rng.integers(len(content))
+            content[start : start + rng.integers(1, 9)] = rng.bytes(rng.integers(0, 20))
+        path.write_bytes(content)
+        try:
+            arrays, notes = read_arrays(path)
+        except DamagedFile as error:
+            assert str(path) in str(error)
+            num_refused += 1
+        else:  # what was hit stands between two arrays
+            assert notes == NOTES
+            for name, array in ARRAYS.items():
+                np.testing.assert_array_equal(arrays[name], array)
+    assert num_refused > 250
+
+
+def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
+    path = written(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_arrays(path, {"big": np.zeros(100_000)}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_arrays(path)[1] == NOTES and os.listdir(tmp_path) == ["values"]
+
+
+def test_what_is_written_aside_has_the_suffix_and_is_removed_on_an_error(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    path.write_text("old")
+    with pytest.raises(KeyError), replacing(path) as aside:
+        assert aside.endswith(".weights.h5") and os.path.dirname(aside) == str(tmp_path)
+        with open(aside, "w") as file:
+            file.write("new")
+        raise KeyError
+    assert path.read_text() == "old" and os.listdir(tmp_path) == [path.name]
