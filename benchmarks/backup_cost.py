@@ -1,0 +1,74 @@
+"""What backups cost a training: steps with one every 1,000 beside steps without, on 1,000,000 x 64 classes.
+
+    python benchmarks/backup_cost.py
+    python benchmarks/backup_cost.py --classes 100000 --steps 4000
+
+Takes turns, so that a machine that is busy now and then is so for both.
+"""
+
+import argparse
+import tempfile
+import time
+
+import numpy as np
+
+import tfxc
+from tfxc._keras import keras
+
+DIM, BATCH = 64, 512
+
+
+class Seconds(keras.callbacks.Callback):
+    """From the end of the first step to the end of the training, without what is waited for behind the last."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.last = time.perf_counter()
+        if batch == 0:
+            self.first = self.last
+
+
+def measure(model, data, save_freq):
+    clock = Seconds()
+    with tempfile.TemporaryDirectory() as folder:
+        backup = [] if save_freq is None else [tfxc.callbacks.BackupAndRestore(folder, save_freq)]
+        refresh = tfxc.callbacks.SamplerRefresh(1 << 30)
+        model.fit(data, callbacks=[clock, refresh, *backup], verbose=0)
+    return clock.last - clock.first
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--save-freq", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    encoder = keras.Sequential([keras.Input((32,)), keras.layers.Dense(DIM)])
+    head = tfxc.layers.DenseHead(given.classes)
+    model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.MIDX(100))
+    model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(BATCH * 100, 32)).astype(np.float32)
+    y = rng.integers(0, given.classes, len(x)).astype(np.int32)
+
+    def batch(rows):
+        return x_of(rows % len(x)), y_of(rows % len(x))
+
+    import tensorflow as tf
+
+    x_of, y_of = (lambda rows, part=tf.constant(part): tf.gather(part, rows) for part in (x, y))
+    data = tfxc.data.row_batches(BATCH * given.steps, BATCH, batch, seed=0)
+    measure(model, data.take(50), None)
+    seconds: dict = {None: [], given.save_freq: []}
+    for _ in range(given.rounds):
+        for save_freq, found in seconds.items():
+            found.append(measure(model, data, save_freq))
+    without, with_backups = (float(np.median(found)) for found in seconds.values())
+    print(f"{given.classes:,} x {DIM}, {given.steps} steps of {BATCH}, medians of {given.rounds}")
+    print(f"a step without backups: {without / given.steps * 1e3:.2f} ms")
+    print(f"with one every {given.save_freq:,}: {with_backups / given.steps * 1e3:.2f} ms")
+    print(f"ratio: {with_backups / without:.3f}")
+
+
+if __name__ == "__main__":
+    main()
