@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import numpy as np
+import tensorflow as tf
 
 import tfxc
 from tfxc._keras import keras
@@ -19,7 +20,7 @@ DIM, BATCH = 64, 512
 
 
 class Seconds(keras.callbacks.Callback):
-    """From the end of the first step to the end of the training, without what is waited for behind the last."""
+    """From the end of the first step to that of the last; not what is waited for behind it."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.last = time.perf_counter()
@@ -37,7 +38,9 @@ def measure(model, data, save_freq):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--save-freq", type=int, default=1000)
@@ -51,12 +54,11 @@ def main():
     x = rng.normal(size=(BATCH * 100, 32)).astype(np.float32)
     y = rng.integers(0, given.classes, len(x)).astype(np.int32)
 
+    parts = tf.constant(x), tf.constant(y)
+
     def batch(rows):
-        return x_of(rows % len(x)), y_of(rows % len(x))
+        return tuple(tf.gather(part, rows % len(x)) for part in parts)
 
-    import tensorflow as tf
-
-    x_of, y_of = (lambda rows, part=tf.constant(part): tf.gather(part, rows) for part in (x, y))
     data = tfxc.data.row_batches(BATCH * given.steps, BATCH, batch, seed=0)
     measure(model, data.take(50), None)
     seconds: dict = {None: [], given.save_freq: []}

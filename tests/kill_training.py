@@ -11,6 +11,7 @@ bit.
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import os
 import random
@@ -158,7 +159,7 @@ def life(folder, pause, seconds=None):
 def survive(num_kills, pause, longest, seed=0):
     """Kills trainings so many times, and compares the end of each; how often each stage was hit."""
     rng, hit = random.Random(seed), collections.Counter()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
         expected = train(folder)
     num_trainings = 0
     while sum(hit.values()) < num_kills:
@@ -168,6 +169,7 @@ def survive(num_kills, pause, longest, seed=0):
                 enough = sum(hit.values()) >= num_kills
                 said, done = life(folder, pause, None if enough else rng.uniform(0, longest))
                 hit.update([] if done else [said])
+                print(f"{sum(hit.values())} kills", file=sys.stderr, flush=True)
             if said != expected:
                 raise SystemExit(f"Training {num_trainings} ended otherwise than the uninterrupted one.")
         num_trainings += 1

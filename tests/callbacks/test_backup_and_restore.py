@@ -2,72 +2,18 @@
 
 import os
 import signal
-import warnings
 
 import kill_training
 import numpy as np
 import pytest
-import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, features, make_model
+from backup_checks import STEPS, X, Y, assert_same, run
+from classifier_checks import DIM, make_model
 
 import tfxc
-from tfxc._keras import keras, variables_of_training
+from tfxc._keras import keras
 from tfxc.backup.folder import BackupFolder
 from tfxc.callbacks import BackupAndRestore, SamplerRefresh
 from tfxc.callbacks.backup_and_restore import Position
-
-X, Y = features(95), np.arange(95) % NUM_CLASSES
-STEPS = 10  # an epoch
-
-
-class Stop(keras.callbacks.Callback):
-    """Ends the process, as it were, after so many steps."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.left = after
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-
-
-class Losses(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.seen.append((batch, float(logs["loss"])))
-
-
-def run(folder, save_freq="epoch", stop=None, epochs=3, x=X, y=Y, callbacks=(), sampler=None, **options):
-    """The script; what it came to, or None if it was stopped."""
-    keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
-    sampler = sampler or tfxc.samplers.MIDX(6, num_codewords=3)
-    model = make_model(sampler, encoder=encoder, metrics=[tfxc.metrics.RecallAtK(5)], optimizer="adam")
-    losses = Losses()
-    callbacks = [
-        BackupAndRestore(folder, save_freq),
-        losses,
-        *callbacks,
-        *([] if stop is None else [Stop(stop)]),
-    ]
-    try:
-        history = model.fit(x, y, epochs=epochs, callbacks=callbacks, verbose=0, **options)
-    except KeyboardInterrupt:
-        return None
-    values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
-    logs = {name: values for name, values in history.history.items() if "seconds" not in name}
-    return values, logs, losses.seen, model
-
-
-def assert_same(result, expected):
-    for name, value in expected[0].items():
-        np.testing.assert_array_equal(result[0][name], value, err_msg=name)
-    assert repr(result[1:3]) == repr(expected[1:3])
 
 
 def schedules():
@@ -101,40 +47,6 @@ def test_one_that_was_stopped_early_stays_stopped(tmp_path):
     expected = run(tmp_path, batch_size=10, callbacks=stopping)
     assert len(expected[2]) == 2 * STEPS
     assert_same(run(tmp_path, batch_size=10, callbacks=stopping), expected)
-
-
-@pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
-def test_forms_of_data(tmp_path, kind):
-    dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
-    options = {
-        "mapped": {"x": dataset.map(lambda x, y: (x * 2, y)).prefetch(2), "y": None},
-        "endless": {"x": dataset.repeat(), "y": None, "steps_per_epoch": 7},
-        "weights": {"batch_size": 10, "sample_weight": np.linspace(0, 1, 95), "shuffle": False},
-        "split": {"batch_size": 8, "validation_split": 0.2, "x": X.astype(np.float64)},
-    }[kind]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        expected = run(tmp_path / "whole", **options)
-        for stop in (5, 11):
-            run(tmp_path / "killed", 3, stop, **options)
-        assert_same(run(tmp_path / "killed", 3, **options), expected)
-
-
-def test_several_steps_at_once(tmp_path):
-    sampler = tfxc.samplers.Uniform(5, seed=1)
-    results = []
-    for folder, stop in [("whole", None), ("killed", 3), ("killed", None)]:
-        keras.utils.set_random_seed(1)
-        model = make_model(tfxc.samplers.Uniform(5), steps_per_execution=4)
-        callbacks = [BackupAndRestore(tmp_path / folder, 4), *([] if stop is None else [Stop(stop)])]
-        try:
-            model.fit(X, Y, batch_size=10, epochs=2, callbacks=callbacks, verbose=0)
-        except KeyboardInterrupt:
-            assert os.listdir(tmp_path / folder)
-        results.append([variable.numpy() for variable in variables_of_training(model).values()])
-    assert sampler.seed == 1
-    for value, wanted in zip(results[2], results[0], strict=True):
-        np.testing.assert_array_equal(value, wanted)
 
 
 def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
@@ -191,24 +103,6 @@ def test_backups_of_another_model_are_refused(tmp_path):
         wider.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
     with pytest.raises(ValueError, match=r"has the seeds \[7.*its backup .*set_random_seed"):
         run(tmp_path, batch_size=10, sampler=tfxc.samplers.MIDX(6, num_codewords=3, seed=7))
-
-
-@pytest.mark.parametrize("trouble", ["shuffle", "generator", "random"])
-def test_data_that_come_otherwise_each_time_are_told(tmp_path, trouble):
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y))
-    dataset = {
-        "shuffle": dataset.shuffle(95, seed=1).batch(10),
-        "generator": tf.data.Dataset.from_generator(
-            lambda: [(X[:10], Y[:10])], output_signature=dataset.batch(10).element_spec
-        ),
-        "random": dataset.map(lambda x, y: (x + tf.random.normal([DIM]), y)).batch(10),
-    }[trouble]
-    with pytest.warns(UserWarning, match="cannot give the data of an epoch a second time .*row_batches"):
-        run(tmp_path, epochs=1, x=dataset, y=None)
-    fixed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(95, seed=1, reshuffle_each_iteration=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        run(tmp_path / "fixed", epochs=1, x=fixed.batch(10), y=None)
 
 
 def test_what_it_needs(tmp_path):

@@ -8,7 +8,7 @@ _NUMBERS = (bool, int, float, str, type(None))
 
 
 def plain_attributes(owner, nested=()):
-    """The attributes of an object that are numbers, strings, arrays, functions of modules, or lists and dicts.
+    """The attributes of an object that are numbers, strings, arrays, functions of modules, lists or dicts.
 
     Args:
         owner: any object.

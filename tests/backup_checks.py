@@ -1,0 +1,61 @@
+"""A training that is stopped and run again, for the tests of what goes on."""
+
+import numpy as np
+from classifier_checks import DIM, NUM_CLASSES, features, make_model
+
+import tfxc
+from tfxc._keras import keras, variables_of_training
+from tfxc.callbacks import BackupAndRestore
+
+X, Y = features(95), np.arange(95) % NUM_CLASSES
+STEPS = 10  # an epoch
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends the process, as it were, after so many steps."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.left = after
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+class Losses(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append((batch, float(logs["loss"])))
+
+
+def run(folder, save_freq="epoch", stop=None, epochs=3, x=X, y=Y, callbacks=(), sampler=None, **options):
+    """The script; what it came to, or None if it was stopped."""
+    keras.utils.set_random_seed(1)
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
+    sampler = sampler or tfxc.samplers.MIDX(6, num_codewords=3)
+    model = make_model(sampler, encoder=encoder, metrics=[tfxc.metrics.RecallAtK(5)], optimizer="adam")
+    losses = Losses()
+    callbacks = [
+        BackupAndRestore(folder, save_freq),
+        losses,
+        *callbacks,
+        *([] if stop is None else [Stop(stop)]),
+    ]
+    try:
+        history = model.fit(x, y, epochs=epochs, callbacks=callbacks, verbose=0, **options)
+    except KeyboardInterrupt:
+        return None
+    values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
+    logs = {name: values for name, values in history.history.items() if "seconds" not in name}
+    return values, logs, losses.seen, model
+
+
+def assert_same(result, expected):
+    for name, value in expected[0].items():
+        np.testing.assert_array_equal(result[0][name], value, err_msg=name)
+    assert repr(result[1:3]) == repr(expected[1:3])
