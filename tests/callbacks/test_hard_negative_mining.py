@@ -16,6 +16,7 @@ from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc.backup.state import from_json, to_json
 from tfxc.callbacks import HardNegativeMining, hard_negative_mining
 from tfxc.mining import background_search
 from tfxc.samplers import HardNegatives, Mixture, Uniform
@@ -180,6 +181,36 @@ def test_another_fit_goes_on(patient, tmp_path):
     model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
+    go_on, find = threading.Event(), background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
+    mining = HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 2, 1)
+    kept = []
+
+    def keep(epoch):
+        if epoch == 2:  # one search under way, or just ended, and queries that wait for the next
+            if finished:
+                go_on.set()
+                mining._search._thread.join()
+            arrays = {}
+            kept.append((to_json(mining.state_to_keep(), arrays), arrays))
+            go_on.set()
+
+    fitted(model_of(), mining, 3, EachEpoch(keep))
+    state = from_json(*kept[0])
+    assert ("found" in state) == finished and ("searched" in state) != finished
+    again, model = HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), model_of()
+    again.set_model(model)
+    again.on_train_begin()
+    again.restore_state(state)
+    again._search.stop() if finished else again._search._thread.join()
+    again.on_epoch_begin(3)
+    assert again._epoch == 3 and model.sampler.table.epoch == 0
+    assert model.sampler.table.rows(np.arange(NUM_EXAMPLES)).min() >= 0
+    again.on_train_end()
 
 
 TRAINING = """

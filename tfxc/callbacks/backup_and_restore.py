@@ -78,7 +78,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             callbacks: all whose state is kept, in the order in which they are called, this one last.
         """
         self._folder = BackupFolder(self.directory)
-        self._variables = variables_of_training(model)
+        with model.distribute_strategy.scope():
+            self._variables = variables_of_training(model)
         self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
         self._others = _named(callback for callback in callbacks if callback is not self)
         self._clock, self._is_due, self._terminated = StepClock(self.save_freq), False, False

@@ -39,7 +39,7 @@ def resuming(model, arguments):
             "BackupAndRestore needs a built model, and a generator is not read to build one: call the model "
             "on one batch first, or start the encoder with a keras.Input."
         )
-    data = _Data(arguments)
+    data = _Data(model, arguments)
     # It comes last, so that it sees all that the others did; before it the history, which Keras adds behind.
     callbacks = [own for own in callbacks if own is not backup]
     if not any(isinstance(own, keras.callbacks.History) for own in callbacks):
@@ -59,13 +59,14 @@ class _Data(keras.callbacks.Callback):
     """Gives epoch e of ``fit`` the order e of the data, and to the first epoch what is left of its batches.
 
     Args:
+        model: the model.
         arguments: those of ``fit``. Arrays among them become a dataset in an order that is known.
     """
 
-    def __init__(self, arguments):
+    def __init__(self, model, arguments):
         super().__init__()
         self._arguments = arguments
-        self._num_skipped = 0
+        self._num_skipped, self._first_epoch = 0, None
         if _are_arrays(arguments):
             _arrays_to_dataset(arguments)
         dataset = arguments.get("x")
@@ -75,6 +76,8 @@ class _Data(keras.callbacks.Callback):
         self._orders, trouble = _orders(dataset) if self._is_dataset else ([], type(dataset).__name__)
         if not trouble and not self._is_endless and arguments.get("steps_per_epoch") is not None:
             trouble = "steps_per_epoch of a dataset that ends"
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            trouble = "several devices read it ahead"
         if trouble:
             warnings.warn(
                 f"BackupAndRestore cannot give the data of an epoch a second time ({trouble}): after a kill "
@@ -86,7 +89,7 @@ class _Data(keras.callbacks.Callback):
 
     def start_at(self, position):
         """Leaves out the batches before a position."""
-        self._num_skipped = position.batch
+        self._num_skipped, self._first_epoch = position.batch, position.epoch
         if self._is_endless:
             self._num_skipped += position.epoch * self._arguments["steps_per_epoch"]
         if not self._num_skipped or not self._is_dataset:
@@ -94,15 +97,12 @@ class _Data(keras.callbacks.Callback):
         dataset = self._arguments["x"]
 
         def rest(_):
-            return dataset.skip(tf.ensure_shape(tf.numpy_function(self._take_skipped, [], tf.int64), []))
+            number = tf.numpy_function(lambda: np.int64(self._num_skipped), [], tf.int64)
+            return dataset.skip(tf.ensure_shape(number, []))
 
         remaining = tf.data.Dataset.range(1).flat_map(rest)
         remaining.cardinality = dataset.cardinality  # what Keras asks for: of all epochs but the first
         self._arguments["x"] = remaining
-
-    def _take_skipped(self):
-        number, self._num_skipped = self._num_skipped, 0
-        return np.int64(number)
 
     def on_train_begin(self, logs=None):
         self._set_orders(0)
@@ -110,6 +110,8 @@ class _Data(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if not self._is_endless:
             self._set_orders(epoch)
+        if epoch != self._first_epoch:
+            self._num_skipped = 0
 
     def _set_orders(self, epoch):
         for order in self._orders:
