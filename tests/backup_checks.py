@@ -37,7 +37,7 @@ def run(folder, save_freq="epoch", stop=None, epochs=3, x=X, y=Y, callbacks=(), 
     """The script; what it came to, or None if it was stopped."""
     keras.utils.set_random_seed(1)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
-    sampler = sampler or tfxc.samplers.MIDX(6, num_codewords=3)
+    sampler = sampler or tfxc.samplers.Uniform(6)
     model = make_model(sampler, encoder=encoder, metrics=[tfxc.metrics.RecallAtK(5)], optimizer="adam")
     losses = Losses()
     callbacks = [

@@ -26,8 +26,7 @@ def test_forms_of_data(tmp_path, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         expected = run(tmp_path / "whole", **options)
-        for stop in (5, 11):
-            run(tmp_path / "killed", 3, stop, **options)
+        assert run(tmp_path / "killed", 3, 16, **options) is None
         assert_same(run(tmp_path / "killed", 3, **options), expected)
 
 
@@ -35,7 +34,7 @@ def test_several_steps_at_once(tmp_path):
     results = []
     for folder, stop in [("whole", None), ("killed", 3), ("killed", None)]:
         keras.utils.set_random_seed(1)
-        model = make_model(tfxc.samplers.Uniform(5), steps_per_execution=4)
+        model = make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)
         callbacks = [BackupAndRestore(tmp_path / folder, 4), *([] if stop is None else [Stop(stop)])]
         try:
             model.fit(X, Y, batch_size=10, epochs=2, callbacks=callbacks, verbose=0)
