@@ -85,6 +85,11 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def variables_of(model):
+    """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
+    return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
+
+
 def mask_of(tensor):
     """Which positions of a layer's output count, bool [B, T]; None where all do."""
     return getattr(tensor, "_keras_mask", None)

@@ -4,9 +4,9 @@ import tempfile
 
 import tensorflow as tf
 
-from tfxc._keras import keras, layers_of, tf_variable
+from tfxc._keras import keras, layers_of, tf_variable, variables_of
 from tfxc.catalogue.class_map import ClassMap
-from tfxc.catalogue.item_layers import item_layers
+from tfxc.catalogue.item_layers import LOOKUPS, item_layers
 from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool
 from tfxc.class_rows import ClassRows
@@ -35,7 +35,8 @@ def change_classes(model, names, new_rows=MEAN):
         new_rows: what the vector of a new class is: "mean", that of all classes that stay; "similar", that of
             the eight whose names share most letters with its own, where names mean something; or a function
             of a list of n names to class vectors [n, D]. (Other tables with a row for each class then take
-            the mean. ``UniformSparseHead`` gives a new class new connections.)
+            the mean. ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a
+            function of names to features.)
 
     Returns:
         A model like the one given, compiled if that was: fit, evaluate, save or export it as any other.
@@ -77,7 +78,11 @@ def change_classes(model, names, new_rows=MEAN):
             if compilation is not None:
                 changed.compile(**compilation)
                 changed.optimizer.build(changed.trainable_variables)
+            _copy_vocabularies(model, changed, {id(item.layer) for item in items})
             _carry(spool, old, tables, changed, classes, rule)
+            changed.head.classes_changed(model.head, classes.old_ids, rule.given)
+            if changed.sampler is not None:
+                changed.sampler.classes_changed(changed.head, classes.added)
         except BaseException:
             spool.restore()
             raise
@@ -93,7 +98,7 @@ class _Variables:
 
     def __init__(self, model):
         self.optimizer = getattr(model, "optimizer", None)
-        self.all = [tf_variable(weight) for weight in model.weights] + _optimizer_variables(self.optimizer)
+        self.all = variables_of(model) + _optimizer_variables(self.optimizer)
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
     def tables(self, class_rows):
@@ -193,6 +198,13 @@ def _changed_compilation(model, classes):
     return arguments
 
 
+def _copy_vocabularies(model, changed, except_for):
+    """Vocabularies that layers have adapted to are neither weights nor part of a config."""
+    for source, layer in zip(layers_of(model), layers_of(changed), strict=True):
+        if isinstance(layer, (*LOOKUPS, keras.layers.TextVectorization)) and id(source) not in except_for:
+            layer.set_vocabulary(source.get_vocabulary())
+
+
 def _carry(spool, old, tables, changed, classes, rule):
     """Fills the variables of the changed model."""
     new = _Variables(changed)
@@ -210,5 +222,3 @@ def _carry(spool, old, tables, changed, classes, rule):
                 "and which of its rows is which class is not known. The layer that owns it must list it in "
                 "class_rows(), and give its config in config_for(old_ids)."
             )
-    if changed.sampler is not None:
-        changed.sampler.classes_changed(changed.head, classes.added)

@@ -10,7 +10,7 @@ from tfxc.layers import EmbeddingBag
 
 # How an embedding says its number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
-_LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
+LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
 
 class ItemLayer(NamedTuple):
@@ -42,7 +42,7 @@ def item_layers(encoder, head_rows, class_names, classes):
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
-    lookups = [layer for layer in layers if isinstance(layer, _LOOKUPS) and _knows(layer, class_names)]
+    lookups = [layer for layer in layers if isinstance(layer, LOOKUPS) and _knows(layer, class_names)]
     offsets = {0, 1} | {lookup.vocabulary_size() - num_old for lookup in lookups}
     found = [_changed_lookup(lookup, classes) for lookup in lookups]
     shared = {id(rows.weight) for rows in head_rows}

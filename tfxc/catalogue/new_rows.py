@@ -63,6 +63,11 @@ class NewRows:
             values = tf.cast(values, variable.dtype)
             variable.scatter_update(tf.IndexedSlices(values, added[inside] + rows.row_offset))
 
+    @property
+    def given(self):
+        """None, or a function of new ids to what the user's function returns for their names."""
+        return (lambda ids: self._rule(self._classes.names_of(ids))) if callable(self._rule) else None
+
     def _mean(self, variable, row_offset):
         kept = self._classes.kept
         return sum(block.sum(0, dtype=np.float64) for block in blocks_of(variable, kept + row_offset)) / len(

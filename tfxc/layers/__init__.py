@@ -2,6 +2,7 @@
 
 from tfxc.layers.dense_head import DenseHead
 from tfxc.layers.embedding_bag import EmbeddingBag
+from tfxc.layers.encoded_head import EncodedHead
 from tfxc.layers.head import BestClasses, Head
 from tfxc.layers.mach_head import MACHHead
 from tfxc.layers.mach_merge import merge_mach_heads
@@ -12,6 +13,7 @@ __all__ = [
     "BestClasses",
     "DenseHead",
     "EmbeddingBag",
+    "EncodedHead",
     "Head",
     "MACHHead",
     "MACHPlan",

@@ -113,6 +113,25 @@ class Head(keras.layers.Layer):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
 
+    def candidate_logits(self, query, labels, class_ids):
+        """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P].
+            class_ids: int32 [N, S] or [S].
+        """
+        if class_ids.shape.rank == 1:
+            return self.score(query, labels), self.score(query, class_ids)
+        # One call, so that the table gets one gradient.
+        logits = self.score(query, tf.concat([labels, class_ids], 1))
+        return logits[:, : tf.shape(labels)[1]], logits[:, tf.shape(labels)[1] :]
+
+    cache_age = None  # training steps since class vectors were cached, for a head that caches them
+
+    def refresh(self):
+        """Brings cached class vectors up to date, for a head that has them."""
+
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
 
@@ -255,6 +274,15 @@ class Head(keras.layers.Layer):
             old_ids: int64 [L'], for each of the new classes its present id, -1 for one that is new.
         """
         return {**self.get_config(), "num_classes": len(old_ids)}
+
+    def classes_changed(self, before, old_ids, given):
+        """Takes over what is no weight from the head before the classes changed; the weights are there.
+
+        Args:
+            before: that head, whose weights hold nothing any more.
+            old_ids: as of ``config_for``.
+            given: None, or a function of the ids of new classes to what the user gives for them.
+        """
 
     def describe(self):
         """What the head's weights take in memory, in a sentence: the last line of a model's summary."""
