@@ -169,7 +169,7 @@ def add_slot(optimizer, variable, name, shape, initial_value):
     with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
         return optimizer.add_variable(
             shape=shape,
-            initializer=keras.initializers.Constant(initial_value),
+            initializer=constant(initial_value),  # Keras's own makes a second tensor of the size of the slot
             dtype=variable.dtype,
             name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
         )

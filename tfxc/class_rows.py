@@ -15,7 +15,8 @@ class ClassRows(NamedTuple):
         weight: the weight [rows, ...], as Keras holds it; at least ``row_offset`` + L rows. Rows outside
             those of the classes (of padding, say) stay what they are.
         row_offset: the row of class 0.
-        filled: what fills the row of a new class: ``BY_RULE``, ``BY_MEAN`` or ``AS_BUILT``.
+        filled: what fills the row of a new class: "rule", the ``new_rows`` of ``change_classes``; "mean", the
+            mean of the classes that stay, or of similar ones; "built", what the layer was built with.
 
     Example:
         >>> head = tfxc.layers.DenseHead(5, use_bias=True)

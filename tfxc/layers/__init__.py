@@ -1,5 +1,6 @@
 """Heads: how a class is scored; and the input layer for bags of features."""
 
+from tfxc.class_rows import ClassRows
 from tfxc.layers.dense_head import DenseHead
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.layers.encoded_head import EncodedHead
@@ -11,6 +12,7 @@ from tfxc.layers.uniform_sparse_head import UniformSparseHead
 
 __all__ = [
     "BestClasses",
+    "ClassRows",
     "DenseHead",
     "EmbeddingBag",
     "EncodedHead",
