@@ -90,10 +90,21 @@ def make_model(vocabulary, args):
         k=10,
         class_names=vocabulary.names,
     )
-    # A constant rate: a schedule would be at its end when the second day begins.
     optimizer = tfxc.optimizers.LazyAdam(args.learning_rate)
     model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy(), metrics=[tfxc.metrics.NDCGAtK(10)])
     return model
+
+
+class FallingRate(keras.callbacks.Callback):
+    """The learning rate falls to 0 in each training: a schedule would be at its end after the first day."""
+
+    def __init__(self, start, num_steps):
+        super().__init__()
+        self.start, self.num_steps, self.step = start, num_steps, 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = self.start * (1 - self.step / self.num_steps)
+        self.step += 1
 
 
 def train(model, sessions, epochs, args):
@@ -101,9 +112,10 @@ def train(model, sessions, epochs, args):
     batches = data.sequence_training_dataset(
         sessions, args.max_length, args.batch_size, windows="all", seed=args.seed
     )
-    start = time.perf_counter()
-    model.fit(batches, epochs=epochs, verbose=VERBOSE)
-    return epochs * len(batches), time.perf_counter() - start
+    num_steps, start = epochs * len(batches), time.perf_counter()
+    falling = FallingRate(args.learning_rate, num_steps)
+    model.fit(batches, epochs=epochs, callbacks=[falling], verbose=VERBOSE)
+    return num_steps, time.perf_counter() - start
 
 
 def test(model, sessions, args):

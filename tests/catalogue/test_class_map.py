@@ -26,6 +26,7 @@ def test_numbers_are_names_too():
         ([], "empty list"),
         (["a", "b", "a"], "'a' twice"),
         ("abc", "must be a list of names"),
+        (iter(["a"]), "must be a list of names"),
         (["x", "y"], "None of the 2 names is a class"),
     ],
 )

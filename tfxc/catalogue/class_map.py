@@ -75,7 +75,7 @@ class ClassMap:
 def _as_array(names, what):
     array = getattr(names, "array", None)
     if not isinstance(array, pa.Array):
-        if isinstance(names, str | bytes | Mapping | Set) or not hasattr(names, "__iter__"):
+        if isinstance(names, str | bytes | Mapping | Set) or not hasattr(names, "__getitem__"):
             raise ValueError(
                 f"{what} must be a list of names in the order of the class ids, but are "
                 f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."

@@ -28,7 +28,7 @@ class EncodedHead(Head):
     classes a step, whatever L. (Without a sampler each step encodes all L: for some thousands.) All else
     reads a cache of class vectors: samplers' indices, ``evaluate``, ``predict``, ``export``. It is refreshed
     in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where it is out of date, before
-    ``evaluate``, ``predict`` and ``export``.
+    ``evaluate``, ``predict`` and ``export``; by hand, before an index is built from it, by ``refresh()``.
 
     The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
     not.
