@@ -96,7 +96,8 @@ def export_item_encoder(head, path):
         >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
         >>> path = tempfile.mkdtemp() + "/1"
         >>> export_item_encoder(head, path)
-        >>> tf.saved_model.load(path).serve(tf.zeros([2, 3]))["vectors"].shape
+        >>> loaded = tf.saved_model.load(path)
+        >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
         TensorShape([2, 16])
     """
     if not isinstance(head, EncodedHead):
