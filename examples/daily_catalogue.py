@@ -4,8 +4,10 @@
 
 Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
 each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
-others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue, and it
-goes once over the window; beside it another is trained anew. Both are tested on the sessions of the day.
+others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue. It then
+takes as many sessions as the window holds, once: those of yesterday, which alone know the new items, several
+times, the others drawn from the rest of the window. Beside it another model is trained anew, in as many epochs
+as are asked for. Both are tested on the sessions of the day.
 
 Without arguments the twelve novels that come along are the log: runs of words, book after book.
 """
@@ -23,6 +25,7 @@ import tfxc
 from tfxc import data
 
 WORDS_PER_SESSION = 20
+REPEATS = 5  # of yesterday's sessions
 COLUMNS = ["day", "classes", "new", "retired", "carried over, s", "model", "steps", "train s", "NDCG@10"]
 
 
@@ -37,7 +40,12 @@ def parse_arguments(argv=None):
     add("--days", type=int, default=5)
     add("--sessions-a-day", type=int, default=2000)
     add("--window", type=int, default=40_000, help="sessions before a day that its models learn from")
-    add("--epochs", type=int, default=10, help="of a training anew; the carried-over model takes one")
+    add(
+        "--epochs",
+        type=int,
+        default=10,
+        help="of a training anew; the carried-over model takes the sessions of one",
+    )
     add("--num-negatives", type=int, default=100)
     add("--dim", type=int, default=64)
     add("--max-length", type=int, default=20)
@@ -107,14 +115,22 @@ class FallingRate(keras.callbacks.Callback):
         self.step += 1
 
 
-def train(model, sessions, epochs, args):
+def yesterday_and_before(window, args):
+    """As many sessions as the window has: its last day's several times, the others drawn from the rest."""
+    num_others = max(len(window) - args.sessions_a_day, 0)
+    latest = np.tile(np.arange(num_others, len(window)), REPEATS)
+    num_drawn = min(max(len(window) - len(latest), 0), num_others)
+    drawn = np.random.default_rng(args.seed).choice(num_others, num_drawn, replace=False)
+    return window.select(np.concatenate([drawn, latest]))
+
+
+def train(model, sessions, epochs, rate, args):
     """Trains on sessions; returns the steps and seconds it took."""
     batches = data.sequence_training_dataset(
         sessions, args.max_length, args.batch_size, windows="all", seed=args.seed
     )
     num_steps, start = epochs * len(batches), time.perf_counter()
-    falling = FallingRate(args.learning_rate, num_steps)
-    model.fit(batches, epochs=epochs, callbacks=[falling], verbose=VERBOSE)
+    model.fit(batches, epochs=epochs, callbacks=[FallingRate(rate, num_steps)], verbose=VERBOSE)
     return num_steps, time.perf_counter() - start
 
 
@@ -130,7 +146,7 @@ def run(args):
     """Goes through the days; returns the table's rows and the last model."""
     sessions = load_sessions(args)
     first = len(sessions) - args.days * args.sessions_a_day
-    if first <= 0:
+    if first <= args.sessions_a_day:
         raise SystemExit(
             f"{len(sessions)} sessions are too few for {args.days} days of {args.sessions_a_day}."
         )
@@ -142,7 +158,7 @@ def run(args):
         if model is None:
             vocabulary = data.Vocabulary(names)
             model = make_model(vocabulary, args)
-            train(model, in_catalogue(window, vocabulary), args.epochs, args)
+            train(model, in_catalogue(window, vocabulary), args.epochs, args.learning_rate, args)
             continue
         before, vocabulary = vocabulary, data.Vocabulary.merge(vocabulary, names)
         gone = set(before.names) - set(vocabulary.names)
@@ -150,15 +166,13 @@ def run(args):
         start = time.perf_counter()
         model = tfxc.change_classes(model, vocabulary.names)
         seconds = time.perf_counter() - start
-        learnt, today = (
-            in_catalogue(part, vocabulary)
-            for part in (window, sessions.select(np.arange(begin, begin + args.sessions_a_day)))
-        )
-        for title, own, epochs in (
-            ("carried over", model, 1),
-            ("anew", make_model(vocabulary, args), args.epochs),
+        today = in_catalogue(sessions.select(np.arange(begin, begin + args.sessions_a_day)), vocabulary)
+        # What the carried-over model knows, half the rate keeps.
+        for title, own, learnt, epochs, rate in (
+            ("carried over", model, yesterday_and_before(window, args), 1, args.learning_rate / 2),
+            ("anew", make_model(vocabulary, args), window, args.epochs, args.learning_rate),
         ):
-            steps, took = train(own, learnt, epochs, args)
+            steps, took = train(own, in_catalogue(learnt, vocabulary), epochs, rate, args)
             quality, answers = test(own, today, args)
             assert not answers & gone, "a retired item was recommended"
             row = [day, len(vocabulary), num_new, len(gone), f"{seconds:.1f}", title, steps]
