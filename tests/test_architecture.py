@@ -14,11 +14,12 @@ MAX_LINES = 350
 
 # Floor by floor, what stands side by side: a part imports from its own floor and from those below it.
 FLOORS = (
-    {"arguments", "background", "checked_file", "ids", "scored"},
+    {"arguments", "background", "checked_file", "class_rows", "ids", "scored"},
     {"ops", "sparsity", "hashing", "class_vectors", "labels"},
     {"samplers", "losses", "metrics", "search", "optimizers", "backup"},
     {"layers", "callbacks", "mining"},
     {"model"},
+    {"catalogue"},
 )
 # What Keras keeps to itself, and which Keras runs: for _keras.py alone to know. So is all that begins so.
 KERAS_PRIVATE = {"IS_KERAS_3", "_flatten_layers", "_learning_rate", "_trainable_variables", "_index_dict"}

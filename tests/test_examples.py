@@ -281,3 +281,15 @@ def test_repetitions_trained_by_two_processes_are_those_trained_by_one(tmp_path)
     assert "resumed after" in workers(apart, "--repetitions", "5", epochs=12)
     with pytest.raises(ValueError, match="must be alike, but num_repetitions is 2"):
         workers(apart, "--merge")
+
+
+def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
+    words = ["abcdefghijklmnop"[day + i % 7] for day in range(9) for i in range(200)]
+    (tmp_path / "book.txt").write_text(" ".join(words))
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--days", 2, "--epochs", 2]
+    options += ["--sessions-a-day", 10, "--window", 30, "--max-length", 5, "--num-negatives", 4]
+    printed = run("daily_catalogue.py", *options, "--output", tmp_path / "out")
+    rows = re.findall(r"^\| (\d) \| \d+ \| 1 \| 1 \| [\d.]+ \| ([a-z ]+) \|", printed, re.MULTILINE)
+    assert rows[-4:] == [("1", "carried over"), ("1", "anew"), ("2", "carried over"), ("2", "anew")]
+    assert (tmp_path / "out" / "days.md").read_text() in printed
+    assert keras.models.load_model(tmp_path / "out" / "model.keras").class_names

@@ -1,6 +1,7 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
 from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search
+from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.step import head_loss
 
@@ -9,6 +10,7 @@ __version__ = "0.2.0"
 __all__ = [
     "ExtremeClassifier",
     "callbacks",
+    "change_classes",
     "data",
     "encoders",
     "head_loss",

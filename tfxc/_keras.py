@@ -85,6 +85,11 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def variables_of(model):
+    """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
+    return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
+
+
 def mask_of(tensor):
     """Which positions of a layer's output count, bool [B, T]; None where all do."""
     return getattr(tensor, "_keras_mask", None)
@@ -164,7 +169,7 @@ def add_slot(optimizer, variable, name, shape, initial_value):
     with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
         return optimizer.add_variable(
             shape=shape,
-            initializer=keras.initializers.Constant(initial_value),
+            initializer=constant(initial_value),  # Keras's own makes a second tensor of the size of the slot
             dtype=variable.dtype,
             name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
         )

@@ -32,6 +32,12 @@ def blocks(head, rows=_BLOCK_ROWS):
         yield start, vectors
 
 
+def blocks_of(head, class_ids, rows=_BLOCK_ROWS):
+    """As ``blocks``, of chosen class ids [n]; places count from 0 to n."""
+    for start in range(0, len(class_ids), rows):
+        yield start, vectors_of(head, class_ids[start : start + rows])
+
+
 def require_finite(vectors, class_ids):
     """Raises ValueError for a class vector with NaN or infinity in it, naming the class."""
     flat = vectors.reshape(-1)

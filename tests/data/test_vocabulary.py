@@ -84,3 +84,13 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"names.txt is no vocabulary, or damaged: it is not UTF-8"):
             Vocabulary.load(path)
+
+
+def test_merge_keeps_ids_and_gives_those_of_retired_names_to_new_ones():
+    old = Vocabulary(["a", "b", "c", "d"])
+    assert Vocabulary.merge(old, ["y", "d", "x", "b", "a"]).names == ["a", "b", "y", "d", "x"]
+    assert Vocabulary.merge(old, ["d", "c", "b", "a"]).names == ["a", "b", "c", "d"]
+    assert Vocabulary.merge(["a", "b", "c", "d"], ["d", "x"]).names == ["d", "x"]  # fewer: the last one moves
+    assert Vocabulary.merge(old, ["x", "y"]).names == ["x", "y"]
+    with pytest.raises(ValueError, match="'a' occurs twice"):
+        Vocabulary.merge(old, ["a", "a"])

@@ -191,3 +191,19 @@ def test_heads_without_class_vectors_are_refused():
     broken[3] = np.inf
     with pytest.raises(ValueError, match="vector of class 3 is not finite"):
         InvertedIndex().build_from(head_of(broken))
+
+
+def test_an_index_rebuilt_finds_the_classes_there_are_now():
+    queries = tf.random.stateless_normal([20, 8], [1, 2])
+    head, index = DenseHead(300), InvertedIndex(num_cells=12, num_probes=6, dtype="int8")
+    head.build((None, 8))
+    with pytest.raises(ValueError, match="empty"):
+        index.rebuilt(head)
+    index.build_from(head)
+    other = DenseHead(320)
+    other.build((None, 8))
+    again = index.rebuilt(other)
+    assert again.num_classes == 320 and again.num_probes == 6 and again.rows_dtype == "int8"
+    found = again.top_k(queries, 320, num_probes=again.num_cells).ids.numpy()
+    assert all(sorted(row) == list(range(320)) for row in found)
+    assert again.recall(other, queries, k=5) > 0.7

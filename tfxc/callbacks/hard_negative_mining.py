@@ -197,6 +197,7 @@ class HardNegativeMining(keras.callbacks.Callback):
             self._report(error)
 
     def _start_search(self):
+        self.model.head.refresh()
         factory = index_for(self._sampler.num_classes) if self.index == "auto" else self.index
         self._search = BackgroundSearch(self._vectors, self._collected, self._table, factory)
         self._collected = None

@@ -13,12 +13,14 @@ _FIRST_STEPS = 100
 class SamplerRefresh(keras.callbacks.Callback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
+    A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first.
+
     ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")`` where the sampler has an index and none of these
     is among the callbacks. With a model without a sampler it does nothing, and warns.
 
     Steps are the optimizer's, so a resumed training goes on counting. Shown in the logs of the epoch:
     ``sampler/refresh_seconds``, spent in it; and, once there was a refresh, ``sampler/index_age``, the
-    training steps since.
+    training steps since; and the same of a head that caches class vectors, ``head/cache_age``.
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
@@ -83,6 +85,8 @@ class SamplerRefresh(keras.callbacks.Callback):
             logs["sampler/refresh_seconds"] = self._seconds
             if self._last_step is not None:
                 logs["sampler/index_age"] = now - self._last_step
+            if self.model.head.cache_age is not None:
+                logs["head/cache_age"] = self.model.head.cache_age
 
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
@@ -91,19 +95,22 @@ class SamplerRefresh(keras.callbacks.Callback):
         if not self.model.sampler.built:
             return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
-        self.model.sampler.refresh(self.model.head)
+        if self.model.sampler.needs_refresh:
+            self.model.head.refresh()
+            self.model.sampler.refresh(self.model.head)
         self._last_step = self._clock.now
         self._seconds += time.perf_counter() - start
 
 
-def with_refresh(callbacks, sampler):
-    """The callbacks of a training, with a ``SamplerRefresh`` before them if the sampler needs one.
+def with_refresh(callbacks, sampler, head):
+    """The callbacks of a training, with a ``SamplerRefresh`` in front if sampler or head need one.
 
     Args:
         callbacks: what ``fit`` takes: None, a callback, a list of them or a ``CallbackList``.
         sampler: the model's, or None.
+        head: the model's.
     """
-    if sampler is None or not sampler.needs_refresh:
+    if sampler is None or not (sampler.needs_refresh or head.cache_age is not None):
         return callbacks
     if isinstance(callbacks, keras.callbacks.CallbackList):
         if not _any_refresh(callbacks.callbacks):

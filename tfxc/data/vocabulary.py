@@ -40,6 +40,40 @@ class Vocabulary:
             repeated = next(name for i, name in enumerate(self.names) if self.ids[name] != i)
             raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
 
+    @classmethod
+    def merge(cls, old, names: Iterable) -> "Vocabulary":
+        """The vocabulary of another list of names, in which names that stay keep their ids.
+
+        New names take the ids of those that are gone, in their order, and where there are more, ids from the
+        end on. Only where there are fewer names than before, those of ids from L' on move, into free ones. So
+        of a catalogue that changes every day, hardly a row of a table moves.
+
+        Args:
+            old: the present `Vocabulary`, or its names.
+            names: the L' distinct names of the other list, in any order.
+
+        Raises:
+            ValueError: if a name occurs twice.
+
+        Example:
+            >>> Vocabulary.merge(Vocabulary(["tea", "milk", "salt"]), ["rum", "salt", "tea", "gin"]).names
+            ['tea', 'rum', 'salt', 'gin']
+        """
+        old = old if isinstance(old, Vocabulary) else cls(old)
+        given = cls(names).names
+        place = pc.index_in(old.names.array, value_set=given.array)
+        place = pc.fill_null(place.cast("int64"), -1).to_numpy(zero_copy_only=False)
+        chosen = np.full(len(given), -1)
+        stay = place[: len(given)]
+        chosen[: len(stay)] = stay
+        is_placed = np.zeros(len(given), bool)
+        is_placed[stay[stay >= 0]] = True
+        move = place[len(given) :]
+        move = move[move >= 0]
+        is_placed[move] = True
+        chosen[chosen < 0] = np.concatenate([move, np.flatnonzero(~is_placed)])
+        return cls(given[chosen])
+
     @cached_property
     def ids(self) -> dict[str, int]:
         """Class id of each name; made when first asked for."""

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
+from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, of_filled_slots
@@ -160,6 +161,11 @@ class DenseHead(Head):
     def table_variable(self):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
         return tf_variable(self.table if self.tied_to is None else self._shared.value.embeddings)
+
+    def class_rows(self):
+        table = self.table if self.tied_to is None else self._shared.value.embeddings
+        biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
+        return [ClassRows(table, self.row_offset, BY_RULE), *biases]
 
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
 from tfxc.arguments import positive_int
+from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, search_or_allowed
@@ -24,8 +25,8 @@ class Head(keras.layers.Layer):
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
     ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss`` accept what
-    they are given. A head without class vectors gives ``prepare`` and ``block_logits`` instead, and its
-    ``losses``, and refuses samplers.
+    they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
+    vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers.
 
     Args:
         num_classes: L, a positive integer.
@@ -111,6 +112,25 @@ class Head(keras.layers.Layer):
         vectors = tf.reshape(vectors, tf.concat([tf.shape(class_ids), [self.effective_dim]], 0))
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
+
+    def candidate_logits(self, query, labels, class_ids):
+        """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P].
+            class_ids: int32 [N, S] or [S].
+        """
+        if class_ids.shape.rank == 1:
+            return self.score(query, labels), self.score(query, class_ids)
+        # One call, so that the table gets one gradient.
+        logits = self.score(query, tf.concat([labels, class_ids], 1))
+        return logits[:, : tf.shape(labels)[1]], logits[:, tf.shape(labels)[1] :]
+
+    cache_age = None  # training steps since class vectors were cached, for a head that caches them
+
+    def refresh(self):
+        """Brings cached class vectors up to date, for a head that has them."""
 
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
@@ -238,6 +258,31 @@ class Head(keras.layers.Layer):
 
     def check_loss(self, loss):
         """Raises ValueError for a loss that makes no sense with this head."""
+
+    def class_rows(self):
+        """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.
+
+        By default all whose first dimension is L.
+        """
+        own = [weight for weight in self.weights if weight.shape[:1] == (self.num_classes,)]
+        return [ClassRows(weight, filled=BY_RULE if len(weight.shape) == 2 else BY_MEAN) for weight in own]
+
+    def config_for(self, old_ids):
+        """The head's config for other classes.
+
+        Args:
+            old_ids: int64 [L'], for each of the new classes its present id, -1 for one that is new.
+        """
+        return {**self.get_config(), "num_classes": len(old_ids)}
+
+    def classes_changed(self, before, old_ids, given):
+        """Takes over what is no weight from the head before the classes changed; the weights are there.
+
+        Args:
+            before: that head, whose weights hold nothing any more.
+            old_ids: as of ``config_for``.
+            given: None, or a function of the ids of new classes to what the user gives for them.
+        """
 
     def describe(self):
         """What the head's weights take in memory, in a sentence: the last line of a model's summary."""

@@ -2,11 +2,12 @@
 
 import random
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.hashing.universal import UniversalHash, universal_coefficients
+from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
 from tfxc.layers.mach_plan import collision_bound
@@ -267,6 +268,31 @@ class MACHHead(Head):
                 f"activation={fitting!r}. (SoftmaxCrossentropy is for one label an example and the softmax, "
                 "BinaryCrossentropy for several and the sigmoid.)"
             )
+
+    def class_rows(self):
+        """None: classes have no rows, but buckets."""
+        return []
+
+    def config_for(self, old_ids):
+        """As of ``Head``.
+
+        Raises:
+            ValueError: if a class would get other buckets, of which nothing was learnt for it.
+        """
+        moved = np.flatnonzero((old_ids >= 0) & (old_ids != np.arange(len(old_ids))))
+        if len(moved):
+            raise ValueError(
+                f"A MACHHead finds the buckets of a class by its id, but class {old_ids[moved[0]]} would "
+                f"become {moved[0]}: keep the ids of the classes that stay, with the names of "
+                "tfxc.data.Vocabulary.merge. While fewer names are new than retired, keep some of these."
+            )
+        if next_prime(len(old_ids)) != next_prime(self.num_classes):
+            raise ValueError(
+                f"The hash functions of this MACHHead are made for {self.num_classes} classes; for "
+                f"{len(old_ids)} they would send every class to another bucket. Keep the number of classes: "
+                "leave retired names in the list until new ones take their ids, and begin with spare ones."
+            )
+        return super().config_for(old_ids)
 
     def describe(self):
         dense = self.num_classes * (self.query_dim + 1) * 4 / 2**20

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
 from tfxc.arguments import positive_int
+from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
@@ -120,6 +121,11 @@ class UniformSparseHead(Head):
     @property
     def _sketch(self):
         return Sketch(tf_variable(self.bucket), tf_variable(self.sign), _SKETCH_DIM)
+
+    def class_rows(self):
+        # A mean over classes that read other inputs would mean nothing: new ones start as at first.
+        biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
+        return [ClassRows(self.kernel), ClassRows(self.indices), *biases]
 
     def prepare(self, query):
         return query

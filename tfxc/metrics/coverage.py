@@ -46,6 +46,10 @@ class CoverageAtK(keras.metrics.Metric):
     def get_config(self):
         return {**super().get_config(), "k": self.k, "num_classes": self.num_classes}
 
+    def config_for(self, old_ids):
+        """The config for other classes, see ``Head.config_for``."""
+        return {**self.get_config(), "num_classes": len(old_ids)}
+
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch; arguments as ``RankingMetric.update_state``."""
         _, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)

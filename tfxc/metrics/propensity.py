@@ -78,6 +78,12 @@ class _PropensityScored(RankingMetric):
         del config["average"]  # of a ratio of sums there is one only: who has no label adds nothing to either
         return {**config, "propensities": _encoded(self.propensities)}
 
+    def config_for(self, old_ids):
+        """The config for other classes, see ``Head.config_for``; a new one is as rare as the rarest."""
+        known = self.propensities[np.maximum(old_ids, 0)]
+        values = np.where(old_ids >= 0, known, self.propensities.min())
+        return {**self.get_config(), "propensities": _encoded(values)}
+
     def example_weights(self, labels):
         """The most that each could reach: the mean weighted with it is the ratio of the sums."""
         return self.most(labels)

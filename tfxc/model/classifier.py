@@ -24,7 +24,7 @@ from tfxc.labels import labelled_queries, refuse_names
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.errors import sentence_first
-from tfxc.model.export import export_classifier
+from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.resume import resuming
@@ -202,20 +202,29 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_names(given.arguments.get("y"))
         # With parameter servers Keras refuses callbacks that look at batches.
         if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
-            given.arguments["callbacks"] = with_refresh(given.arguments.get("callbacks"), self.sampler)
+            given.arguments["callbacks"] = with_refresh(
+                given.arguments.get("callbacks"), self.sampler, self.head
+            )
         with sentence_first(), resuming(self, given.arguments):
             return super().fit(**given.arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
         refuse_names(y)
+        self._refresh_head()
         with sentence_first():
             return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
+        self._refresh_head()
         with sentence_first():
             return super().predict(*args, **kwargs)
+
+    def _refresh_head(self):
+        """Brings a head's cached class vectors up to date before they are read."""
+        if self.head.built:
+            self.head.refresh()
 
     def _build_before_callbacks(self, x):
         """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.
@@ -333,7 +342,15 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         See ``tfxc.model.export.export_classifier``.
         """
+        self._refresh_head()
         export_classifier(self, path, index, strings)
+
+    def export_item_encoder(self, path):
+        """Writes the item encoder of an ``EncodedHead``: features in, class vectors out.
+
+        See ``tfxc.model.export.export_item_encoder``.
+        """
+        export_item_encoder(self.head, path)
 
 
 def _aside(filepath, overwrite, **kwargs):

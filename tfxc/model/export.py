@@ -1,5 +1,6 @@
 """A SavedModel of stock TensorFlow ops: loadable where tfxc is not installed."""
 
+import contextlib
 import ctypes
 import inspect
 import json
@@ -10,6 +11,7 @@ import tempfile
 import tensorflow as tf
 
 from tfxc._keras import layers_of, tf_variable
+from tfxc.layers import EncodedHead
 from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
 
@@ -66,14 +68,67 @@ def export_classifier(model, path, index=None, strings=False):
     _check_index(index, model.head)
     if strings and model.class_names is None:
         raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
+    with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
+        module = _servable(model, index, os.path.join(scratch, "names.txt") if strings else None)
+        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        if model.class_names is not None:
+            _write_names(model.class_names, os.path.join(aside, "assets.extra"))
+
+
+def export_item_encoder(head, path):
+    """Writes the item encoder of an ``EncodedHead`` as a SavedModel: what a new item needs to be found.
+
+    The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names of
+    the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the item's
+    logit. So an item can enter a search index before the next training. (A vector of a class's own, which
+    ``free_vectors=True`` gives those of the training, a new item does not have.)
+
+    Args:
+        head: a ``tfxc.layers.EncodedHead``.
+        path: folder to write, as of ``export_classifier``.
+
+    Raises:
+        ValueError: for another head, or an item encoder whose inputs are not known.
+
+    Example:
+        >>> import tempfile
+        >>> item_encoder = keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(16)])
+        >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
+        >>> path = tempfile.mkdtemp() + "/1"
+        >>> export_item_encoder(head, path)
+        >>> loaded = tf.saved_model.load(path)
+        >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
+        TensorShape([2, 16])
+    """
+    if not isinstance(head, EncodedHead):
+        raise ValueError(
+            f"The class vectors of {type(head).__name__} are learnt class by class. "
+            "A tfxc.layers.EncodedHead has an item encoder."
+        )
+    encoder, module = head.item_encoder, tf.Module()
+    names, specs, structure = _encoder_inputs(encoder)
+
+    def serve(*features):
+        with stock_ops():
+            vectors = encoder(tf.nest.pack_sequence_as(structure, features), training=False)
+        return {"vectors": tf.cast(vectors, tf.float32)}
+
+    kinds = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    serve.__signature__ = inspect.Signature(kinds)
+    module.serve = tf.function(serve, input_signature=specs, autograph=False)
+    module.kept = [tf_variable(weight) for weight in encoder.weights]
+    module.tables = _lookup_tables(encoder)
+    with _written_aside(os.fspath(path)) as aside:
+        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+
+
+@contextlib.contextmanager
+def _written_aside(path):
+    """A folder to write, that takes its place under the path when it is whole."""
     aside = f"{path.rstrip('/')}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            module = _servable(model, index, os.path.join(scratch, "names.txt") if strings else None)
-            tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
-        if model.class_names is not None:
-            _write_names(model.class_names, os.path.join(aside, "assets.extra"))
+        yield aside
         _replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -108,8 +163,8 @@ def _servable(model, index, names_file):
     layers = [model.encoder, model.head] + ([] if index is None else [index])
     captured = {id(tensor) for tensor, _ in module.serve.get_concrete_function().graph.captures}
     weights = [tf_variable(weight) for layer in layers for weight in layer.weights]
-    # With an index, nobody reads the head's table, unless the encoder shares it.
-    module.kept = [weight for weight in weights if index is None or id(weight.handle) in captured]
+    # With an index, nobody reads the head's table, unless the encoder shares it; nor ever an item encoder.
+    module.kept = [weight for weight in weights if id(weight.handle) in captured]
     module.tables = _lookup_tables(model.encoder)
     return module
 

@@ -88,12 +88,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None):
 
 def _scored(head, query, labels, draw):
     """Positives and candidates as ``Scored`` [N, P], [N, S], empty slots taken out."""
-    if draw.ids.shape.rank == 2:
-        # One call, so that the table gets one gradient.
-        scores = head.score(query, tf.concat([labels, draw.ids], 1))
-        positives, negatives = scores[:, : tf.shape(labels)[1]], scores[:, tf.shape(labels)[1] :]
-    else:
-        positives, negatives = head.score(query, labels), head.score(query, draw.ids)
+    positives, negatives = head.candidate_logits(query, labels, draw.ids)
     empty = (draw.ids < 0) | (draw.log_count == float("inf"))
     log_count = tf.where(empty, 0.0, draw.log_count)
     return Scored(positives, draw.label_log_count), Scored(negatives, log_count).without(empty)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, tf_variable
+from tfxc.class_rows import ClassRows
 
 SAVED = "saved"
 
@@ -58,6 +59,13 @@ def gather_counts(variable, ids, what):
         return tf.gather(variable, tf.maximum(ids, 0))
 
 
+def as_the_rarest(variable, new_ids):
+    """Class frequencies float64 [L] of a variable, new classes being as frequent as the rarest other."""
+    values = tf_variable(variable).numpy().astype(np.float64)
+    values[new_ids] = np.delete(values, new_ids).min()
+    return values
+
+
 class RunningCounts(keras.layers.Layer):
     """How often each class was a label in the steps so far: counts without a pass over the data.
 
@@ -89,6 +97,14 @@ class RunningCounts(keras.layers.Layer):
         self.occurrences = add_weight(self, "occurrences", (self.num_classes,), **options)
         self.total = add_weight(self, "total", (), **options)
         self.built = True
+
+    def class_rows(self):
+        """The counts, by class; a new one has none."""
+        return [ClassRows(self.occurrences)]
+
+    def classes_changed(self):
+        """Forgets the labels of classes that are gone."""
+        tf_variable(self.total).assign(tf.reduce_sum(tf_variable(self.occurrences)))
 
     def count(self, labels):
         """Counts the labels of a step, integers of any shape, padded with -1."""

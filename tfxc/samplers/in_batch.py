@@ -5,7 +5,15 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.samplers.class_counts import SAVED, RunningCounts, check_counts, gather_counts, match_classes
+from tfxc.class_rows import ClassRows
+from tfxc.samplers.class_counts import (
+    SAVED,
+    RunningCounts,
+    as_the_rarest,
+    check_counts,
+    gather_counts,
+    match_classes,
+)
 from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_shared
 
 
@@ -62,6 +70,17 @@ class InBatch(Sampler):
         saved = isinstance(self.counts, str)
         log_probs = constant(np.nan if saved else np.log(self.counts / self.counts.sum()))
         self.log_probs = add_weight(self, "log_probs", (self.num_classes,), log_probs, trainable=False)
+
+    def class_rows(self):
+        return [] if self.counts is None else [ClassRows(self.log_probs)]
+
+    def classes_changed(self, head, new_ids):
+        """Forgets classes that are gone; with given counts, a new one is as frequent as the rarest."""
+        if self.counts is None:
+            self.running_counts.classes_changed()
+        else:
+            log_probs = as_the_rarest(self.log_probs, new_ids)
+            tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
 
     def prepare(self, step):
         """The labels."""

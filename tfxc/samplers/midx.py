@@ -5,9 +5,10 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
+from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
-from tfxc.samplers.class_counts import SAVED, check_counts, gather_counts, match_classes
+from tfxc.samplers.class_counts import SAVED, as_the_rarest, check_counts, gather_counts, match_classes
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.quantization import encode, fit_codebooks
 from tfxc.samplers.sampler import Sampler, mean_query
@@ -156,10 +157,31 @@ class MIDX(Sampler):
         codebooks, codes = self._fitted(head, weight)
         for variable, codebook in zip(self.codebooks, codebooks, strict=True):
             tf_variable(variable).assign(codebook)
-        for name, value in self._cells(codes[0] * self.num_codewords + codes[1], weight).items():
+        for name, value in self._cells(self._cell_of(codes), weight).items():
             self._set(name, value)
         if self.learnable:
             self.learner.summarize(head, codebooks, codes, weight)
+
+    def class_rows(self):
+        return [ClassRows(self.cell)] + ([] if self.counts is None else [ClassRows(self.class_weight)])
+
+    def classes_changed(self, head, new_ids):
+        """Keeps the codebooks, and sorts the new classes into the cells."""
+        weight = None
+        if self.counts is not None:
+            weight = as_the_rarest(self.class_weight, new_ids)
+            self._set("class_weight", weight.astype(np.float32))
+        cell = tf_variable(self.cell).numpy()
+        codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
+        cell[new_ids] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", new_ids)[0])
+        for name, value in self._cells(cell, weight).items():
+            self._set(name, value)
+        if self.learnable:
+            codes = np.stack([cell // self.num_codewords, cell % self.num_codewords])
+            self.learner.summarize(head, codebooks, codes, weight)
+
+    def _cell_of(self, codes):
+        return codes[0] * self.num_codewords + codes[1]
 
     def _predicted_frequency(self, head):
         """The softmax of the mean query, float32 [L] with mean 1; None before there was a query."""

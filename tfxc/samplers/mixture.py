@@ -77,6 +77,10 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.refresh(head)
 
+    def classes_changed(self, head, new_ids):
+        for sampler in self.samplers:
+            sampler.classes_changed(head, new_ids)
+
     def learn(self, step, draw, positives, negatives):
         for sampler in self.samplers:
             sampler.learn(step, draw, positives, negatives)

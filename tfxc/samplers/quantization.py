@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, one_thread, subsample, vectors_of
+from tfxc.class_vectors import blocks, blocks_of, one_thread, subsample, vectors_of
 
 _POINTS_PER_CODEWORD = 512
 _ITERATIONS = 10
@@ -118,15 +118,16 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights=None):
         return first, kmeans(right, num_codewords, start[1], weights, seed + 1)
 
 
-def encode(head, codebooks, residual):
+def encode(head, codebooks, residual, class_ids=None):
     """Each class's nearest codewords int32 [2, L], and the squared error of its quantised vector float32 [L].
 
-    Args: as of ``fit_codebooks``.
+    Args: as of ``fit_codebooks``; and None or the class ids [n] that are wanted in place of all.
     """
     first, second = codebooks
-    codes, errors = np.empty((2, head.num_classes), np.int32), np.empty(head.num_classes, np.float32)
+    num_classes = head.num_classes if class_ids is None else len(class_ids)
+    codes, errors = np.empty((2, num_classes), np.int32), np.empty(num_classes, np.float32)
     with one_thread():
-        for begin, vectors in blocks(head):
+        for begin, vectors in blocks(head) if class_ids is None else blocks_of(head, class_ids):
             end = begin + len(vectors)
             codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
             right = _right(vectors, first, codes[0, begin:end], residual)

@@ -74,10 +74,11 @@ class Sampler(keras.layers.Layer):
     * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Leave it out where
       nobody knows them: then there is no place in a ``Mixture``, and no diagnostics.
 
-    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn`` and ``label_slots``. With
-    ``shared=True`` one set of draws serves the whole batch: a subclass then sees one query [1, D], their
-    mean, and all labels in its row, and the answers are turned back. A sampler that draws S times with
-    replacement from a distribution Q has ``log_num_draws`` to add to ``log Q``.
+    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``, and
+    ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one set of draws serves the
+    whole batch: a subclass then sees one query [1, D], their mean, and all labels in its row, and the answers
+    are turned back. A sampler that draws S times with replacement from a distribution Q has ``log_num_draws``
+    to add to ``log Q``.
 
     Random numbers come from (seed, replica, counter); the counter is saved with the model, so the same
     seed gives the same draws, also after a restart.
@@ -136,6 +137,25 @@ class Sampler(keras.layers.Layer):
 
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
+
+    def class_rows(self):
+        """The sampler's own weights with a row for each class that ``change_classes`` is to move by name.
+
+        By default none: an index is made anew in ``classes_changed``.
+        """
+        return []
+
+    def classes_changed(self, head, new_ids):
+        """Makes the index fit other classes, ``class_rows`` and all weights of unchanged shape being there.
+
+        By default it is refreshed, if there is one.
+
+        Args:
+            head: the head of the changed model.
+            new_ids: int64 [n], ids of classes that were not there before, ascending.
+        """
+        if self.needs_refresh:
+            self.refresh(head)
 
     @property
     def needs_refresh(self):

@@ -4,8 +4,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc.class_rows import ClassRows
 from tfxc.samplers.alias import alias_draw, alias_table
-from tfxc.samplers.class_counts import SAVED, RunningCounts, check_counts, gather_counts, match_classes
+from tfxc.samplers.class_counts import (
+    SAVED,
+    RunningCounts,
+    as_the_rarest,
+    check_counts,
+    gather_counts,
+    match_classes,
+)
 from tfxc.samplers.sampler import Sampler
 
 _TABLE = ("threshold", "alias", "log_probs")
@@ -69,11 +77,11 @@ class Unigram(Sampler):
             setattr(self, name, weight)
 
     def _table(self, counts):
-        """Thresholds, aliases and log probabilities [L]."""
-        log_weights = self.power * np.log(counts)
-        log_weights -= log_weights.max()
-        weights = np.exp(log_weights)
-        return *alias_table(weights), log_weights - np.log(weights.sum())
+        return _of_log_weights(self.power * np.log(counts))
+
+    def _assign(self, table):
+        for name, value in zip(_TABLE, table, strict=True):
+            tf_variable(getattr(self, name)).assign(value)
 
     @property
     def needs_refresh(self):
@@ -83,8 +91,19 @@ class Unigram(Sampler):
         """Takes over what was counted since; with given counts there is nothing to do."""
         if self.counts is None:
             counts = tf_variable(self.running_counts.occurrences).numpy() + self.smoothing
-            for name, value in zip(_TABLE, self._table(counts), strict=True):
-                tf_variable(getattr(self, name)).assign(value)
+            self._assign(self._table(counts))
+
+    def class_rows(self):
+        return [] if self.counts is None else [ClassRows(self.log_probs)]
+
+    def classes_changed(self, head, new_ids):
+        """Takes over the running counts; with given ones, a new class is as frequent as the rarest."""
+        if self.counts is None:
+            self.running_counts.classes_changed()
+            self.refresh(head)
+        else:
+            log_probs = as_the_rarest(self.log_probs, new_ids)
+            self._assign(_of_log_weights(log_probs))
 
     def prepare(self, step):
         """How many queries there are, and the labels."""
@@ -100,3 +119,10 @@ class Unigram(Sampler):
 
     def log_count(self, given, ids):
         return self.log_num_draws + gather_counts(tf_variable(self.log_probs), ids, "Unigram")
+
+
+def _of_log_weights(log_weights):
+    """Thresholds, aliases and log probabilities [L] of log weights [L] of any scale."""
+    log_weights = log_weights - log_weights.max()
+    weights = np.exp(log_weights)
+    return *alias_table(weights), log_weights - np.log(weights.sum())

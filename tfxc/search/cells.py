@@ -90,13 +90,14 @@ def probed(means, lengths):
     return (_directions(means) * lengths[:, np.newaxis]).astype(np.float32)
 
 
-def cut_into_cells(head, num_cells, seed=0):
+def cut_into_cells(head, num_cells, seed=0, centres=None):
     """Cells of like directions by k-means; those of more than twice the mean size are cut by k-means again.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
         num_cells: about how many cells, in [1, L].
         seed: int.
+        centres: None, or vectors [C, D] to gather the classes around, in the place of k-means.
 
     Returns:
         ``Cells``.
@@ -109,8 +110,11 @@ def cut_into_cells(head, num_cells, seed=0):
         inverted index); Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering",
         2001 (k-means of directions).
     """
-    points = _directions(subsample(head, _POINTS_PER_CELL * num_cells, seed)[1])
-    codebook = kmeans(points, num_cells, seed=seed)
+    if centres is None:
+        points = _directions(subsample(head, _POINTS_PER_CELL * num_cells, seed)[1])
+        codebook = kmeans(points, num_cells, seed=seed)
+    else:
+        codebook = _directions(centres)
     cell_of = np.empty(head.num_classes, np.int32)
     with tqdm(total=head.num_classes, desc="Cells", unit=" classes", disable=None) as bar:
         for start, vectors in blocks(head):

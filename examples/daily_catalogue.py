@@ -1,0 +1,195 @@
+"""A catalogue that changes every day: the trained model carried over, against one trained anew.
+
+    python examples/daily_catalogue.py --data train.txt --format sessions --output runs/days
+
+Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
+each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
+others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue. It then
+takes as many sessions as the window holds, once: those of yesterday, which alone know the new items, several
+times, the others drawn from the rest of the window. Beside it another model is trained anew, in as many epochs
+as are asked for. Both are tested on the sessions of the day.
+
+Without arguments the twelve novels that come along are the log: runs of words, book after book.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from common import recommendation_data
+from common.training_log import VERBOSE, markdown_table
+from tensorflow import keras
+
+import tfxc
+from tfxc import data
+
+WORDS_PER_SESSION = 20
+REPEATS = 5  # of yesterday's sessions
+COLUMNS = ["day", "classes", "new", "retired", "carried over, s", "model", "steps", "train s", "NDCG@10"]
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", default=str(recommendation_data.BUNDLED), help="file of sessions, plain, .gz or .xz")
+    add("--format", choices=recommendation_data.FORMATS, default="text", help="of the file")
+    add("--min-count", type=int, default=3, help="items that come up more rarely in a window are left out")
+    add("--days", type=int, default=5)
+    add("--sessions-a-day", type=int, default=2000)
+    add("--window", type=int, default=40_000, help="sessions before a day that its models learn from")
+    add(
+        "--epochs",
+        type=int,
+        default=10,
+        help="of a training anew; the carried-over model takes the sessions of one",
+    )
+    add("--num-negatives", type=int, default=100)
+    add("--dim", type=int, default=64)
+    add("--max-length", type=int, default=20)
+    add("--batch-size", type=int, default=64)
+    add("--learning-rate", type=float, default=1e-3)
+    add("--seed", type=int, default=0)
+    add("--output", type=Path, default=Path("days"), help="folder for the table and the last model")
+    return parser.parse_args(argv)
+
+
+def load_sessions(args):
+    """All sessions in the order of time; of text, runs of words."""
+    sessions = getattr(data, f"read_{args.format}")(args.data)
+    if args.format != "text":
+        return sessions
+    starts = [
+        np.arange(start, stop, WORDS_PER_SESSION) for start, stop in zip(*bounds(sessions), strict=True)
+    ]
+    offsets = np.append(np.concatenate(starts), len(sessions.items))
+    return data.Sequences(sessions.items, offsets, sessions.vocabulary)
+
+
+def bounds(sessions):
+    """Where each session starts and stops."""
+    return sessions.offsets[:-1], sessions.offsets[1:]
+
+
+def catalogue_of(sessions, min_count):
+    """The names of the items that come up often enough."""
+    return sessions.vocabulary.names[np.flatnonzero(sessions.counts() >= min_count)]
+
+
+def in_catalogue(sessions, vocabulary):
+    """The sessions by the ids of a catalogue, without items that are not in it; those of 2 items or more."""
+    new_id = vocabulary.encode(sessions.vocabulary.names, unknown=-1)
+    items = new_id[sessions.items]
+    kept = np.append(0, np.cumsum(items >= 0))
+    changed = data.Sequences(items[items >= 0], kept[sessions.offsets], vocabulary)
+    return changed.select(changed.lengths >= 2)
+
+
+def make_model(vocabulary, args):
+    """A compiled SASRec with sampled negatives."""
+    keras.utils.set_random_seed(args.seed)
+    num_classes = len(vocabulary)
+    model = tfxc.ExtremeClassifier(
+        tfxc.encoders.sasrec(num_classes, args.max_length, args.dim),
+        tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1),
+        tfxc.samplers.MIDX(args.num_negatives, num_codewords=32, seed=args.seed),
+        k=10,
+        class_names=vocabulary.names,
+    )
+    optimizer = tfxc.optimizers.LazyAdam(args.learning_rate)
+    model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy(), metrics=[tfxc.metrics.NDCGAtK(10)])
+    return model
+
+
+class FallingRate(keras.callbacks.Callback):
+    """The learning rate falls to 0 in each training: a schedule would be at its end after the first day."""
+
+    def __init__(self, start, num_steps):
+        super().__init__()
+        self.start, self.num_steps, self.step = start, num_steps, 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = self.start * (1 - self.step / self.num_steps)
+        self.step += 1
+
+
+def yesterday_and_before(window, args):
+    """As many sessions as the window has: its last day's several times, the others drawn from the rest."""
+    num_others = max(len(window) - args.sessions_a_day, 0)
+    latest = np.tile(np.arange(num_others, len(window)), REPEATS)
+    num_drawn = min(max(len(window) - len(latest), 0), num_others)
+    drawn = np.random.default_rng(args.seed).choice(num_others, num_drawn, replace=False)
+    return window.select(np.concatenate([drawn, latest]))
+
+
+def train(model, sessions, epochs, rate, args):
+    """Trains on sessions; returns the steps and seconds it took."""
+    batches = data.sequence_training_dataset(
+        sessions, args.max_length, args.batch_size, windows="all", seed=args.seed
+    )
+    num_steps, start = epochs * len(batches), time.perf_counter()
+    model.fit(batches, epochs=epochs, callbacks=[FallingRate(rate, num_steps)], verbose=VERBOSE)
+    return num_steps, time.perf_counter() - start
+
+
+def test(model, sessions, args):
+    """NDCG@10 of the last items of sessions, and the names of all answers."""
+    batches = data.sequence_evaluation_dataset(sessions, args.max_length, 256)
+    quality = model.evaluate(batches, return_dict=True, verbose=0)["ndcg_at_10"]
+    ids = model.predict(batches.map(lambda items, labels: items), verbose=0)["ids"]
+    return quality, {model.class_names[i] for i in np.unique(ids)}
+
+
+def run(args):
+    """Goes through the days; returns the table's rows and the last model."""
+    sessions = load_sessions(args)
+    first = len(sessions) - args.days * args.sessions_a_day
+    if first <= args.sessions_a_day:
+        raise SystemExit(
+            f"{len(sessions)} sessions are too few for {args.days} days of {args.sessions_a_day}."
+        )
+    rows, model, vocabulary = [], None, None
+    for day in range(args.days + 1):  # the one before the first day gives the model to carry over
+        begin = first + (day - 1) * args.sessions_a_day
+        window = sessions.select(np.arange(max(0, begin - args.window), begin))
+        names = catalogue_of(window, args.min_count)
+        if model is None:
+            vocabulary = data.Vocabulary(names)
+            model = make_model(vocabulary, args)
+            train(model, in_catalogue(window, vocabulary), args.epochs, args.learning_rate, args)
+            continue
+        before, vocabulary = vocabulary, data.Vocabulary.merge(vocabulary, names)
+        gone = set(before.names) - set(vocabulary.names)
+        num_new = len(vocabulary) - len(before) + len(gone)
+        start = time.perf_counter()
+        model = tfxc.change_classes(model, vocabulary.names)
+        seconds = time.perf_counter() - start
+        today = in_catalogue(sessions.select(np.arange(begin, begin + args.sessions_a_day)), vocabulary)
+        # What the carried-over model knows, half the rate keeps.
+        for title, own, learnt, epochs, rate in (
+            ("carried over", model, yesterday_and_before(window, args), 1, args.learning_rate / 2),
+            ("anew", make_model(vocabulary, args), window, args.epochs, args.learning_rate),
+        ):
+            steps, took = train(own, in_catalogue(learnt, vocabulary), epochs, rate, args)
+            quality, answers = test(own, today, args)
+            assert not answers & gone, "a retired item was recommended"
+            row = [day, len(vocabulary), num_new, len(gone), f"{seconds:.1f}", title, steps]
+            rows.append([*map(str, row), f"{took:.0f}", f"{quality:.4f}"])
+            print(markdown_table(COLUMNS, rows[-1:]).splitlines()[-1], flush=True)
+    return rows, model
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    rows, model = run(args)
+    table = markdown_table(COLUMNS, rows)
+    print(f"\n{table}")
+    args.output.mkdir(parents=True, exist_ok=True)
+    (args.output / "days.md").write_text(table + "\n", encoding="utf-8")
+    model.save(args.output / "model.keras")
+
+
+if __name__ == "__main__":
+    main()

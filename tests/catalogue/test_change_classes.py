@@ -1,0 +1,304 @@
+"""Another list of classes: what is known of a class goes with its name, whatever the parts of the model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
+
+import tfxc
+from tfxc import layers, losses, metrics, optimizers, samplers
+from tfxc._keras import keras, tf_variable
+from tfxc.optimizers.slots import slots_of
+
+NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
+COUNTS = np.arange(1.0, NUM_CLASSES + 1)
+# Every third is gone, two are new, and all that stay move.
+OTHER = ["new a", *reversed([name for i, name in enumerate(NAMES) if i % 3]), "new b"]
+KEPT = [i for i, name in enumerate(OTHER) if name in NAMES]
+OLD = [NAMES.index(OTHER[i]) for i in KEPT]
+ADDED = [0, len(OTHER) - 1]
+
+
+def named(sampler=None, encoder=None, head=None, optimizer=None, metrics=None):
+    head = head or layers.DenseHead(NUM_CLASSES, use_bias=True)
+    model = tfxc.ExtremeClassifier(encoder or dense_encoder(), head, sampler, k=5, class_names=NAMES)
+    loss = losses.SoftmaxCrossentropy()
+    model.compile(optimizer or optimizers.LazyAdam(0.05), loss=loss, metrics=metrics, run_eagerly=True)
+    return model
+
+
+def data_of(model, num_classes=NUM_CLASSES):
+    if getattr(model.head, "tied_to", None):
+        history = np.random.default_rng(0).integers(1, num_classes + 1, size=(16, 3))
+        return history, history % num_classes
+    return learnable(16, num_classes=num_classes)
+
+
+def trained(model, epochs=2):
+    x, y = data_of(model)
+    model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
+    if model.sampler is not None:
+        model.sampler.refresh(model.head)
+    return model
+
+
+def values(model):
+    table = model.head.class_rows()[0].weight
+    return {
+        "table": tf_variable(table).numpy(),
+        "vectors": model.head.class_vectors(0, model.head.num_classes).numpy(),
+        "slots": {name: slot.numpy() for name, slot in slots_of(model.optimizer, table).items()},
+    }
+
+
+HEADS = {
+    "dense": lambda: {"head": layers.DenseHead(NUM_CLASSES, use_bias=True)},
+    "normalized": lambda: {"head": layers.DenseHead(NUM_CLASSES, normalize=True, temperature=0.1)},
+    "tied": lambda: {
+        "head": layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True),
+        "encoder": item_encoder(masked=False),
+    },
+    "sparse": lambda: {"head": layers.UniformSparseHead(NUM_CLASSES, fan_in=3, use_bias=True, seed=3)},
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_known_of_a_class_goes_with_its_name(name):
+    model = trained(named(samplers.MIDX(6, num_codewords=4), **HEADS[name]()))
+    before, offset = values(model), getattr(model.head, "row_offset", 0)
+    encoder = [weight.numpy() for weight in model.encoder.weights]
+    steps, draws = int(model.optimizer.iterations), int(model.sampler.counter)
+    changed = tfxc.change_classes(model, OTHER)
+    after = values(changed)
+    assert changed.class_names == OTHER and changed.head.num_classes == len(OTHER)
+    rows, old_rows = np.array(KEPT) + offset, np.array(OLD) + offset
+    np.testing.assert_array_equal(after["table"][rows], before["table"][old_rows])
+    np.testing.assert_allclose(after["vectors"][KEPT], before["vectors"][OLD], rtol=1e-6)
+    assert after["slots"].keys() == before["slots"].keys() == {"momentum", "velocity"}
+    for slot, value in after["slots"].items():
+        np.testing.assert_array_equal(value[rows], before["slots"][slot][old_rows])
+        np.testing.assert_array_equal(value[np.array(ADDED) + offset], 0)
+    for weight, old in zip(changed.encoder.weights, encoder, strict=True):
+        if weight.shape == old.shape:
+            np.testing.assert_array_equal(weight.numpy(), old)
+    assert int(changed.optimizer.iterations) == steps and int(changed.sampler.counter) == draws
+    if name == "tied":  # the row of padding
+        np.testing.assert_array_equal(after["table"][0], before["table"][0])
+    if name != "sparse":
+        mean = before["table"][old_rows].mean(0)
+        np.testing.assert_allclose(after["table"][np.array(ADDED) + offset], [mean, mean], rtol=1e-5)
+    x, y = data_of(changed, len(OTHER))
+    history = changed.fit(x, y, batch_size=8, epochs=2, verbose=0).history["loss"]
+    assert np.isfinite(history).all()
+
+
+@pytest.mark.parametrize("way", ["trained", "file", "checkpoint"])
+def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
+    """Renumbered classes only: the same losses, step by step, wherever the model came from."""
+    build = lambda: named(  # noqa: E731
+        samplers.Mixture([samplers.InBatch(), samplers.LSH(4, num_tables=2, seed=5)]), **HEADS["tied"]()
+    )
+    model = trained(build())
+    model.save(tmp_path / "model.keras")
+    other = keras.models.load_model(tmp_path / "model.keras")
+    if way == "checkpoint":
+        path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "point"))
+        model = build()
+        tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(path)
+    elif way == "file":
+        model = keras.models.load_model(tmp_path / "model.keras")
+    order = np.random.default_rng(3).permutation(NUM_CLASSES)
+    changed = tfxc.change_classes(model, [NAMES[i] for i in order])
+    new_id = np.argsort(order)
+    x, y = data_of(other)
+    for a in (other, changed):
+        a.sampler = None  # draws are of ids, which now mean other classes
+        a.compile(a.optimizer, loss=losses.SoftmaxCrossentropy(), run_eagerly=True)
+    for _ in range(2):
+        want = other.fit(x, y, batch_size=8, verbose=0, shuffle=False).history["loss"]
+        x_now, y_now = new_id[x - 1] + 1, new_id[y]
+        got = changed.fit(x_now, y_now, batch_size=8, verbose=0, shuffle=False).history["loss"]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert int(changed.optimizer.iterations) == 8
+
+
+SAMPLERS = {
+    "unigram": lambda: samplers.Unigram(6, counts=COUNTS, power=0.5),
+    "unigram, counting": lambda: samplers.Unigram(6),
+    "in batch": lambda: samplers.InBatch(counts=COUNTS),
+    "in batch, counting": lambda: samplers.InBatch(),
+    "midx, frequency": lambda: samplers.MIDX(
+        6, num_codewords=3, cells="frequency", counts=COUNTS, learnable=True
+    ),
+    "mixture": lambda: samplers.Mixture([samplers.MIDX(6, num_codewords=4), samplers.Sphere(4)]),
+    "searched": lambda: samplers.SearchedHardNegatives(2, 4, num_probes=2),
+    "rff": lambda: samplers.RFF(4),
+    "softmax": lambda: samplers.Softmax(4),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_draws_the_classes_there_are(name):
+    model = trained(named(SAMPLERS[name]()))
+    count = getattr(model.sampler, "running_counts", None)
+    counted = None if count is None else tf_variable(count.occurrences).numpy()
+    changed = tfxc.change_classes(model, OTHER)
+    if counted is not None:
+        again = changed.sampler.running_counts
+        np.testing.assert_array_equal(tf_variable(again.occurrences).numpy()[KEPT], counted[OLD])
+        assert int(again.total) == counted[OLD].sum()
+    query = tf.constant(features(4))
+    step = samplers.Step(changed.head.effective_query(query), tf.zeros([4, 1], tf.int32))
+    draw = changed.sampler.sample(step)
+    assert np.all(draw.ids.numpy() < len(OTHER)) and np.isfinite(draw.label_log_count.numpy()).all()
+    if name not in ("in batch", "in batch, counting", "mixture", "searched"):
+        prob = tf.exp(changed.sampler.log_prob(step.query, tf.range(len(OTHER))))
+        np.testing.assert_allclose(tf.reduce_sum(prob, 1), 1.0, rtol=1e-4)
+        assert np.all(prob > 0)
+
+
+def test_codebooks_stay_and_so_do_the_cells_of_known_classes():
+    model = trained(named(samplers.MIDX(6, num_codewords=3)))
+    before = {name: tf_variable(getattr(model.sampler, name)).numpy() for name in ("codebook_0", "cell")}
+    changed = tfxc.change_classes(model, OTHER)
+    np.testing.assert_array_equal(tf_variable(changed.sampler.codebook_0), before["codebook_0"])
+    np.testing.assert_array_equal(tf_variable(changed.sampler.cell).numpy()[KEPT], before["cell"][OLD])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda head: optimizers.RowwiseAdagrad(0.1),
+        lambda head: keras.optimizers.Adam(0.01),
+        lambda head: optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.LazySGD(0.3), head)),
+    ],
+)
+def test_optimizers_keep_what_they_know(optimizer):
+    head = layers.DenseHead(NUM_CLASSES)
+    model = trained(named(head=head, optimizer=optimizer(head)))
+    before = values(model)["slots"]
+    changed = tfxc.change_classes(model, OTHER)
+    assert type(changed.optimizer) is type(model.optimizer)
+    assert int(changed.optimizer.iterations) == 4
+    for name, value in values(changed)["slots"].items():
+        np.testing.assert_array_equal(value[KEPT], before[name][OLD])
+
+
+def test_mach_keeps_its_buckets_and_moves_names_only():
+    model = named(head=layers.MACHHead(NUM_CLASSES, 6, 3, seed=1))
+    trained(model)
+    x = features(5)
+    before = model.head(model.encoder(x)).numpy()
+    names = ["rum" if name == "item 3" else name for name in NAMES]
+    changed = tfxc.change_classes(model, names)
+    np.testing.assert_array_equal(changed.head(changed.encoder(x)), before)
+    assert changed.class_names[3] == "rum"
+    with pytest.raises(ValueError, match="finds the buckets of a class by its id.*merge"):
+        tfxc.change_classes(changed, names[::-1])
+    with pytest.raises(ValueError, match="made for 25 classes"):
+        tfxc.change_classes(changed, [*names, *map(str, range(20))])
+
+
+def test_metrics_of_the_classes_change_with_them():
+    propensities = np.linspace(0.1, 1, NUM_CLASSES)
+    model = named(metrics=[metrics.PSPAtK(3, propensities), metrics.CoverageAtK(3, NUM_CLASSES)])
+    changed = tfxc.change_classes(trained(model), OTHER)
+    x, y = data_of(changed, len(OTHER))
+    assert np.isfinite(list(changed.evaluate(x, y, return_dict=True, verbose=0).values())).all()
+    psp, coverage = changed.get_compile_config()["metrics"]
+    psp = keras.saving.deserialize_keras_object(psp)
+    np.testing.assert_allclose(psp.propensities[KEPT], propensities[OLD], rtol=1e-6)
+    np.testing.assert_allclose(psp.propensities[ADDED], 0.1, rtol=1e-6)
+    assert coverage["config"]["num_classes"] == len(OTHER)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_tables_that_the_head_does_not_share_and_lookups_change_too(offset):
+    history = keras.Input((None,), dtype="string" if offset else "int32")
+    items = history
+    if offset:
+        items = keras.layers.StringLookup(vocabulary=NAMES, num_oov_indices=1)(history)
+    vectors = keras.layers.Embedding(NUM_CLASSES + offset, DIM, name="items")(items)
+    encoder = keras.Model(history, keras.layers.GlobalAveragePooling1D()(vectors))
+    model = named(encoder=encoder, head=layers.DenseHead(NUM_CLASSES))
+    x = tf.constant([["item 1", "item 5"]]) if offset else tf.constant([[1, 5]])
+    before = model.encoder(x).numpy()
+    changed = tfxc.change_classes(model, OTHER)
+    if not offset:
+        x = tf.constant([[OTHER.index("item 1"), OTHER.index("item 5")]])
+    np.testing.assert_array_equal(changed.encoder(x).numpy(), before)
+    assert changed.encoder.get_layer("items").embeddings.shape[0] == len(OTHER) + offset
+
+
+def test_new_rows_by_a_function_or_from_similar_names():
+    given = {"new a": np.full(DIM, 2.0), "new b": np.full(DIM, 3.0)}
+    changed = tfxc.change_classes(named(), OTHER, new_rows=lambda names: [given[name] for name in names])
+    np.testing.assert_array_equal(values(changed)["table"][ADDED], [given["new a"], given["new b"]])
+    model = named()
+    before = values(model)["table"]
+    changed = tfxc.change_classes(model, [*NAMES, "item 77"], new_rows="similar")
+    near = values(changed)["table"][-1] @ before.T
+    assert near[7] + near[17] > 0 and not np.allclose(values(changed)["table"][-1], before.mean(0))
+
+
+def test_it_is_an_ordinary_model(tmp_path):
+    changed = tfxc.change_classes(trained(named(samplers.MIDX(6, num_codewords=4))), OTHER)
+    x, y = data_of(changed, len(OTHER))
+    want = changed.evaluate(x, y, verbose=0)
+    changed.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.evaluate(x, y, verbose=0) == want and loaded.class_names == OTHER
+    changed.export(tmp_path / "1")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    assert all(name.decode() in OTHER for name in served.serve(tf.constant(x[:1]))["names"].numpy()[0])
+    assert tfxc.change_classes(loaded, NAMES).class_names == NAMES
+
+
+def test_an_uncompiled_model_stays_so():
+    model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), class_names=["a", "b", "c"])
+    changed = tfxc.change_classes(model, ["c", "a"])
+    assert getattr(changed, "optimizer", None) is None and changed.head.num_classes == 2
+
+
+class Bare(layers.Head):
+    """A head of one's own that says nothing of classes."""
+
+    def build(self, input_shape):
+        self.effective_dim = input_shape[-1]
+        self.other = self.add_weight(shape=(self.num_classes, 2), name="other")
+        self.built = True
+
+    def class_rows(self):
+        return []
+
+
+def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
+    model = tfxc.ExtremeClassifier(dense_encoder(), Bare(NUM_CLASSES), class_names=NAMES)
+    model.head.other.assign(tf.random.normal([NUM_CLASSES, 2]))
+    before = [weight.numpy() for weight in model.weights]
+    with keras.utils.custom_object_scope({"Bare": Bare}), pytest.raises(ValueError, match="class_rows"):
+        tfxc.change_classes(model, OTHER)
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old)
+
+
+def test_errors_say_the_remedy():
+    with pytest.raises(ValueError, match="ExtremeClassifier, but got Sequential"):
+        tfxc.change_classes(dense_encoder(), OTHER)
+    with pytest.raises(ValueError, match="no class names.*class_names=names"):
+        tfxc.change_classes(make_model(), OTHER)
+    with pytest.raises(ValueError, match="'item 1' twice"):
+        tfxc.change_classes(named(), ["item 1", "item 1"])
+    for wrong in ("item 1", {"item 1": 0}, {"item 1"}, 7, tfxc.data.Vocabulary(NAMES)):
+        with pytest.raises(ValueError, match="must be a list of names"):
+            tfxc.change_classes(named(), wrong)
+    with pytest.raises(ValueError, match="Pass names, not class ids"):
+        tfxc.change_classes(named(), range(10))
+    with pytest.raises(ValueError, match="new_rows must be"):
+        tfxc.change_classes(named(), OTHER, new_rows="zeros")
+    with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 6\] of 2 names"):
+        tfxc.change_classes(named(), OTHER, new_rows=lambda names: np.zeros([1, DIM]))
+    foreign = named(**HEADS["tied"]())
+    foreign.head._share(keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items"))
+    with pytest.raises(ValueError, match="not in this encoder"):
+        tfxc.change_classes(foreign, OTHER)

@@ -1,0 +1,35 @@
+"""Classes matched by name."""
+
+import numpy as np
+import pytest
+
+from tfxc.catalogue.class_map import ClassMap
+from tfxc.data import Vocabulary
+
+
+def test_names_are_matched_and_rows_sent_where_they_belong():
+    classes = ClassMap(Vocabulary(["a", "b", "c", "d"]).names, np.array(["d", "x", "a"]))
+    assert classes.old_ids.tolist() == [3, -1, 0] and classes.new_ids.tolist() == [2, -1, -1, 0]
+    assert classes.added.tolist() == [1] and classes.kept.tolist() == [0, 2] and classes.num_added == -1
+    assert classes.names_of(np.array([2, 1])) == ["a", "x"]
+    # Two rows in front, one behind.
+    assert classes.destinations(7, 2).tolist() == [0, 1, 4, -1, -1, 2, 5]
+
+
+def test_numbers_are_names_too():
+    assert ClassMap(["7", "8"], [8, 9]).old_ids.tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "empty list"),
+        (["a", "b", "a"], "'a' twice"),
+        ("abc", "must be a list of names"),
+        (iter(["a"]), "must be a list of names"),
+        (["x", "y"], "None of the 2 names is a class"),
+    ],
+)
+def test_other_names_are_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        ClassMap(["a", "b"], names)

@@ -1,0 +1,60 @@
+"""Which layers of an encoder know the classes."""
+
+import numpy as np
+
+from tfxc._keras import keras
+from tfxc.catalogue.class_map import ClassMap
+from tfxc.catalogue.item_layers import item_layers
+from tfxc.layers import EmbeddingBag
+
+NAMES, OTHER = ["3", "5", "8"], ["8", "9", "3", "1"]
+CLASSES = ClassMap(NAMES, OTHER)
+
+
+def found(layers, dtype="int32"):
+    inputs = keras.Input((2,), dtype=dtype)
+    outputs = inputs
+    for layer in layers:
+        outputs = layer(outputs)
+    encoder = keras.Model(inputs, outputs)
+    return {item.layer.name: item for item in item_layers(encoder, [], NAMES, CLASSES)}
+
+
+def test_embeddings_are_told_by_their_rows():
+    for rows, offset in ((3, 0), (4, 1), (5, None), (7, None)):
+        items = found([keras.layers.Embedding(rows, 2, name="own")])
+        assert bool(items) == (offset is not None)
+        if items:
+            assert items["own"].config["input_dim"] == rows + 1
+            assert items["own"].class_rows[0].row_offset == offset
+    bag = found([EmbeddingBag(4, 2, name="bag")])["bag"]
+    assert bag.config["num_features"] == 5 and bag.class_rows[0].row_offset == 1
+
+
+def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them():
+    lookup = keras.layers.IntegerLookup(vocabulary=[3, 5, 8], mask_token=0, name="ids")
+    items = found([lookup, keras.layers.Embedding(5, 2, name="own")], "int64")
+    assert items["own"].class_rows[0].row_offset == 2
+    again = keras.layers.IntegerLookup.from_config(items["ids"].config)
+    assert again([8, 9, 3, 1, 7]).numpy().tolist() == [2, 3, 4, 5, 1]
+    other = keras.layers.IntegerLookup(vocabulary=[3, 5, 9], name="ids")
+    assert found([other], "int64") == {}
+
+
+class Own(keras.layers.Layer):
+    """A layer that answers for itself."""
+
+    def class_rows(self):
+        return ["its rows"]
+
+    def config_for(self, old_ids):
+        return {"classes": old_ids.tolist()}
+
+    def call(self, inputs):
+        return inputs
+
+
+def test_a_layer_may_answer_for_itself():
+    item = found([Own(name="own")])["own"]
+    assert item.class_rows == ["its rows"] and item.config == {"classes": [2, -1, 0, -1]}
+    assert np.array_equal(CLASSES.old_ids, item.config["classes"])

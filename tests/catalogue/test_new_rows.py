@@ -1,0 +1,41 @@
+"""What stands in the row of a class that is new."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxc.catalogue.class_map import ClassMap
+from tfxc.catalogue.new_rows import NewRows
+from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
+
+CLASSES = ClassMap(["black tea", "salt", "gone"], ["rum", "black tea", "salt", "green tea"])
+TABLE = np.array([[9.0, 9], [0, 0], [1, 2], [3, 6], [0, 0]], np.float32)  # row 0 is padding
+
+
+def filled(rule, how=BY_RULE):
+    table = tf.Variable(TABLE)
+    NewRows(rule, CLASSES).fill(ClassRows(table, 1, how))
+    np.testing.assert_array_equal(table.numpy()[[0, 2, 3]], TABLE[[0, 2, 3]])
+    return table.numpy()[[1, 4]].tolist()
+
+
+def test_each_rule():
+    assert filled("mean") == [[2, 4], [2, 4]]
+    assert filled("similar") == [[2, 4], [1, 2]]  # nothing is like rum
+    assert filled(lambda names: [[len(name), 0] for name in names]) == [[3, 0], [9, 0]]
+
+
+def test_other_tables():
+    assert filled(lambda names: 1 / 0, BY_MEAN) == [[2, 4], [2, 4]]
+    assert filled("similar", BY_MEAN)[1] == [1, 2]
+    assert filled("mean", AS_BUILT) == [[0, 0], [0, 0]]
+    bias = tf.Variable([0.0, 1.0, 3.0, 0.0])
+    NewRows("similar", CLASSES).fill(ClassRows(bias, filled=BY_MEAN))
+    assert bias.numpy().tolist() == [2, 1, 3, 1]
+
+
+def test_what_a_function_returns_is_checked():
+    with pytest.raises(ValueError, match="for 'green tea' that is not finite"):
+        filled(lambda names: [[0, 0], [np.nan, 0]])
+    with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 2\]"):
+        filled(lambda names: np.zeros([2, 3]))

@@ -1,0 +1,183 @@
+"""Class vectors computed from features: what a step encodes, the cache, texts, files, other classes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import dense_encoder, learnable
+
+import tfxc
+from tfxc import samplers
+from tfxc._keras import keras, tf_variable
+from tfxc.layers import EncodedHead
+from tfxc.losses import SoftmaxCrossentropy
+
+NUM_CLASSES, DIM = 25, 6
+FEATURES = np.random.default_rng(7).normal(size=(NUM_CLASSES, 3)).astype(np.float32)
+
+
+class Counting(keras.layers.Layer):
+    """Notes how many rows come by."""
+
+    def build(self, input_shape=None):
+        self.rows = tf.Variable(0, trainable=False)
+        self.built = True
+
+    def call(self, inputs):
+        self.rows.assign_add(tf.shape(inputs)[0])
+        return inputs
+
+
+def tower():
+    return keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(DIM)])
+
+
+def head_of(item_encoder=None, features=FEATURES, **options):
+    head = EncodedHead(item_encoder or tower(), features, **options)
+    head.build((None, DIM))
+    if head.free_vectors:
+        tf_variable(head.free).assign(tf.random.normal([NUM_CLASSES, DIM]))
+    return head
+
+
+def vectors_of(head):
+    vectors = head.item_encoder(head.features).numpy()
+    return vectors + tf_variable(head.free).numpy() if head.free_vectors else vectors
+
+
+def model_of(head=None, sampler=None, **options):
+    head = head or EncodedHead(tower(), FEATURES)
+    sampler = sampler or samplers.InBatch()
+    model = tfxc.ExtremeClassifier(dense_encoder(), head, sampler, k=3, **options)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    return model
+
+
+@pytest.mark.parametrize("free_vectors", [False, True])
+@pytest.mark.parametrize("ids", [[3, 9, -1, 3], [[1, 2], [24, 9], [-1, -1]]])
+def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is_learnt(free_vectors, ids):
+    counting = Counting()
+    item_encoder = keras.Sequential([keras.Input((3,)), counting, keras.layers.Dense(DIM)])
+    head = head_of(item_encoder, free_vectors=free_vectors)
+    labels, ids = tf.constant([[9, -1], [0, 3], [9, 0]]), tf.constant(ids)
+    query = tf.Variable(tf.random.normal([3, DIM]))
+    counting.rows.assign(0)
+    with tf.GradientTape() as tape:
+        of_labels, of_ids = head.candidate_logits(query, labels, ids)
+        total = tf.reduce_sum(of_labels) + tf.reduce_sum(tf.square(of_ids))
+    distinct = set(np.concatenate([labels.numpy().ravel(), ids.numpy().ravel()])) - {-1}
+    assert counting.rows.numpy() == len(distinct)
+    wanted = np.append(query.numpy() @ vectors_of(head).T, np.zeros([3, 1]), 1)  # -1: nothing
+    np.testing.assert_allclose(of_labels, np.take_along_axis(wanted, labels.numpy(), 1), rtol=1e-4, atol=1e-5)
+    columns = np.broadcast_to(ids, (3, ids.shape[-1]))
+    np.testing.assert_allclose(of_ids, np.take_along_axis(wanted, columns, 1), rtol=1e-4, atol=1e-5)
+    variables = [query, *map(tf_variable, head.trainable_variables)]
+    gradients = tape.gradient(total, variables)
+    assert all(gradient is not None for gradient in gradients) and len(gradients) == 3 + free_vectors
+    if free_vectors:
+        free = next(g for g in gradients if isinstance(g, tf.IndexedSlices))
+        assert set(free.indices.numpy()) == distinct
+
+
+def test_nothing_to_score_is_nothing_to_encode():
+    head = head_of()
+    of_labels, of_ids = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
+    assert not np.any(of_labels) and not np.any(of_ids) and of_ids.shape == (2, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="25"):
+        head.candidate_logits(tf.ones([1, DIM]), tf.constant([[25]]), tf.constant([0]))
+
+
+def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
+    monkeypatch.setattr("tfxc.layers.encoded_head._BLOCK_ROWS", 4)
+    model = model_of(sampler=samplers.MIDX(6, num_codewords=3, shared=True))
+    assert model.head.cache_age == 1
+    x, y = learnable(32)
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+    assert history["head/cache_age"] == [4, 8] and "sampler/index_age" in history
+    loss = model.evaluate(x, y, verbose=0)
+    assert model.head.cache_age == 0
+    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+    logits = model.encoder(x).numpy() @ vectors_of(model.head).T
+    log_softmax = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    np.testing.assert_allclose(loss, -np.mean(log_softmax[np.arange(32), y]), rtol=1e-4)
+    found = model.predict(x, verbose=0)["ids"]
+    np.testing.assert_array_equal(found[:, 0], logits.argmax(1))
+    assert history["loss"][1] < history["loss"][0]
+
+
+def test_without_a_sampler_all_classes_are_encoded():
+    head, query, labels = head_of(), tf.random.normal([2, DIM]), tf.constant([[3, -1], [1, 2]])
+    with tf.GradientTape() as tape:
+        losses = head.losses(query, labels, SoftmaxCrossentropy())
+    head.refresh()
+    want, _ = head.losses_and_best(query, labels, SoftmaxCrossentropy(), k=1)
+    np.testing.assert_allclose(losses, want, rtol=1e-5)
+    variables = [tf_variable(weight) for weight in head.trainable_variables]
+    assert all(gradient is not None for gradient in tape.gradient(losses, variables))
+
+
+def text_tower(texts):
+    vectorize = keras.layers.TextVectorization(output_mode="int", output_sequence_length=3)
+    vectorize.adapt(texts)
+    text, price = keras.Input((), dtype="string", name="text"), keras.Input((1,), name="price")
+    words = keras.layers.Embedding(vectorize.vocabulary_size(), DIM)(vectorize(text))
+    both = keras.layers.Concatenate()([keras.layers.GlobalAveragePooling1D()(words), price])
+    return keras.Model({"text": text, "price": price}, keras.layers.Dense(DIM)(both))
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_texts_and_numbers_train_are_saved_exported_and_changed(form, tmp_path):
+    texts = np.array([f"word{i % 5} ä{i}" for i in range(NUM_CLASSES)])
+    features = {"price": np.ones([NUM_CLASSES, 1], np.float32), "text": texts}
+    if form == "dataset":
+        features = tf.data.Dataset.from_tensor_slices(features)
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = model_of(EncodedHead(text_tower(texts), features, free_vectors=True), class_names=names)
+    x, y = learnable(16)
+    model.fit(x, y, batch_size=8, verbose=0)
+    want = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.head.features["text"].numpy(), model.head.features["text"].numpy())
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0)["ids"], want["ids"])
+    model.export_item_encoder(tmp_path / "items" / "1")
+    served = tf.saved_model.load(str(tmp_path / "items" / "1"))
+    new = {"text": tf.constant(["word3 new"]), "price": tf.ones([1, 1])}
+    vector = served.serve(**new)["vectors"]
+    np.testing.assert_allclose(vector, model.head.item_encoder(new), rtol=1e-5)
+
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.head.refresh()
+    cache, vector = tf_variable(model.head.cache).numpy(), model.head.item_encoder(new).numpy()
+    given = lambda names: {  # noqa: E731
+        "text": np.array(["word3 new"] * len(names)),
+        "price": np.ones([len(names), 1]),
+    }
+    changed = tfxc.change_classes(model, ["new", *names[:0:-1]], new_rows=given)
+    assert changed.head.features["text"].numpy()[0] == b"word3 new" and changed.head.cache_age == 0
+    np.testing.assert_array_equal(tf_variable(changed.head.cache).numpy()[1:], cache[:0:-1])
+    np.testing.assert_allclose(changed.head.class_vectors(0, 1), vector, rtol=1e-5)
+    changed.fit(x, y, batch_size=8, verbose=0)
+    with pytest.raises(ValueError, match="nested like {'price': 0, 'text': 1}"):
+        tfxc.change_classes(changed, [*names, "x"], new_rows=lambda names: np.ones([1, 1]))
+    with pytest.raises(ValueError, match="new_rows=, a function of a list of names to their features"):
+        tfxc.change_classes(changed, [*names, "x"])
+
+
+def test_errors_say_the_remedy():
+    with pytest.raises(ValueError, match="one row for each class"):
+        EncodedHead(tower(), {"a": np.ones([3, 1]), "b": np.ones([4, 1])})
+    with pytest.raises(ValueError, match="no elements"):
+        EncodedHead(tower(), tf.data.Dataset.range(0))
+    with pytest.raises(ValueError, match="vectors of width 6, but the queries are of width 5"):
+        EncodedHead(tower(), FEATURES).build((None, 5))
+    bare = EncodedHead(tower(), NUM_CLASSES)
+    bare.build((None, DIM))
+    with pytest.raises(ValueError, match="set head.features"):
+        bare.refresh()
+    with pytest.raises(ValueError, match="features of 3 classes for 25"):
+        bare.features = FEATURES[:3]
+    bare.features = FEATURES
+    bare.refresh()
+    with pytest.raises(ValueError, match="DenseHead are learnt class by class"):
+        model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(3))
+        model.export_item_encoder("unused")

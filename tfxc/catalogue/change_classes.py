@@ -1,0 +1,224 @@
+"""A trained model for another list of classes."""
+
+import tempfile
+
+import tensorflow as tf
+
+from tfxc._keras import keras, layers_of, tf_variable, variables_of
+from tfxc.catalogue.class_map import ClassMap
+from tfxc.catalogue.item_layers import LOOKUPS, item_layers
+from tfxc.catalogue.new_rows import MEAN, NewRows
+from tfxc.catalogue.spool import Spool
+from tfxc.class_rows import ClassRows
+from tfxc.model.classifier import ExtremeClassifier
+from tfxc.optimizers.slots import slots_of
+
+
+def change_classes(model, names, new_rows=MEAN):
+    """Carries a trained model over to another list of class names: new classes come in, retired ones go.
+
+    Matched by name, every class that stays keeps all that was learnt of it, whatever its new id: rows of the
+    head and of item embeddings (shared with the head or not), biases, connections, what the optimizer
+    remembers, counts and the cells of a sampler's index. Lookup layers get the new names. Of a retired class
+    nothing is left. New classes start as ``new_rows`` says, with slots as of a new optimizer. The steps of
+    the optimizer and the draws of the sampler go on where they were.
+
+    The model that is given is used up: its weights are moved, through files in the folder for temporary files
+    (``TMPDIR``), where they need the space that the model takes in memory. So there is never more than one
+    model in memory. If anything fails, the model is as it was.
+
+    Args:
+        model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a
+            checkpoint. Its encoder is a functional or Sequential model.
+        names: the L' names in the order of the new ids: a list, ``vocabulary.names``, an array. Where most
+            classes should keep their ids, take those of ``tfxc.data.Vocabulary.merge``.
+        new_rows: what the vector of a new class is: "mean", that of all classes that stay; "similar", that of
+            the eight whose names share most letters with its own, where names mean something; or a function
+            of a list of n names to class vectors [n, D]. (Other tables with a row for each class then take
+            the mean. ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a
+            function of names to features.)
+
+    Returns:
+        A model like the one given, compiled if that was: fit, evaluate, save or export it as any other.
+
+    Raises:
+        ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
+            class names, not built, or of several replicas; a tied head whose table is not the encoder's;
+            a head whose classes cannot change so (``MACHHead`` unless all ids stay).
+        OSError: if there is no space for the files.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+        >>> model = tfxc.ExtremeClassifier(
+        ...     encoder, tfxc.layers.DenseHead(3), class_names=["tea", "milk", "salt"])
+        >>> model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
+        >>> history = model.fit(tf.random.normal([8, 8]), tf.zeros([8], tf.int32), verbose=0)
+        >>> model = tfxc.change_classes(model, ["milk", "tea", "rum", "gin"])
+        >>> model.predict(tf.random.normal([1, 8]), verbose=0)["ids"].shape, int(model.optimizer.iterations)
+        ((1, 3), 1)
+    """
+    _check(model)
+    classes = ClassMap(model.class_names, names)
+    rule = NewRows(new_rows, classes)
+    optimizer = getattr(model, "optimizer", None)  # None if it is not compiled
+    if optimizer is not None:
+        optimizer.build(model.trainable_variables)  # now come the slots of a checkpoint that was read before
+    head_rows = model.head.class_rows()
+    items = item_layers(model.encoder, head_rows, model.class_names, classes)
+    config = {**_changed_config(model, items, classes), "class_names": names}
+    compilation = None if optimizer is None else _changed_compilation(model, classes)
+    old = _Variables(model)
+    tables = old.tables([*head_rows, *_rows_of(items), *_rows_of_sampler(model.sampler)])
+    with tempfile.TemporaryDirectory(prefix="change_classes_") as folder:
+        spool = Spool(folder, old.all)
+        try:
+            spool.free()
+            changed = type(model).from_config(config)
+            _require_built(changed)
+            if compilation is not None:
+                changed.compile(**compilation)
+                changed.optimizer.build(changed.trainable_variables)
+            _copy_vocabularies(model, changed, {id(item.layer) for item in items})
+            _carry(spool, old, tables, changed, classes, rule)
+            changed.head.classes_changed(model.head, classes.old_ids, rule.given)
+            if changed.sampler is not None:
+                changed.sampler.classes_changed(changed.head, classes.added)
+        except BaseException:
+            spool.restore()
+            raise
+    return changed
+
+
+class _Variables:
+    """All variables of a model and its optimizer in a fixed order, and which of them have a row per class.
+
+    Args:
+        model: a built model, its optimizer built if it has one.
+    """
+
+    def __init__(self, model):
+        self.optimizer = getattr(model, "optimizer", None)
+        self.all = variables_of(model) + _optimizer_variables(self.optimizer)
+        self.place = {id(variable): place for place, variable in enumerate(self.all)}
+
+    def tables(self, class_rows):
+        """Place -> ``ClassRows`` of each weight with a row for each class, and of its slots."""
+        tables = {}
+        for rows in class_rows:
+            tables[self.place[id(tf_variable(rows.weight))]] = rows
+            slots = {} if self.optimizer is None else slots_of(self.optimizer, rows.weight)
+            for slot in slots.values():
+                if slot.shape[:1] == rows.weight.shape[:1]:
+                    tables[self.place[id(slot)]] = ClassRows(slot, rows.row_offset)
+        return tables
+
+
+def _optimizer_variables(optimizer):
+    if optimizer is None:
+        return []
+    parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
+    variables = {id(own): own for part in parts for own in map(tf_variable, part.variables)}
+    return list(variables.values())
+
+
+def _check(model):
+    if not isinstance(model, ExtremeClassifier):
+        raise ValueError(f"change_classes takes an ExtremeClassifier, but got {type(model).__name__}.")
+    if model.class_names is None:
+        raise ValueError(
+            "The model has no class names, by which classes could be matched: make it with "
+            "ExtremeClassifier(..., class_names=names) and load its weights."
+        )
+    if not model.built:
+        raise ValueError("The model is not built yet, so there is nothing to carry over: train or load it.")
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            "The model is spread over several replicas: save it, load it outside of the strategy's scope, "
+            "and change its classes there."
+        )
+    model.head.tie(model.encoder)  # refuses a table of another encoder
+
+
+def _require_built(changed):
+    if not changed.built:
+        raise ValueError(
+            "The encoder's output shape is not known before it has seen data: wrap it in a functional model, "
+            "keras.Model(inputs, encoder(inputs)), load its weights, and change the classes of that."
+        )
+
+
+def _rows_of(items):
+    return [rows for item in items for rows in item.class_rows]
+
+
+def _rows_of_sampler(sampler):
+    parts = [] if sampler is None else layers_of(sampler)
+    return [rows for part in parts if hasattr(part, "class_rows") for rows in part.class_rows()]
+
+
+def _changed_config(model, items, classes):
+    """The model's config for the new classes."""
+    config = model.get_config()
+    for name in ("head", "sampler"):
+        config[name] = _without_shapes(config[name])
+    config["head"]["config"] = _without_shapes(model.head.config_for(classes.old_ids))
+    config["encoder"] = _replaced(config["encoder"], {item.layer.name: item for item in items})
+    return config
+
+
+def _without_shapes(config):
+    """A config without the shapes its layers were built with."""
+    if isinstance(config, dict):
+        return {key: _without_shapes(value) for key, value in config.items() if key != "build_config"}
+    return [_without_shapes(part) for part in config] if isinstance(config, list) else config
+
+
+def _replaced(config, items):
+    """A config with those of some layers replaced, wherever in it they stand."""
+    if isinstance(config, dict):
+        own = config.get("config")
+        item = items.get(own.get("name")) if isinstance(own, dict) else None
+        if item is not None and config.get("class_name") == type(item.layer).__name__:
+            return {**config, "config": item.config}
+        return {key: _replaced(value, items) for key, value in config.items()}
+    return [_replaced(part, items) for part in config] if isinstance(config, list | tuple) else config
+
+
+def _changed_compilation(model, classes):
+    """The arguments of ``compile``, metrics that know the classes made anew."""
+
+    def changed(metric):
+        if not hasattr(metric, "config_for"):
+            return metric
+        return type(metric).from_config(metric.config_for(classes.old_ids))
+
+    arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
+    for name in ("metrics", "weighted_metrics"):
+        arguments[name] = tf.nest.map_structure(changed, arguments.get(name))
+    return arguments
+
+
+def _copy_vocabularies(model, changed, except_for):
+    """Vocabularies that layers have adapted to are neither weights nor part of a config."""
+    for source, layer in zip(layers_of(model), layers_of(changed), strict=True):
+        if isinstance(layer, (*LOOKUPS, keras.layers.TextVectorization)) and id(source) not in except_for:
+            layer.set_vocabulary(source.get_vocabulary())
+
+
+def _carry(spool, old, tables, changed, classes, rule):
+    """Fills the variables of the changed model."""
+    new = _Variables(changed)
+    index = {id(tf_variable(weight)) for weight in (changed.sampler.weights if changed.sampler else [])}
+    for place, (source, variable) in enumerate(zip(old.all, new.all, strict=True)):
+        if place in tables:
+            rows = tables[place]
+            spool.copy(place, variable, classes.destinations(source.shape[0], rows.row_offset))
+            rule.fill(rows._replace(weight=variable))
+        elif source.shape == variable.shape:
+            spool.copy(place, variable)
+        elif id(variable) not in index:  # an index is made anew, below
+            raise ValueError(
+                f"{variable.name} is {source.shape} for the old classes, {variable.shape} for the new ones, "
+                "and which of its rows is which class is not known. The layer that owns it must list it in "
+                "class_rows(), and give its config in config_for(old_ids)."
+            )

@@ -1,0 +1,106 @@
+"""What stands in the row of a class that the model has never seen."""
+
+from functools import cached_property
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import tf_variable
+from tfxc.catalogue.similar_names import similar_names
+from tfxc.catalogue.spool import blocks_of
+from tfxc.class_rows import AS_BUILT, BY_RULE
+
+MEAN, SIMILAR = "mean", "similar"
+_AT_ONCE = 1 << 16
+_NUM_SIMILAR = 8
+_MOST_KNOWN = 1 << 17  # names to compare with, drawn at random: comparing takes time
+
+
+class NewRows:
+    """Fills the rows of new classes: with the mean of all, of those of similar names, or as the user says.
+
+    Args:
+        rule: "mean", "similar", or a function of a list of n names to their class vectors [n, D].
+        classes: ``ClassMap``.
+
+    Raises:
+        ValueError: for another rule, or what a function returns.
+
+    Example:
+        >>> from tfxc.catalogue.class_map import ClassMap
+        >>> from tfxc.class_rows import ClassRows
+        >>> table = tf.Variable([[1.0], [3.0], [0.0]])
+        >>> classes = ClassMap(["tea", "milk"], ["tea", "milk", "rum"])
+        >>> NewRows("mean", classes).fill(ClassRows(table, filled=BY_RULE))
+        >>> table.numpy().tolist()
+        [[1.0], [3.0], [2.0]]
+    """
+
+    def __init__(self, rule, classes):
+        if rule not in (MEAN, SIMILAR) and not callable(rule):
+            raise ValueError(
+                f"new_rows must be {MEAN!r}, {SIMILAR!r} or a function of a list of names to their class "
+                f"vectors [n, D], but got {rule!r}."
+            )
+        self._rule = rule
+        self._classes = classes
+
+    def fill(self, rows):
+        """Writes the rows of the new classes into a ``ClassRows``, those of the others being there."""
+        added = self._classes.added
+        if rows.filled == AS_BUILT or not len(added):
+            return
+        variable = tf_variable(rows.weight)
+        mean = self._mean(variable, rows.row_offset)
+        for start in range(0, len(added), _AT_ONCE):
+            inside = slice(start, start + _AT_ONCE)
+            if callable(self._rule) and rows.filled == BY_RULE:
+                values = self._given(added[inside], variable.shape[1:])
+            elif self._rule == SIMILAR:
+                values = self._of_similar(variable, rows.row_offset, mean, inside)
+            else:
+                values = np.broadcast_to(mean, (len(added[inside]), *mean.shape))
+            values = tf.cast(values, variable.dtype)
+            variable.scatter_update(tf.IndexedSlices(values, added[inside] + rows.row_offset))
+
+    @property
+    def given(self):
+        """None, or a function of new ids to what the user's function returns for their names."""
+        return (lambda ids: self._rule(self._classes.names_of(ids))) if callable(self._rule) else None
+
+    def _mean(self, variable, row_offset):
+        kept = self._classes.kept
+        return sum(block.sum(0, dtype=np.float64) for block in blocks_of(variable, kept + row_offset)) / len(
+            kept
+        )
+
+    def _given(self, ids, shape):
+        names = self._classes.names_of(ids)
+        values = np.asarray(self._rule(names), np.float32)
+        if values.shape != (len(names), *shape):
+            raise ValueError(
+                f"new_rows was asked for the class vectors {[len(names), *shape]} of {len(names)} names, but "
+                f"returned {list(values.shape)}."
+            )
+        if not np.isfinite(values).all():
+            name = names[int(np.argmin(np.isfinite(values).all(1)))]
+            raise ValueError(f"new_rows returned a class vector for {name!r} that is not finite.")
+        return values
+
+    @cached_property
+    def _similar(self):
+        """For each new class the new ids [n, k] of similar ones that stay, and their shares, 0 where none."""
+        known = self._classes.kept
+        if len(known) > _MOST_KNOWN:
+            known = np.sort(np.random.default_rng(0).choice(known, _MOST_KNOWN, replace=False))
+        names = self._classes.names_of(self._classes.added)
+        places, cosines = similar_names(names, self._classes.names_of(known), _NUM_SIMILAR)
+        return known[places], cosines / np.maximum(cosines.sum(1, keepdims=True), 1e-12)
+
+    def _of_similar(self, variable, row_offset, mean, inside):
+        ids, shares = (part[inside] for part in self._similar)
+        vectors = tf.cast(tf.gather(variable, ids + row_offset), tf.float32).numpy()
+        values = np.einsum("nk,nk...->n...", shares, vectors)
+        nothing_alike = shares.sum(1) == 0
+        values[nothing_alike] = mean
+        return values

@@ -1,0 +1,259 @@
+"""The encoded head: a class vector is computed from what is known of the class."""
+
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
+from tfxc.class_rows import ClassRows
+from tfxc.ids import check_ids
+from tfxc.layers.head import Head, of_filled_slots
+
+_BLOCK_ROWS = 4096  # classes encoded at once for the cache
+_FILE = "features.npz"
+
+
+@register
+class EncodedHead(Head):
+    """A class vector computed from features of the class: two towers, with any sampler and loss.
+
+    ``logit[n, i] = query[n] · (item_encoder(features[i]) + free[i])``. What is learnt of some classes so
+    holds for all that are like them: rare ones, and new ones that nobody has clicked yet. ``free``, where it
+    is asked for, is a vector of each class's own beside it, for what its features do not say.
+
+    A training step encodes each distinct class among its labels and candidates once, and the gradients reach
+    the item encoder. Take a sampler whose candidates the batch shares, ``shared=True`` or ``InBatch``: P + S
+    classes a step, whatever L. (Without a sampler each step encodes all L: for some thousands.) All else
+    reads a cache of class vectors: samplers' indices, ``evaluate``, ``predict``, ``export``. It is refreshed
+    in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where it is out of date, before
+    ``evaluate``, ``predict`` and ``export``; by hand, before an index is built from it, by ``refresh()``.
+
+    The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
+    not.
+
+    Args:
+        item_encoder: a Keras model, features of n classes -> [n, D], D the width of the queries.
+        features: what is known of the L classes in id order: an array [L, ...] of numbers, ids or texts, a
+            dict or tuple of such, or a ``tf.data.Dataset`` of L elements. Or only the number L, for a head
+            that gets its cache and features from a file.
+        free_vectors: whether each class has a vector of its own beside the encoded one, from 0 on.
+
+    Call arguments:
+        query: float [..., D].
+
+    Returns:
+        Logits float32 [..., L].
+
+    Raises:
+        ValueError: for features of unequal numbers of rows, an item encoder of another width than the
+            queries, or a step or refresh without features.
+
+    Example:
+        >>> item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(16)])
+        >>> head = EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
+        >>> head.build((None, 16))
+        >>> head.refresh()
+        >>> head.top_k(tf.ones([2, 16]), k=5).ids.shape
+        TensorShape([2, 5])
+
+    Reference:
+        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
+    """
+
+    def __init__(self, item_encoder, features, free_vectors=False, **kwargs):
+        given = None if isinstance(features, int) else _as_tensors(features)
+        super().__init__(features if given is None else _num_rows(given), **kwargs)
+        self.item_encoder = item_encoder
+        self.free_vectors = bool(free_vectors)
+        self._features = Untracked(given)  # Keras would wrap the dict
+        self._compiled_encode = None
+
+    @property
+    def features(self):
+        """The features as tensors [L, ...], nested as they were given; None if it has none."""
+        return self._features.value
+
+    @features.setter
+    def features(self, features):
+        features = _as_tensors(features)
+        if _num_rows(features) != self.num_classes:
+            raise ValueError(f"Got features of {_num_rows(features)} classes for {self.num_classes}.")
+        self._features = Untracked(features)
+        self._compiled_encode = None  # reads the old ones
+
+    def get_config(self):
+        config = super().get_config()
+        num_classes = config.pop("num_classes")
+        item_encoder = keras.saving.serialize_keras_object(self.item_encoder)
+        own = {"item_encoder": item_encoder, "features": num_classes, "free_vectors": self.free_vectors}
+        return {**config, **own}
+
+    @classmethod
+    def from_config(cls, config):
+        item_encoder = keras.saving.deserialize_keras_object(config["item_encoder"])
+        return cls(**{**config, "item_encoder": item_encoder})
+
+    def save_assets(self, folder):
+        """Keras calls this when it saves a model: writes the features."""
+        if self.features is not None:
+            parts = {str(i): part.numpy() for i, part in enumerate(tf.nest.flatten(self.features))}
+            texts = [name for name, part in parts.items() if part.dtype == object]
+            parts.update({name: parts[name].astype(bytes) for name in texts})
+            structure = keras.saving.serialize_keras_object(_structure(self.features))
+            np.savez(os.path.join(folder, _FILE), structure=json.dumps(structure), **parts)
+
+    def load_assets(self, folder):
+        """Keras calls this when it loads a model: reads the features."""
+        path = os.path.join(folder, _FILE)
+        if os.path.exists(path):
+            with np.load(path) as parts:
+                structure = keras.saving.deserialize_keras_object(json.loads(str(parts["structure"])))
+                self.features = tf.nest.map_structure(lambda place: parts[str(place)], structure)
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        self.cache = add_weight(self, "cache", (self.num_classes, dim), trainable=False)
+        # Steps since the cache was made; it is none yet.
+        options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
+        self.steps_since = add_weight(self, "steps_since", (), "ones", **options)
+        if self.free_vectors:
+            self.free = add_weight(self, "free", (self.num_classes, dim))
+        self.effective_dim = dim
+        if self.features is not None:
+            width = self.encode(tf.range(1)).shape[-1]
+            if width != dim:
+                raise ValueError(
+                    f"The item encoder gives vectors of width {width}, but the queries are of width {dim}: "
+                    "their inner product is the logit. Give the two encoders the same last width."
+                )
+        super().build(input_shape)
+
+    def encode(self, class_ids, training=False):
+        """Class vectors float32 [n, D] of class ids [n] as they are now, with gradients."""
+        if self.features is None:
+            raise ValueError(
+                "This EncodedHead has its cache, but no features to encode: set head.features to those of "
+                f"the {self.num_classes} classes. (Files of weights and checkpoints hold none.)"
+            )
+        features = tf.nest.map_structure(lambda part: tf.gather(part, class_ids), self.features)
+        vectors = tf.cast(self.item_encoder(features, training=training), tf.float32)
+        return vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
+
+    @property
+    def cache_age(self):
+        """How many training steps there were since the cache was made; at least 1 before it was."""
+        return int(tf_variable(self.steps_since).numpy()) if self.built else None
+
+    def refresh(self):
+        """Encodes all classes for the cache, in blocks, if it is out of date."""
+        if self.cache_age == 0:
+            return
+        self._cache_vectors(np.arange(self.num_classes))
+        tf_variable(self.steps_since).assign(0)
+
+    def _cache_vectors(self, class_ids):
+        """Encodes classes for the cache, in blocks."""
+        if self._compiled_encode is None:
+            signature = [tf.TensorSpec([None], tf.int32)]
+            encode = tf.function(self.encode, input_signature=signature, autograph=False)
+            self._compiled_encode = Untracked(encode)
+        for start in range(0, len(class_ids), _BLOCK_ROWS):
+            ids = tf.constant(class_ids[start : start + _BLOCK_ROWS], tf.int32)
+            tf_variable(self.cache).scatter_update(tf.IndexedSlices(self._compiled_encode.value(ids), ids))
+
+    def effective_query(self, query):
+        return tf.cast(query, tf.float32)
+
+    def class_vectors_of(self, class_ids):
+        """Class vectors [n, D] of the cache."""
+        return tf.gather(tf_variable(self.cache), class_ids)
+
+    def candidate_logits(self, query, labels, class_ids):
+        """As of ``Head``; each distinct class is encoded once, with gradients."""
+        tf_variable(self.steps_since).assign_add(1)
+        labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
+        flat = tf.concat([tf.reshape(labels, [-1]), tf.reshape(class_ids, [-1])], 0)
+        filled, where = of_filled_slots(flat)
+        distinct, place = tf.unique(filled)
+        # Empty slots read a row of zeros in front.
+        vectors = tf.pad(self.encode(distinct, training=True), [[1, 0], [0, 0]])
+        places = tf.scatter_nd(where, place + 1, tf.shape(flat, tf.int64))
+        query, num_labels = self.effective_query(query), tf.size(labels)
+        of_labels = tf.gather(vectors, tf.reshape(places[:num_labels], tf.shape(labels)))
+        candidates = tf.gather(vectors, tf.reshape(places[num_labels:], tf.shape(class_ids)))
+        products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
+        return tf.einsum("nd,npd->np", query, of_labels), tf.einsum(products, query, candidates)
+
+    def reduce_classes(self, query, labels, loss):
+        """A loss's reduction over all classes [N] and its positives' logits [N, P]; encodes all L."""
+        vectors = self.encode(tf.range(self.num_classes))
+        logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
+        reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
+        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        return reduced, tf.where(labels >= 0, positives, 0.0)
+
+    def class_rows(self):
+        return [ClassRows(self.cache)] + ([ClassRows(self.free)] if self.free_vectors else [])
+
+    def config_for(self, old_ids):
+        return {**self.get_config(), "features": len(old_ids)}
+
+    def classes_changed(self, before, old_ids, given):
+        """Takes over the features, and encodes the new classes.
+
+        Raises:
+            ValueError: if there are new classes, but no features of them.
+        """
+        if before.features is None:
+            raise ValueError("The EncodedHead has no features of its classes: set head.features.")
+        kept = tf.constant(np.maximum(old_ids, 0))
+        features = tf.nest.map_structure(lambda part: tf.gather(part, kept), before.features)
+        added = np.flatnonzero(old_ids < 0)
+        if len(added):
+            if given is None:
+                raise ValueError(
+                    "An EncodedHead computes the vectors of new classes: pass change_classes new_rows=, a "
+                    "function of a list of names to their features, nested as those of the head are."
+                )
+            where, of_added = added[:, np.newaxis], _as_tensors(given(added))
+            if _structure(of_added) != _structure(features) or _num_rows(of_added) != len(added):
+                raise ValueError(
+                    f"new_rows was asked for the features of {len(added)} classes as arrays, nested like "
+                    f"{_structure(features)}, but returned {given(added)!r}."
+                )
+            features = tf.nest.map_structure(
+                lambda part, own: tf.tensor_scatter_nd_update(part, where, tf.cast(own, part.dtype)),
+                features,
+                of_added,
+            )
+        self.features = features
+        self._cache_vectors(added)
+
+
+def _as_tensors(features):
+    """Features as tensors [L, ...] in the memory of the host."""
+    with tf.device("CPU"):
+        if isinstance(features, tf.data.Dataset):
+            blocks = list(features.batch(_BLOCK_ROWS))
+            if not blocks:
+                raise ValueError("The dataset of features has no elements: it needs one for each class.")
+            return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
+        return tf.nest.map_structure(tf.convert_to_tensor, features)
+
+
+def _num_rows(features):
+    sizes = {int(part.shape[0]) if part.shape.rank else 0 for part in tf.nest.flatten(features)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            "The features must have one row for each class in all their parts, but have "
+            f"{[tuple(part.shape) for part in tf.nest.flatten(features)]}."
+        )
+    return sizes.pop()
+
+
+def _structure(features):
+    """The nest of the features, with numbers for the parts."""
+    num_parts = len(tf.nest.flatten(features))
+    return tf.nest.pack_sequence_as(features, list(range(num_parts)))
