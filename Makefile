@@ -29,7 +29,7 @@ SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-n
 KERAS_TESTS := tests/test_common.py tests/test_plain_layers.py tests/test_distribution.py tests/test_tfrs.py
 KERAS_TESTS += tests/callbacks tests/encoders tests/metrics tests/optimizers
 KERAS_TESTS += $(filter-out %/test_export.py,$(wildcard tests/model/test_*.py))
-KERAS_TESTS += tests/layers/test_head.py tests/layers/test_embedding_bag.py
+KERAS_TESTS += tests/catalogue tests/layers/test_head.py tests/layers/test_embedding_bag.py tests/layers/test_encoded_head.py
 KERAS_TESTS += "tests/test_docs.py::test_programs_run[recommenders]"
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2

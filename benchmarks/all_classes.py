@@ -1,8 +1,10 @@
-"""All classes without a [B, L] tensor: exact softmax training steps and exact top-k, beside the plain way.
+"""All classes without a [B, L] tensor: exact training steps and exact top-k, beside the plain way.
 
     python benchmarks/all_classes.py [--classes 1000000]
 
-B = 512, D = 64. "Plain" materialises the logits: Keras's Dense softmax, and matmul + ``tf.math.top_k``.
+B = 512, D = 64. "Plain" materialises the logits: Keras's Dense softmax, and matmul + ``tf.math.top_k``. Times
+are also given as multiples of what the products alone would take at the rate of a large square ``tf.matmul``
+of the same run: four of them a step (logits, logits again, both gradients), one a ranking.
 """
 
 import argparse
@@ -15,13 +17,37 @@ from step_time import BATCH, DIM, batch, encoder, keras_dense, step_of
 import tfxc
 
 K = 10
+KERAS, MATMUL = "Keras dense softmax, Adam", "matmul + tf.math.top_k"
+SQUARE = 4096
+LOSSES = {
+    "softmax": tfxc.losses.SoftmaxCrossentropy,
+    "binary cross-entropy": tfxc.losses.BinaryCrossentropy,
+    "squared hinge": tfxc.losses.SquaredHinge,
+}
 
 
-def blockwise(num_classes):
-    model = tfxc.ExtremeClassifier(encoder(), head=tfxc.layers.DenseHead(num_classes))
-    model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
-    model.optimizer.build(model.trainable_variables)
-    return model
+class Exact:
+    """Makes a model of all classes with a loss; has a name to be sent to another process by."""
+
+    def __init__(self, loss):
+        self.loss = loss
+
+    def __call__(self, num_classes):
+        model = tfxc.ExtremeClassifier(encoder(), head=tfxc.layers.DenseHead(num_classes))
+        model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=LOSSES[self.loss]())
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+
+def square_product():
+    """A function that multiplies two square matrices: the rate that a product can have here."""
+    matrix = tf.random.normal([SQUARE, SQUARE])
+    return tf.function(lambda: tf.reduce_max(tf.matmul(matrix, matrix)))
+
+
+def times_the_products(seconds, num_products, num_queries, num_classes, square_seconds):
+    rate = 2 * SQUARE**3 / square_seconds
+    return seconds * rate / (num_products * 2 * num_queries * num_classes * DIM)
 
 
 def train_some_steps(set_up_done, make, num_classes):
@@ -33,9 +59,9 @@ def train_some_steps(set_up_done, make, num_classes):
         step()
 
 
-def rank(num_classes):
-    """Functions (ours, plain) that rank one batch over the same table."""
-    query, _ = batch(num_classes)
+def rank(num_classes, num_queries):
+    """Functions (ours, plain) that rank queries over the same table."""
+    query = batch(num_classes)[0][:num_queries]
     head = tfxc.layers.DenseHead(num_classes)
     head.build((None, DIM))
     table = tf.Variable(head.class_vectors(0, num_classes))
@@ -45,38 +71,57 @@ def rank(num_classes):
 
 
 def rank_some(set_up_done, which, num_classes):
-    task = rank(num_classes)[which]
+    task = rank(num_classes, BATCH)[which]
     set_up_done()
     for _ in range(3):
         task()
 
 
-def softmax_steps(num_classes):
-    makers = {"Keras dense softmax, Adam": keras_dense, "tfxc blockwise softmax, LazyAdam": blockwise}
+def training_steps(num_classes):
+    makers = {KERAS: keras_dense, **{f"tfxc {loss}, LazyAdam": Exact(loss) for loss in LOSSES}}
     steps = {name: step_of(make(num_classes), num_classes) for name, make in makers.items()}
-    seconds = in_turns(steps, rounds=5)
+    seconds = in_turns({**steps, "square": square_product()}, rounds=5)
     gradient = num_classes * DIM * 4 / 2**20
     rows = []
     for name, make in makers.items():
         beyond = peak_memory(train_some_steps, make, num_classes) - gradient
-        speed = seconds["Keras dense softmax, Adam"] / seconds[name]
-        rows.append([name, seconds[name] * 1e3, speed, round(beyond)])
-    columns = ["step", "ms", "speed", "peak MB beyond weights, slots and one table gradient"]
-    show(f"One exact softmax step at {num_classes:,} classes, B = {BATCH}", rows, columns)
+        products = times_the_products(seconds[name], 4, BATCH, num_classes, seconds["square"])
+        rows.append([name, seconds[name] * 1e3, seconds[KERAS] / seconds[name], products, round(beyond)])
+    columns = [
+        "step",
+        "ms",
+        "speed",
+        "x its products",
+        "peak MB beyond weights, slots and one table gradient",
+    ]
+    show(f"One exact step at {num_classes:,} classes, B = {BATCH}", rows, columns)
 
 
 def rankings(num_classes):
-    ours, plain = rank(num_classes)
+    ours, plain = rank(num_classes, BATCH)
     (scores, ids), (plain_scores, plain_ids) = ours(), plain()
     tf.debugging.assert_near(scores, plain_scores, atol=1e-5)
     same = tf.reduce_mean(tf.cast(ids == plain_ids, tf.float32))
-    seconds = in_turns({"matmul + tf.math.top_k": plain, "tfxc top_k": ours}, rounds=7)
+    seconds = in_turns({MATMUL: plain, "tfxc top_k": ours, "square": square_product()}, rounds=9)
+    square = seconds.pop("square")
     rows = []
     for which, (name, time) in zip((1, 0), seconds.items(), strict=True):
         peak = peak_memory(rank_some, which, num_classes)
-        rows.append([name, time * 1e3, seconds["matmul + tf.math.top_k"] / time, round(peak)])
-    show(f"Top {K} of {num_classes:,} for {BATCH} queries", rows, ["ranking", "ms", "speed", "peak MB"])
+        products = times_the_products(time, 1, BATCH, num_classes, square)
+        rows.append([name, time * 1e3, seconds[MATMUL] / time, products, round(peak)])
+    columns = ["ranking", "ms", "speed", "x its products", "peak MB"]
+    show(f"Top {K} of {num_classes:,} for {BATCH} queries", rows, columns)
     print(f"\nthe same ids: {float(same):.4f} (others are ties within rounding)")
+
+
+def one_query(num_classes):
+    ours, plain = rank(num_classes, 1)
+    table = tf.Variable(tf.zeros([num_classes, DIM]))
+    read = tf.function(lambda: tf.reduce_max(table))
+    seconds = in_turns({MATMUL: plain, "tfxc top_k": ours, "tf.reduce_max of the table": read}, rounds=15)
+    size = 4e-9 * num_classes * DIM
+    rows = [[name, time * 1e3, size / time] for name, time in seconds.items()]
+    show(f"Top {K} of {num_classes:,} for one query", rows, ["ranking", "ms", "GB of the table per second"])
 
 
 def main():
@@ -84,8 +129,9 @@ def main():
     parser.add_argument("--classes", type=int, default=1_000_000)
     add_results(parser)
     args = parser.parse_args()
-    softmax_steps(args.classes)
+    training_steps(args.classes)
     rankings(args.classes)
+    one_query(args.classes)
     keep(args.results)
 
 
