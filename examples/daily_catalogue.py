@@ -5,9 +5,9 @@
 Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
 each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
 others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue. It then
-takes as many sessions as the window holds, once: those of yesterday, which alone know the new items, several
-times, the others drawn from the rest of the window. Beside it another model is trained anew, in as many
-epochs as are asked for. Both are tested on the sessions of the day.
+takes the steps of one epoch: yesterday's sessions several times, since hardly any other has the new items,
+and some of the others. Beside it another model is trained anew, for many epochs. Both are tested on the
+sessions of the day.
 
 Without arguments the twelve novels that come along are the log: runs of words, book after book.
 """
