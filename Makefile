@@ -46,7 +46,7 @@ setup-tests: setup $(TEST_SETUP)  ## The same, and what tests, lint and docs nee
 
 demo: setup  ## Train, evaluate, export and query a next-item model; writes demo/
 	$(RUN) examples/sequential_recommendation.py
-	$(RUN) examples/query_saved_model.py demo/served
+	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
 test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
 	$(MAKE) test-avx2

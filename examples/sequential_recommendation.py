@@ -171,7 +171,7 @@ def run(args):
         label="NDCG@10 on a fixed sample of validation targets",
         title=f"{title_of(split, args)}\n{sentences}",
     )
-    model.export(os.path.join(args.output, EXPORTED))
+    model.export(os.path.join(args.output, EXPORTED), strings=True)  # names in, names out
     print(f"\nWrote the table, the plot and a SavedModel ({EXPORTED}/) to {args.output}/.")
     return results
 

@@ -98,9 +98,12 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert all(0 < row["ndcg_at_10"] <= 1 for row in results["results"].values())
     assert "| full | 2 |" in (out / "results.md").read_text()
     assert (out / "quality_against_time.png").read_bytes().startswith(b"\x89PNG")
-    answers = run_alone("query_saved_model.py", out / "served").splitlines()
-    assert len(answers) == 2 and answers[0].startswith("the old man looked at the -> ")
-    assert not {"the", "old", "man"} & set(answers[1].split("->")[1].replace(",", "").split())
+    answer = run_alone(
+        "query_saved_model.py", out / "served", *["the", "old", "zebra", "looked", "at", "the"]
+    )
+    history, best = answer.split(" -> ")
+    assert history == "the old zebra looked at the" and re.search(r"  \([\d.]+ ms\)$", best.strip())
+    assert not {"the", "old", "looked"} & set(best.replace(",", "").split()) and best.count(",") == 4
 
 
 def test_recommends_from_an_interaction_log_with_samplers_and_mach(tmp_path):

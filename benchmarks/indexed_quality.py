@@ -1,0 +1,75 @@
+"""What ranking through an index costs a trained recommender: NDCG@10 and recall beside exact ranking.
+
+Whatever follows ``--`` goes to examples/sequential_recommendation.py, whose first sampler's model is trained,
+or taken as it is if that has been done. The index is tuned to a recall of .95 on validation queries.
+
+    python benchmarks/indexed_quality.py -- --data train.txt --test-data test.txt --format sessions \\
+        --max-length 10 --batch-size 128 --epochs 2 --samplers midx-rq --output runs/diginetica
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+from _tables import add_results, keep, show
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import sequential_recommendation  # noqa: E402
+
+import tfxc  # noqa: E402
+
+K = 10
+DTYPES = "float32", "bfloat16", "int8"
+
+
+def quality(rank, test_queries):
+    """NDCG@10 and Recall@10 of a function of queries to ids."""
+    metrics = [tfxc.metrics.NDCGAtK(K), tfxc.metrics.RecallAtK(K)]
+    for query, labels in test_queries:
+        ids = rank(query)
+        for metric in metrics:
+            metric.update_state(labels, ids)
+    return [float(metric.result()) for metric in metrics]
+
+
+def queries_of(model, batches):
+    """(query [N, D], labels [N, P]) of every batch."""
+    return [model.examples(*batch)[:2] for batch in batches]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
+    args = parser.parse_args()
+    arguments = sequential_recommendation.parse_arguments(args.rest)
+    split = sequential_recommendation.load_split(arguments)
+    model, _, _ = sequential_recommendation.train(arguments.samplers[0], split, arguments)
+    _, validation_set, test_set = sequential_recommendation.batches(split, arguments)
+    tuning = tf.concat([query for query, _ in queries_of(model, validation_set.take(2))], 0)
+    test_queries = queries_of(model, test_set)
+    exact = quality(lambda query: model.head.top_k(query, K).ids, test_queries)
+    rows = [["all classes", "", "", *exact, 1.0]]
+    for dtype in DTYPES:
+        index = tfxc.search.InvertedIndex(dtype=dtype)
+        index.tune(model.head, tuning, recall=0.95, k=K)
+        found = quality(
+            lambda query, own=index: own.top_k(model.head.effective_query(query), K).ids, test_queries
+        )
+        recall = sum(index.recall(model.head, query, K) for query, _ in test_queries) / len(test_queries)
+        cells = f"{index.num_probes} of {index.num_cells}"
+        rows.append([f"index, {dtype}", cells, recall, *found, found[0] / exact[0]])
+    columns = ["ranking", "cells read", "recall", "NDCG@10", "Recall@10", "NDCG of exact"]
+    title = f"{Path(arguments.data).name}: {split.train.num_classes:,} classes, D = {arguments.dim}"
+    show(
+        title,
+        [[cell if not isinstance(cell, float) else f"{cell:.4f}" for cell in row] for row in rows],
+        columns,
+    )
+    keep(args.results)
+
+
+if __name__ == "__main__":
+    main()
