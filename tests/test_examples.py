@@ -98,9 +98,8 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert all(0 < row["ndcg_at_10"] <= 1 for row in results["results"].values())
     assert "| full | 2 |" in (out / "results.md").read_text()
     assert (out / "quality_against_time.png").read_bytes().startswith(b"\x89PNG")
-    answer = run_alone(
-        "query_saved_model.py", out / "served", *["the", "old", "zebra", "looked", "at", "the"]
-    )
+    names = ["the", "old", "zebra", "looked", "at", "the"]
+    answer = run_alone("query_saved_model.py", out / "served", *names)
     history, best = answer.split(" -> ")
     assert history.split() == names and re.search(r"  \([\d.]+ ms\)$", best.strip())
     assert not {"the", "old", "looked"} & set(best.replace(",", "").split()) and best.count(",") == 4
