@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
+from _tables import add_results, keep, show
 
 import tfxc
 from tfxc._keras import keras
@@ -45,6 +46,7 @@ def main():
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--save-freq", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    add_results(parser)
     given = parser.parse_args()
     encoder = keras.Sequential([keras.Input((32,)), keras.layers.Dense(DIM)])
     head = tfxc.layers.DenseHead(given.classes)
@@ -66,10 +68,17 @@ def main():
         for save_freq, found in seconds.items():
             found.append(measure(model, data, save_freq))
     without, with_backups = (float(np.median(found)) for found in seconds.values())
-    print(f"{given.classes:,} x {DIM}, {given.steps} steps of {BATCH}, medians of {given.rounds}")
-    print(f"a step without backups: {without / given.steps * 1e3:.2f} ms")
-    print(f"with one every {given.save_freq:,}: {with_backups / given.steps * 1e3:.2f} ms")
-    print(f"ratio: {with_backups / without:.3f}")
+    rows = [
+        ["without backups", without / given.steps * 1e3, 1.0],
+        [
+            f"one every {given.save_freq:,} steps",
+            with_backups / given.steps * 1e3,
+            f"{with_backups / without:.3f}",
+        ],
+    ]
+    title = f"A step of {BATCH} on {given.classes:,} x {DIM}"
+    show(title, rows, ["BackupAndRestore", "ms a step", "ratio"])
+    keep(given.results)
 
 
 if __name__ == "__main__":
