@@ -255,7 +255,9 @@ class StartsAtBatch:
     def _maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch):
         """tf-keras asks here at which epoch and batch it begins."""
         first, self.first_batch = self.first_batch, 0
-        return initial_epoch, first
+        if first:
+            return initial_epoch, first
+        return super()._maybe_load_initial_counters_from_ckpt(steps_per_epoch, initial_epoch)
 
 
 def variables_of_training(model):

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "common/lanes.h"
-#include "common/simd.h"
 #include "common/vectorize.h"
 
 #if defined(__x86_64__) && TFXC_LEVEL >= 4
@@ -20,30 +18,28 @@ constexpr int kWidth = kBlockWidths[1];
 // Beyond it the square of a norm, or a product of two, may be infinite.
 constexpr float kLargestNorm = 1e15f;
 
-// To the nearest, as the hardware does.
-uint32_t Rounded(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-
-// Two numbers in a word, the first in the lower half; behind an odd D stands 0.
-uint32_t Word(const float* numbers, int64_t d, int64_t dim) {
-  return Rounded(numbers[d]) | (d + 1 < dim ? Rounded(numbers[d + 1]) << 16 : 0);
-}
-
-TFXC_VECTORIZE void Words(const float* numbers, int64_t dim, uint32_t* words) {
-  for (int64_t d = 0; d < dim; d += 2) words[d / 2] = Word(numbers, d, dim);
-}
-
-float Norm(const float* numbers, int64_t dim) { return std::sqrt(Dot(numbers, numbers, dim)); }
-
 // NaN stays.
 void Raise(float x, float* largest) {
   if (!(x <= *largest) && *largest == *largest) *largest = x;
 }
 
 #ifdef TFXC_BFLOAT16
+// Numbers to the nearest bfloat16, two in a word, the first in the lower half; behind an odd D stands 0. Returns the
+// sum of their squares.
+TFXC_BFLOAT16 float Words(const float* numbers, int64_t dim, uint32_t* words) {
+  __m512 squares = _mm512_setzero_ps();
+  for (int64_t d = 0; d < dim; d += 2 * kLanes) {
+    const int64_t left = dim - d;
+    const auto mask = [](int64_t count) { return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1 << count) - 1); };
+    const __m512 first = _mm512_maskz_loadu_ps(mask(left), numbers + d);
+    const __m512 second = _mm512_maskz_loadu_ps(mask(left > kLanes ? left - kLanes : 0), numbers + d + kLanes);
+    const __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    _mm512_mask_storeu_epi32(words + d / 2, mask((left + 1) / 2), pairs);
+    squares = _mm512_fmadd_ps(second, second, _mm512_fmadd_ps(first, first, squares));
+  }
+  return Sum((Lanes)squares);
+}
+
 // logits[i] = Σ_k rows[i, k] · block[k], pair by pair: the sums of I rows and 48 queries stay in registers.
 template <int I>
 TFXC_BFLOAT16 void Product(const uint32_t* rows, int64_t num_words, const uint32_t* block, float* logits) {
@@ -70,8 +66,38 @@ void LogitsOf(const uint32_t* rows, int64_t num_rows, int64_t num_words, const u
   for (; r + 8 <= num_rows; r += 8) Product<8>(rows + r * num_words, num_words, block, logits + r * kWidth);
   for (; r < num_rows; ++r) Product<1>(rows + r * num_words, num_words, block, logits + r * kWidth);
 }
+
+// lowered = thresholds - slope * norms - shift; whether all are numbers above -infinity.
+TFXC_BFLOAT16 bool LowerBy(float slope, float shift, const float* norms, const float* thresholds, float* lowered) {
+  int above = 0xffff;
+  for (int q = 0; q < kWidth; q += kLanes) {
+    const __m512 slack = _mm512_fmadd_ps(_mm512_set1_ps(slope), _mm512_loadu_ps(norms + q), _mm512_set1_ps(shift));
+    const __m512 low = _mm512_sub_ps(_mm512_loadu_ps(thresholds + q), slack);
+    _mm512_storeu_ps(lowered + q, low);
+    above &= _mm512_cmp_ps_mask(low, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
+  }
+  return above == 0xffff;
+}
+
+TFXC_BFLOAT16 int Above(const float* logits, int64_t num_rows, const float* thresholds, int32_t* rows) {
+  const __m512 first = _mm512_loadu_ps(thresholds), second = _mm512_loadu_ps(thresholds + kLanes);
+  const __m512 third = _mm512_loadu_ps(thresholds + 2 * kLanes);
+  int count = 0;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const float* own = logits + r * kWidth;
+    const int any = _mm512_cmp_ps_mask(_mm512_loadu_ps(own), first, _CMP_GT_OQ) |
+                    _mm512_cmp_ps_mask(_mm512_loadu_ps(own + kLanes), second, _CMP_GT_OQ) |
+                    _mm512_cmp_ps_mask(_mm512_loadu_ps(own + 2 * kLanes), third, _CMP_GT_OQ);
+    rows[count] = static_cast<int32_t>(r);
+    count += any != 0;
+  }
+  return count;
+}
 #else
+float Words(const float*, int64_t, uint32_t*) { return 0.0f; }
 void LogitsOf(const uint32_t*, int64_t, int64_t, const uint32_t*, float*) {}
+bool LowerBy(float, float, const float*, const float*, float*) { return false; }
+int Above(const float*, int64_t, const float*, int32_t*) { return 0; }
 #endif
 
 }  // namespace
@@ -89,52 +115,43 @@ RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
   norms_.resize((count + kWidth - 1) / kWidth * kWidth);
   std::vector<uint32_t> words(num_words_);
   for (int64_t q = 0; q < count; ++q) {
-    Words(query + q * dim, dim, words.data());
+    const float norm = std::sqrt(Words(query + q * dim, dim, words.data()));
+    norms_[q] = norm <= kLargestNorm ? norm : INFINITY;
     uint32_t* block = &words_[q / kWidth * kWidth * num_words_ + q % kWidth];
     for (int64_t k = 0; k < num_words_; ++k) block[k * kWidth] = words[k];
-    norms_[q] = Norm(query + q * dim, dim);
   }
 }
 
 void RoughTile::Set(const float* rows, const float* scales, const float* bias, int64_t num_rows) {
   num_rows_ = num_rows;
-  norm_ = bias_ = 0.0f;
+  bias_ = 0.0f;
   scale_ = 1.0f;
+  float largest = 0.0f;
   for (int64_t r = 0; r < num_rows; ++r) {
-    Words(rows + r * dim_, dim_, &words_[r * ((dim_ + 1) / 2)]);
-    const float norm = Norm(rows + r * dim_, dim_);
-    Raise(norm <= kLargestNorm ? norm * (scales == nullptr ? 1.0f : scales[r]) : norm, &norm_);
+    const float square = Words(rows + r * dim_, dim_, &words_[r * ((dim_ + 1) / 2)]);
+    // What a scale makes small may have been too large before.
+    Raise(scales == nullptr || !(square <= kLargestNorm) ? square : square * scales[r] * scales[r], &largest);
     if (scales != nullptr) Raise(scales[r], &scale_);
     if (bias != nullptr) Raise(std::abs(bias[r]), &bias_);
   }
+  norm_ = std::sqrt(largest);
 }
 
 void RoughTile::Logits(const uint32_t* block, float* logits) const {
   LogitsOf(words_.data(), num_rows_, (dim_ + 1) / 2, block, logits);
 }
 
-bool RoughTile::Slack(const float* norms, float* slack) const {
+bool RoughTile::Lower(const float* norms, const float* thresholds, float* lowered) const {
   if (!(norm_ <= kLargestNorm && bias_ <= kLargestNorm)) return false;
   // bfloat16, and twice the rounding of float32 sums over D; then that of scale, bias and threshold.
   const float of_products = 0.0078278f + (2 * dim_ + 16) * 1.2e-7f;
   // Products of such small numbers that they count as 0.
-  const float of_zeros = 1e-36f * dim_ * scale_;
-  for (int q = 0; q < kWidth; ++q) {
-    if (!(norms[q] <= kLargestNorm)) return false;
-    slack[q] = of_products * norms[q] * norm_ + 1e-6f * bias_ + of_zeros * (1.0f + norms[q]) * (1.0f + norm_);
-  }
-  return true;
+  const float of_zeros = 1e-36f * dim_ * scale_ * (1.0f + norm_);
+  return LowerBy(of_products * norm_ + of_zeros, 1e-6f * bias_ + of_zeros, norms, thresholds, lowered);
 }
 
-TFXC_VECTORIZE int RowsAbove(const float* logits, int64_t num_rows, const float* thresholds, int32_t* rows) {
-  const Lanes first = Load(thresholds), second = Load(thresholds + kLanes), third = Load(thresholds + 2 * kLanes);
-  int count = 0;
-  for (int64_t r = 0; r < num_rows; ++r) {
-    const float* own = logits + r * kWidth;
-    rows[count] = static_cast<int32_t>(r);
-    count += Any((Load(own) > first) | (Load(own + kLanes) > second) | (Load(own + 2 * kLanes) > third));
-  }
-  return count;
+int RowsAbove(const float* logits, int64_t num_rows, const float* thresholds, int32_t* rows) {
+  return Above(logits, num_rows, thresholds, rows);
 }
 
 }  // namespace tfxc::dense_scan

@@ -42,9 +42,9 @@ class RoughTile {
   // logits[r * 48 + q] of a block, before scales and bias.
   void Logits(const uint32_t* block, float* logits) const;
 
-  // How far a logit of each query of a block may be from float32's. False where a number is not finite or so large
-  // that nothing is known.
-  bool Slack(const float* norms, float* slack) const;
+  // What a logit must be above, or else float32's cannot be above the threshold of its query in a block. False where
+  // that rules nothing out, or a number is not finite or so large that nothing is known.
+  bool Lower(const float* norms, const float* thresholds, float* lowered) const;
 
  private:
   int64_t dim_, num_rows_ = 0;

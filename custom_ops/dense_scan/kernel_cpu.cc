@@ -179,7 +179,7 @@ class DenseScanOp : public DenseScanBase {
             AddToBest(logits, num_rows, width, count - first, first, id, &best[shard]);
           };
           float thresholds[kBlockWidths[1]];
-          if (looks_first && Lowered(tile, rough.norms(block), best[shard].thresholds() + first, thresholds)) {
+          if (looks_first && tile.Lower(rough.norms(block), best[shard].thresholds() + first, thresholds)) {
             int32_t survivors[kTileClasses];
             tile.Logits(rough.block(block), logits);
             Follow(own_scales, bias, 0, size, width, logits);
@@ -210,16 +210,6 @@ class DenseScanOp : public DenseScanBase {
     if (scales == nullptr && bias == nullptr) return;
     ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows, width,
                   logits);
-  }
-
-  // What a first look must not fall below in order to be looked at again; false where it would rule nothing out.
-  static bool Lowered(const RoughTile& tile, const float* norms, const float* thresholds, float* lowered) {
-    if (!tile.Slack(norms, lowered)) return false;
-    for (int q = 0; q < kBlockWidths[1]; ++q) {
-      if (thresholds[q] == -INFINITY) return false;
-      lowered[q] = thresholds[q] - lowered[q];
-    }
-    return true;
   }
 
   static std::vector<std::vector<int32_t>> Excluded(const Tensor& exclude, int64_t n, int64_t count) {
