@@ -83,6 +83,9 @@ class TableOfLogits:
         ids = tf.maximum(ids, 0)
         return tf.gather(self.logits, ids, axis=1, batch_dims=ids.shape.rank - 1)
 
+    def candidate_logits(self, query, labels, ids):
+        return self.score(query, labels), self.score(query, ids)
+
 
 def sampled_losses(loss, sampler, query, logits, labels):
     """Losses [N] of logits [N, L] by sampled classes, the way a model does it."""
