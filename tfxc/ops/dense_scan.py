@@ -5,9 +5,9 @@ The compiled ops read the table where it lies, a few dozen classes at a time: th
 they are in the cache, and computed again for the gradient. The number of threads changes no bit.
 
 The gradient of the log-sum-exp can be filtered. Classes come in tiles, the first ``TILE_CLASSES``, the next
-and so on; what a query gives to a tile and gets from it is left out where every class of the tile has, for this
-query, a probability below a threshold. An example's gradient does not depend on what else is in the batch, and
-the rows of tiles that are left for no query have none at all.
+and so on; what a query gives to a tile and gets from it is left out where every class of the tile has, for
+this query, a probability below a threshold. An example's gradient does not depend on what else is in the
+batch, and the rows of tiles that are left for no query have none at all.
 """
 
 import math
