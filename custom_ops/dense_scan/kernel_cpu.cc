@@ -453,11 +453,18 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
     OP_REQUIRES(context, given.shape() == TensorShape({num_tiles, p.num_queries}),
                 InvalidArgument("tile_maxima must be [", num_tiles, ", ", p.num_queries, "], as the scan gives them, ",
                                 "but are ", given.shape().DebugString(), "."));
+    const Tensor &more_ids = context->input(6), &more_rows = context->input(7), &more_biases = context->input(8);
+    const int64_t num_more = more_ids.NumElements();
+    const TensorShape of_more({num_more, p.dim}), biases_of_more({p.bias == nullptr ? 0 : num_more});
+    OP_REQUIRES(context, more_ids.dims() == 1 && more_rows.shape() == of_more && more_biases.shape() == biases_of_more,
+                InvalidArgument("The gradients of ", num_more, " more classes must be ", of_more.DebugString(), " and ",
+                                biases_of_more.DebugString(), ", but are ", more_rows.shape().DebugString(), " and ",
+                                more_biases.shape().DebugString(), "."));
     const float *maxima = Data<float>(given), *reduced = Data<float>(context->input(3));
     std::vector<float> least(p.num_queries);  // that a tile's largest logit must reach
     for (int64_t q = 0; q < p.num_queries; ++q) least[q] = reduced[q] + log_threshold_;
     const std::vector<int64_t> places = Places(context, p, maxima, least.data());
-    const int64_t num_rows = places.back();
+    const int64_t num_left = places.back(), num_rows = num_left + num_more;
     Tensor *query_gradient, *ids, *row_gradients, *bias_gradients;
     const TensorShape biases({p.bias == nullptr ? 0 : num_rows});
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
@@ -470,6 +477,9 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
       int32_t* own = Data<int32_t>(ids) + places[tile];
       std::iota(own, own + places[tile + 1] - places[tile], static_cast<int32_t>(tile * kTileClasses));
     }
+    std::copy_n(Data<int32_t>(more_ids), num_more, Data<int32_t>(ids) + num_left);
+    std::copy_n(Data<float>(more_rows), more_rows.NumElements(), d_rows + num_left * p.dim);
+    std::copy_n(Data<float>(more_biases), more_biases.NumElements(), d_bias + num_left);
     ForEachPass(context, p, [&](int64_t n, PassBackward& pass) {
       ForEachShard(context, p, pass.num_shards(), pass.count(), [&](int64_t shard, Range classes) {
         TileGradient tile(reduction_, normalize_, p.dim);

@@ -43,9 +43,12 @@ absl::Status ScanGradientShape(InferenceContext* c) {
 }
 
 absl::Status FilteredGradientShape(InferenceContext* c) {
-  ShapeHandle query, table, bias, tile_maxima;
+  ShapeHandle query, table, bias, unused;
   TF_RETURN_IF_ERROR(MergeInputs(c, &query, &table, &bias));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 2, &tile_maxima));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 2, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(6), 1, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(7), 2, &unused));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(8), 1, &unused));
   const DimensionHandle num_rows = c->UnknownDim();
   c->set_output(0, query);
   c->set_output(1, c->Vector(num_rows));
@@ -92,6 +95,9 @@ TFXC_DENSE_SCAN_OP("Tfxc>DenseScanFilteredGrad", "{'logsumexp'}")
     .Input("reduced: float")
     .Input("reduced_gradient: float")
     .Input("tile_maxima: float")
+    .Input("more_ids: int32")
+    .Input("more_row_gradients: float")
+    .Input("more_bias_gradients: float")
     .Attr("log_threshold: float")
     .Output("query_gradient: float")
     .Output("ids: int32")
@@ -99,6 +105,7 @@ TFXC_DENSE_SCAN_OP("Tfxc>DenseScanFilteredGrad", "{'logsumexp'}")
     .Output("bias_gradients: float")
     .SetShapeFn(FilteredGradientShape)
     .Doc("The gradients of the reduction without those of a query by a tile of classes where each has a probability "
-         "below the threshold; of the classes of tiles that are left, in the order of their ids.");
+         "below the threshold; of the classes of tiles that are left, in the order of their ids, and behind them the "
+         "gradients that are given.");
 
 }  // namespace tfxc

@@ -107,7 +107,7 @@ def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, r
     numbers=st.sampled_from(NUMBERS),
     gradients=st.sampled_from(GRADIENTS),
     threshold=st.sampled_from([1e-37, 2**-12, 0.02, 0.5, 0.9999]),
-    fault=st.sampled_from([*["none"] * 8, "offset", "shape", "maxima", "threshold"]),
+    fault=st.sampled_from([*["none"] * 8, "offset", "shape", "maxima", "more", "threshold"]),
     seed=SEEDS,
 )
 def filtered_dense_scan(
@@ -142,6 +142,8 @@ def filtered_dense_scan(
         maxima = np.pad(maxima, arrays.pick([((0, 1), (0, 0)), ((0, 0), (0, 1))]))
     elif fault == "threshold":
         log_threshold = arrays.pick([0.0, 1.0, float("nan"), float("inf")])
+    num_more = arrays.pick([0, 1, 5])
+    more_rows = arrays.numbers((num_more, d + (fault == "more")))
     of_reduced = attempt(
         "tfxc_dense_scan_filtered_grad",
         fault == "none",
@@ -150,13 +152,19 @@ def filtered_dense_scan(
         reduced=reduced,
         reduced_gradient=upstream,
         tile_maxima=arrays.tensor(maxima),
+        more_ids=arrays.ids((num_more,), classes),
+        more_row_gradients=arrays.tensor(more_rows),
+        more_bias_gradients=arrays.numbers((num_more if use_bias else 0,)),
         log_threshold=log_threshold,
         **attributes,
     )
     if fault == "none" and numbers != "non-finite":
         rows = table[row_offset:]
         left = ~(maxima < reduced.numpy() + log_threshold)
-        check_filtered(query, rows, bias, normalize, upstream, left, of_reduced)
+        last = len(of_reduced.ids) - num_more
+        np.testing.assert_array_equal(of_reduced.row_gradients[last:], more_rows)
+        found = of_reduced.query_gradient, *(part[:last] for part in of_reduced[1:])
+        check_filtered(query, rows, bias, normalize, upstream, left, found)
 
 
 def check_filtered(query, rows, bias, normalize, upstream, left, found):
@@ -174,11 +182,9 @@ def check_filtered(query, rows, bias, normalize, upstream, left, found):
         part.numpy() for part in tape.gradient(total, wide, unconnected_gradients=zero)
     )
     ids = np.flatnonzero(of_classes.any(1))
-    np.testing.assert_array_equal(found.ids, ids)
-    wanted = of_query, of_rows[ids], of_bias[ids] if len(bias) else of_bias
-    for got, want in zip(
-        (found.query_gradient, found.row_gradients, found.bias_gradients), wanted, strict=True
-    ):
+    wanted = of_query, ids, of_rows[ids], of_bias[ids] if len(bias) else of_bias
+    np.testing.assert_array_equal(found[1], ids)
+    for got, want in zip(found, wanted, strict=True):
         if np.isfinite(want).all():  # a row without a direction
             close(got, want, 10)
 

@@ -57,10 +57,16 @@ class Problem:
         ids = np.arange(self.options["num_classes"])
         return self.scores_of(np.broadcast_to(ids, (len(self.query), len(ids))))
 
-    def filtered(self, threshold):
+    def more(self, count):
+        """Ids and gradients of further classes."""
+        ids = tf.range(count) % self.options["num_classes"]
+        of_bias = tf.range(float(count)) if len(self.bias) else tf.zeros([0])
+        return ids, tf.fill([count, self.query.shape[1]], 7.0), of_bias
+
+    def filtered(self, threshold, num_more=0):
         """The filtered gradients, by the op."""
         reduced, maxima = dense_scan_with_maxima(*self.given, **self.options)
-        given = *self.given, reduced, self.upstream, maxima
+        given = *self.given, reduced, self.upstream, maxima, self.more(num_more)
         return dense_scan_filtered_gradient(*given, threshold=threshold, **self.options)
 
     def expected_filtered(self, threshold):
@@ -329,13 +335,30 @@ def test_filtered_without_queries():
     )
 
 
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("threshold", [0.1, 0.999999])
+def test_filtered_with_more_behind(threshold, use_bias):
+    problem = Problem(20, 300, 8, use_bias=use_bias, scale=2)
+    alone, found = problem.filtered(threshold), problem.filtered(threshold, num_more=5)
+    np.testing.assert_array_equal(found[0], alone[0])
+    for one, other, more in zip(found[1:], alone[1:], problem.more(5), strict=True):
+        np.testing.assert_array_equal(one, tf.concat([other, more], 0))
+
+
 def test_filtered_bad_input():
     problem = Problem(4, 200, 3)
     given = *problem.given, tf.zeros([4]), problem.upstream
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"tile_maxima must be \[3, 4\]"):
-        dense_scan_filtered_gradient(*given, tf.zeros([2, 4]), threshold=0.5, **problem.options)
+        dense_scan_filtered_gradient(
+            *given, tf.zeros([2, 4]), problem.more(0), threshold=0.5, **problem.options
+        )
     with pytest.raises(tf.errors.InvalidArgumentError, match="a probability below 1, negative, but is 0"):
-        dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), threshold=1.0, **problem.options)
+        dense_scan_filtered_gradient(
+            *given, tf.zeros([3, 4]), problem.more(0), threshold=1.0, **problem.options
+        )
+    more = problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"2 more classes must be \[2,3\] and \[0\]"):
+        dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), more, threshold=0.5, **problem.options)
 
 
 @pytest.mark.parametrize(

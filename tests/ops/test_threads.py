@@ -43,7 +43,8 @@ show(*found, *dense_scan_gradient(*given, found[0], np.ones(300, "f"), **options
 show(*dense_scan(*given, num_classes=20000, k=20)[1:])
 reduced, maxima = dense_scan_with_maxima(*given, num_classes=20000)
 upstream, options = np.ones(300, "f"), {"num_classes": 20000, "threshold": 0.01}
-show(reduced, maxima, *dense_scan_filtered_gradient(*given, reduced, upstream, maxima, **options))
+more = np.arange(3, dtype="i"), normal(3, 24), normal(3)
+show(reduced, maxima, *dense_scan_filtered_gradient(*given, reduced, upstream, maxima, more, **options))
 """
 
 

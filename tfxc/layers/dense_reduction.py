@@ -99,9 +99,9 @@ class _Blocks:
 
     def gradient(self, reduced, d_reduced, d_positives):
         d_positives *= self.is_label
-        d_query, grads = self.of_all_classes(reduced, d_reduced)
+        d_query, grads = self.of_everything(reduced, d_reduced, *self.of_labels(d_positives))
         d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors)
-        return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
+        return [d_query[:, : self.dim], *grads]
 
     def of_all_classes(self, reduced, d_reduced):
         """What the reduction gives to the queries, and the dense gradients of table and biases."""
@@ -130,14 +130,20 @@ class _Blocks:
     def logit_gradient(self, reduced, logits):
         return self.loss.logit_gradient(reduced, logits)
 
-    def add_labels(self, grads, d_positives):
+    def of_labels(self, d_positives):
+        """The ids of the labels, and the gradients of their rows and biases."""
         d_vectors = d_positives[:, :, tf.newaxis] * self.query[:, tf.newaxis]
         d_vectors = tf.reshape(d_vectors, [-1, self.query.shape[1]])
-        parts = self.through(self.label_rows, d_vectors)
-        # Not those of padding: even a gradient of zero moves a class under momentum.
-        ids, *parts = (tf.gather(part, self.label_slots) for part in [self.label_ids, *parts])
-        return [
-            _plus(grad, ids + shift, part)
+        parts = [self.label_ids, *self.through(self.label_rows, d_vectors)]
+        # Not of padding: even a gradient of zero moves a class under momentum.
+        ids, *parts = (tf.gather(part, self.label_slots) for part in parts)
+        return ids, parts
+
+    def of_everything(self, reduced, d_reduced, ids, parts):
+        """``of_all_classes`` and, added to them, the gradients of some rows and biases."""
+        d_query, grads = self.of_all_classes(reduced, d_reduced)
+        return d_query, [
+            tf.tensor_scatter_nd_add(grad, (ids + shift)[:, tf.newaxis], part)
             for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
         ]
 
@@ -158,14 +164,6 @@ class _Blocks:
         return tape.gradient(vectors, raw, output_gradients=d_vectors)
 
 
-def _plus(gradient, ids, rows):
-    """A gradient, dense or of some rows, and what is added to rows of it."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return tf.tensor_scatter_nd_add(gradient, ids[:, tf.newaxis], rows)
-    values, indices = tf.concat([gradient.values, rows], 0), tf.concat([gradient.indices, ids], 0)
-    return tf.IndexedSlices(values, indices, gradient.dense_shape)
-
-
 class _FilteredBlocks(_Blocks):
     """Without what the loss's filter leaves out, in blocks of whole tiles."""
 
@@ -179,17 +177,18 @@ class _FilteredBlocks(_Blocks):
     def logit_gradient(self, reduced, logits):
         return tf.where(self.left(reduced, logits), super().logit_gradient(reduced, logits), 0.0)
 
-    def of_all_classes(self, reduced, d_reduced):
+    def of_everything(self, reduced, d_reduced, ids, parts):
         def mark(ids, is_left):
             logits = tf.matmul(self.query, self.head.vectors(*self.raw(ids)), transpose_b=True)
             left = tf.reduce_any(self.left(reduced, logits), 0)
             return tf.tensor_scatter_nd_update(is_left, ids[:, tf.newaxis], left)
 
         is_left = self.over(mark, tf.zeros([self.head.num_classes], tf.bool))
-        ids = tf.cast(tf.where(is_left)[:, 0], tf.int32)
-        d_query, grads = super().of_all_classes(reduced, d_reduced)
+        is_left = tf.tensor_scatter_nd_update(is_left, ids[:, tf.newaxis], tf.fill(tf.shape(ids), True))
+        d_query, grads = super().of_everything(reduced, d_reduced, ids, parts)
+        left = tf.cast(tf.where(is_left)[:, 0], tf.int32)
         shifted = zip(grads, self.row_shifts, strict=False)
-        return d_query, self.sparse(ids, [tf.gather(grad, ids + shift) for grad, shift in shifted])
+        return d_query, self.sparse(left, [tf.gather(grad, left + shift) for grad, shift in shifted])
 
 
 class _Fused(_Blocks):
@@ -220,12 +219,13 @@ class _FilteredFused(_Fused):
         reduced, self.tile_maxima = dense_scan_with_maxima(*self.given, **self.head.scan_options)
         return reduced
 
-    def of_all_classes(self, reduced, d_reduced):
+    def of_everything(self, reduced, d_reduced, ids, parts):
         d_query, ids, *parts = dense_scan_filtered_gradient(
             *self.given,
             reduced,
             d_reduced,
             self.tile_maxima,
+            (ids, parts[0], parts[1] if self.head.use_bias else tf.zeros([0])),
             threshold=self.loss.filter_below,
             **self.head.scan_options,
         )

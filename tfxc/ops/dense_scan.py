@@ -121,6 +121,7 @@ def dense_scan_filtered_gradient(
     reduced,
     reduced_gradient,
     tile_maxima,
+    more,
     *,
     threshold,
     num_classes,
@@ -129,15 +130,19 @@ def dense_scan_filtered_gradient(
 ):
     """The filtered gradients of the log-sum-exp, in the time of the tiles that are left.
 
+    Gradients of further classes come behind them: a concatenation would copy them all.
+
     Args:
         query: and ``table``, ``bias``, ``num_classes``, ``row_offset``, ``normalize``: as of ``dense_scan``.
         reduced: float32 [N], and ``tile_maxima`` [tiles, N]: what ``dense_scan_with_maxima`` gave.
         reduced_gradient: float32 [N], what reaches ``reduced``.
+        more: class ids int32 [M], and the gradients of their rows [M, D] and biases [M], or [0] for none.
         threshold: a float in (0, 1).
 
     Returns:
-        The gradient of the queries [N, D], the class ids int32 [R] of the tiles that are left for any query,
-        ascending, and the gradients of their rows [R, D] and biases [R], or [0] without biases.
+        The gradient of the queries [N, D], the class ids int32 [R + M], of the tiles that are left for any
+        query, ascending, and then of ``more``, and the gradients of their rows [R + M, D] and biases [R + M],
+        or [0] without biases.
 
     Raises:
         tf.errors.InvalidArgumentError: for shapes that do not fit.
@@ -149,6 +154,9 @@ def dense_scan_filtered_gradient(
         reduced=reduced,
         reduced_gradient=reduced_gradient,
         tile_maxima=tile_maxima,
+        more_ids=more[0],
+        more_row_gradients=more[1],
+        more_bias_gradients=more[2],
         log_threshold=math.log(threshold),
         reduction="logsumexp",
         num_classes=num_classes,
