@@ -5,18 +5,26 @@
 B = 512, D = 64. "Plain" materialises the logits: Keras's Dense softmax, and matmul + ``tf.math.top_k``. Times
 are also given as multiples of what the products alone would take at the rate of a large square ``tf.matmul``
 of the same run: four of them a step (logits, logits again, both gradients), one a ranking.
+
+Steps with ``filter_below`` are those of a model that looks trained: clusters of 100 classes, each class a
+centre of length 4 and noise of length 3; a query is its label's vector and noise of length 3. Ids go by
+cluster, as in a catalogue in the order of its categories, or are random. The probability that is left out is
+beside the times.
 """
 
 import argparse
 
+import numpy as np
 import tensorflow as tf
 from _measure import in_turns, peak_memory
 from _tables import add_results, keep, show
 from step_time import BATCH, DIM, batch, encoder, keras_dense, step_of
 
 import tfxc
+from tfxc.ops.dense_scan import left_by_filter
 
 K = 10
+FILTER = 2**-12
 KERAS, MATMUL = "Keras dense softmax, Adam", "matmul + tf.math.top_k"
 SQUARE = 4096
 LOSSES = {
@@ -29,12 +37,12 @@ LOSSES = {
 class Exact:
     """Makes a model of all classes with a loss; has a name to be sent to another process by."""
 
-    def __init__(self, loss):
-        self.loss = loss
+    def __init__(self, loss, **options):
+        self.loss, self.options = loss, options
 
     def __call__(self, num_classes):
         model = tfxc.ExtremeClassifier(encoder(), head=tfxc.layers.DenseHead(num_classes))
-        model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=LOSSES[self.loss]())
+        model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=LOSSES[self.loss](**self.options))
         model.optimizer.build(model.trainable_variables)
         return model
 
@@ -95,6 +103,60 @@ def training_steps(num_classes):
     show(f"One exact step at {num_classes:,} classes, B = {BATCH}", rows, columns)
 
 
+def planted(num_classes, by_cluster):
+    """A table [L, D] and a batch (x, y) of queries, as the docstring above has them."""
+    rng = np.random.default_rng(0)
+
+    def of_length(length, count):
+        vectors = rng.normal(size=(count, DIM)).astype(np.float32)
+        return length * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    table = np.repeat(of_length(4, -(-num_classes // 100)), 100, axis=0)[:num_classes]
+    table += of_length(3, num_classes)
+    if not by_cluster:
+        rng.shuffle(table)
+    y = rng.integers(0, num_classes, BATCH).astype(np.int32)
+    return table, (tf.constant(table[y] + of_length(3, BATCH)), tf.constant(y))
+
+
+def left_out(table, queries):
+    """By ``FILTER``: the mean probability that is left out, and the share of rows with a gradient."""
+    out, rows = [], np.zeros(len(table), bool)
+    for part in tf.split(queries, len(queries) // 32):
+        logits = tf.matmul(part, table, transpose_b=True)
+        left = left_by_filter(logits, tf.reduce_logsumexp(logits, 1), FILTER)
+        out.append(tf.reduce_mean(tf.reduce_sum(tf.where(left, 0.0, tf.nn.softmax(logits)), 1)))
+        rows |= tf.reduce_any(left, 0).numpy()
+    return float(np.mean(out)), float(rows.mean())
+
+
+def steps_of_a_trained_model(num_classes):
+    exact, filtered = Exact("softmax"), Exact("softmax", filter_below=FILTER)
+    makers = {
+        KERAS: (keras_dense, True),
+        "tfxc softmax, LazyAdam": (exact, True),
+        "filter_below=2**-12, ids by cluster": (filtered, True),
+        "filter_below=2**-12, random ids": (filtered, False),
+    }
+    steps, shares = {}, {}
+    for name, (make, by_cluster) in makers.items():
+        table, examples = planted(num_classes, by_cluster)
+        model = make(num_classes)
+        first, last = model.trainable_variables[0], model.trainable_variables[-1]
+        first.assign(np.eye(DIM))
+        last.assign(table.T if make is keras_dense else table)
+        steps[name] = step_of(model, num_classes, examples)
+        shares[name] = left_out(table, examples[0]) if make is filtered else (0.0, 1.0)
+    losses = {name: step() for name, step in steps.items()}
+    seconds = in_turns(steps, rounds=5)
+    rows = [
+        [name, time * 1e3, seconds[KERAS] / time, losses[name], *shares[name]]
+        for name, time in seconds.items()
+    ]
+    columns = ["step", "ms", "speed", "loss", "probability left out", "rows with a gradient"]
+    show(f"One step of a trained model at {num_classes:,} classes, B = {BATCH}", rows, columns)
+
+
 def rankings(num_classes):
     ours, plain = rank(num_classes, BATCH)
     (scores, ids), (plain_scores, plain_ids) = ours(), plain()
@@ -128,6 +190,7 @@ def main():
     add_results(parser)
     args = parser.parse_args()
     training_steps(args.classes)
+    steps_of_a_trained_model(args.classes)
     rankings(args.classes)
     one_query(args.classes)
     keep(args.results)

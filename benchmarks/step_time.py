@@ -26,10 +26,10 @@ def batch(num_classes):
     return x, tf.constant(rng.integers(0, num_classes, BATCH).astype(np.int32))
 
 
-def step_of(model, num_classes):
-    """One step of ``fit`` of a compiled model, on one batch."""
-    x, y = batch(num_classes)
-    data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())
+def step_of(model, num_classes, examples=None):
+    """One step of ``fit`` of a compiled model, on one batch: (x, y), or random ones."""
+    examples = examples or batch(num_classes)
+    data = iter(tf.data.Dataset.from_tensors(examples).repeat())
     model.make_train_function()
     return lambda: float(model.train_function(data)["loss"])
 

@@ -114,10 +114,18 @@ void ToGradient(DenseReduction reduction, const float* reduced, const float* ups
   gradient(reduced, upstream, num_rows, width, logits, row_sums);
 }
 
-TFXC_VECTORIZE void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float epsilon, float* scales) {
+TFXC_VECTORIZE void Largest(const float* logits, int64_t num_rows, int width, float* largest) {
+  for (int q = 0; q < width; q += kLanes) {
+    Lanes so_far = Load(logits + q);
+    for (int64_t r = 1; r < num_rows; ++r) so_far = Max(so_far, Load(logits + r * width + q));
+    std::memcpy(largest + q, &so_far, sizeof(so_far));
+  }
+}
+
+TFXC_VECTORIZE void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float* scales) {
   for (int64_t r = 0; r < num_rows; ++r) {
     const float square = Dot(rows + r * dim, rows + r * dim, dim);
-    scales[r] = 1.0f / std::sqrt(std::max(square, epsilon * epsilon));
+    scales[r] = 1.0f / std::sqrt(std::max(square, kNormEpsilon * kNormEpsilon));
   }
 }
 

@@ -20,8 +20,13 @@ void Fold(DenseReduction reduction, const float* logits, int64_t num_rows, int w
 void ToGradient(DenseReduction reduction, const float* reduced, const float* upstream, int64_t num_rows, int width,
                 float* logits, float* row_sums);
 
-// scales[r] = 1 / |rows[r]|, at most 1 / epsilon.
-void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float epsilon, float* scales);
+// largest[q] = max_r logits[r * width + q]. NaN may be lost; then it is in the sum over the classes.
+void Largest(const float* logits, int64_t num_rows, int width, float* largest);
+
+constexpr float kNormEpsilon = 1e-12f;  // as tf.math.l2_normalize with its square
+
+// scales[r] = 1 / |rows[r]|, at most 1 / kNormEpsilon.
+void InverseNorms(const float* rows, int64_t num_rows, int64_t dim, float* scales);
 
 }  // namespace tfxc::dense_scan
 

@@ -7,7 +7,7 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, fuzz
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import REDUCTIONS, dense_scan_reference
+from tfxc.ops.dense_scan import REDUCTIONS, TILE_CLASSES, dense_scan_reference
 
 ROUNDING = 1e-5  # of sums of float32 terms, relative to the largest there may be
 FAULTS = (*["none"] * 8, "offset", "classes", "k", "shape")
@@ -95,6 +95,98 @@ def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, r
         for got, want in zip(found, wanted, strict=True):
             if np.isfinite(want).all():  # a row without a direction
                 close(got, want, 10)
+
+
+@fuzz(
+    n=SIZES,
+    d=SIZES,
+    classes=SIZES,
+    row_offset=st.sampled_from([0, 0, 0, 1, 5]),
+    use_bias=st.booleans(),
+    normalize=st.booleans(),
+    numbers=st.sampled_from(NUMBERS),
+    gradients=st.sampled_from(GRADIENTS),
+    threshold=st.sampled_from([1e-37, 2**-12, 0.02, 0.5, 0.9999]),
+    fault=st.sampled_from([*["none"] * 8, "offset", "shape", "maxima", "more", "threshold"]),
+    seed=SEEDS,
+)
+def filtered_dense_scan(
+    n, d, classes, row_offset, use_bias, normalize, numbers, gradients, threshold, fault, seed
+):
+    arrays, classes = Arrays(seed), 3 * max(classes, 1)
+    if n * classes * d > 1 << 19:
+        n = 1 + n % 17
+    table = arrays.numbers((row_offset + classes, d), "normal" if normalize else numbers)
+    query, bias = arrays.numbers((n, d), numbers), arrays.numbers((classes if use_bias else 0,))
+    attributes = {"num_classes": classes, "row_offset": row_offset, "normalize": normalize}
+    attributes["reduction"] = "logsumexp"
+    ops, variable = library.load(), tf.Variable(table)
+    given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
+    found = attempt(
+        "tfxc_dense_scan",
+        True,
+        ops.tfxc_dense_scan,
+        *given,
+        k=0,
+        exclude=np.zeros((n, 0), np.int32),
+        with_tile_maxima=True,
+        **attributes,
+    )
+    upstream, maxima = arrays.gradient((n,), gradients), found.tile_maxima.numpy()
+    reduced, log_threshold = found.reduced, np.log(np.float32(threshold))
+    if fault == "offset":
+        attributes["row_offset"] += 1
+    elif fault == "shape":
+        reduced = tf.zeros([n + 1])
+    elif fault == "maxima":
+        maxima = np.pad(maxima, arrays.pick([((0, 1), (0, 0)), ((0, 0), (0, 1))]))
+    elif fault == "threshold":
+        log_threshold = arrays.pick([0.0, 1.0, float("nan"), float("inf")])
+    num_more = arrays.pick([0, 1, 5])
+    more_rows = arrays.numbers((num_more, d + (fault == "more")))
+    of_reduced = attempt(
+        "tfxc_dense_scan_filtered_grad",
+        fault == "none",
+        ops.tfxc_dense_scan_filtered_grad,
+        *given,
+        reduced=reduced,
+        reduced_gradient=upstream,
+        tile_maxima=arrays.tensor(maxima),
+        more_ids=arrays.ids((num_more,), classes),
+        more_row_gradients=arrays.tensor(more_rows),
+        more_bias_gradients=arrays.numbers((num_more if use_bias else 0,)),
+        log_threshold=log_threshold,
+        **attributes,
+    )
+    if fault == "none" and numbers != "non-finite":
+        rows = table[row_offset:]
+        left = ~(maxima < reduced.numpy() + log_threshold)
+        last = len(of_reduced.ids) - num_more
+        np.testing.assert_array_equal(of_reduced.row_gradients[last:], more_rows)
+        found = of_reduced.query_gradient, *(part[:last] for part in of_reduced[1:])
+        check_filtered(query, rows, bias, normalize, upstream, left, found)
+
+
+def check_filtered(query, rows, bias, normalize, upstream, left, found):
+    wide = [tf.constant(part, tf.float64) for part in (query, rows, bias)]
+    of_classes = np.repeat(left, TILE_CLASSES, axis=0)[: len(rows)]
+    with tf.GradientTape() as tape:
+        tape.watch(wide)
+        vectors = tf.math.l2_normalize(wide[1], 1, epsilon=1e-24) if normalize else wide[1]
+        logits = tf.matmul(wide[0], vectors, transpose_b=True)
+        logits = logits + wide[2] if len(bias) else logits
+        slopes = tf.nn.softmax(logits) * of_classes.T * upstream[:, np.newaxis]
+        total = tf.reduce_sum(tf.stop_gradient(slopes) * logits)
+    zero = tf.UnconnectedGradients.ZERO
+    of_query, of_rows, of_bias = (
+        part.numpy() for part in tape.gradient(total, wide, unconnected_gradients=zero)
+    )
+    ids = np.flatnonzero(of_classes.any(1))
+    wanted = of_query, ids, of_rows[ids], of_bias[ids] if len(bias) else of_bias
+    np.testing.assert_array_equal(found[1], ids)
+    for got, want in zip(found, wanted, strict=True):
+        if np.isfinite(want).all():  # a row without a direction
+            close(got, want, 10)
 
 
 def close(got, want, num_terms):

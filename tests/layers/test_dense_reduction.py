@@ -7,8 +7,12 @@ import pytest
 import tensorflow as tf
 from head_checks import EVERY_CONFIGURATION, make_head, queries, tiny_blocks, variables_of  # noqa: F401
 
+from tfxc import ExtremeClassifier
+from tfxc._keras import keras
+from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops import library
+from tfxc.optimizers import LazyAdam
 
 LOSSES = pytest.mark.parametrize(
     "loss", [SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge()], ids=lambda loss: loss.name
@@ -95,6 +99,82 @@ def test_huge_logits(tiny_blocks):  # noqa: F811
     want_value, want = gradients(plain, layer, SoftmaxCrossentropy(), query, labels)
     np.testing.assert_allclose(value, want_value, rtol=1e-5)
     np.testing.assert_allclose(got[1], tf.convert_to_tensor(want[1]), rtol=1e-3, atol=1e-2)
+
+
+FILTERED_LABELS = [[3, 300, -1], [-1, -1, -1], [199, 0, 97], [-1, 250, -1]]
+
+
+def filtered_reference(layer, query, labels, threshold):
+    """The gradients of ``streamed`` in float64, the logits' masked by tiles; and what classes have one."""
+    raw = [tf.cast(variable, tf.float64) for variable in (*variables_of(layer), query)]
+    with tf.GradientTape() as tape:
+        tape.watch(raw)
+        table, *bias, wide = raw
+        rows = table[layer.row_offset :][: layer.num_classes]
+        if layer.normalize:
+            rows, wide = tf.math.l2_normalize(rows, 1), tf.math.l2_normalize(wide, 1)
+        logits = tf.matmul(wide, rows, transpose_b=True) / layer.temperature
+        logits = logits + bias[0] if bias else logits
+        tape.watch(logits)
+        losses = SoftmaxCrossentropy().combine(
+            tf.zeros([4], tf.float64), tf.gather(logits, tf.maximum(labels, 0), batch_dims=1), labels >= 0
+        )
+        of_labels = tf.reduce_sum(losses * tf.cast(WEIGHTS, tf.float64)) / 4
+        probs = tf.nn.softmax(logits)
+        padded = tf.pad(probs, [[0, 0], [0, -layer.num_classes % 96]])
+        left = tf.reduce_max(tf.reshape(padded, [4, -1, 96]), 2) >= threshold
+        left = tf.repeat(left, 96, axis=1)[:, : layer.num_classes]
+        has_label = tf.cast(tf.reduce_any(labels >= 0, 1), tf.float64) * tf.cast(WEIGHTS, tf.float64) / 4
+        slopes = tf.where(left, probs, 0.0) * has_label[:, tf.newaxis]
+        total = of_labels + tf.reduce_sum(tf.stop_gradient(slopes) * logits)
+    touched = {*np.flatnonzero(tf.reduce_any(left, 0)), *labels.numpy()[labels >= 0]}
+    *grads, d_query = tape.gradient(total, raw)
+    return [d_query, *grads], touched
+
+
+@pytest.mark.parametrize("threshold", [1e-30, 0.01, 0.2, 0.9999])
+@EVERY_CONFIGURATION
+def test_filtered_gradients(tiny_blocks, name, threshold):  # noqa: F811
+    layer, query = make_head(name, 301, 5), tf.constant(2 * queries(4, 5))
+    labels, loss = tf.constant(FILTERED_LABELS), SoftmaxCrossentropy(filter_below=threshold)
+    value, (d_query, *got) = tf.function(gradients)(streamed, layer, loss, query, labels)
+    want_value, exact = gradients(streamed, layer, SoftmaxCrossentropy(), query, labels)
+    np.testing.assert_allclose(value, want_value, rtol=1e-6)
+    (want_query, *want), touched = filtered_reference(layer, query, labels, threshold)
+    np.testing.assert_allclose(d_query, want_query, rtol=1e-4, atol=1e-5)
+    for one, other, shift in zip(got, want, (layer.row_offset, 0), strict=False):
+        assert isinstance(one, tf.IndexedSlices)
+        assert {*(one.indices.numpy() - shift)} == touched
+        np.testing.assert_allclose(tf.convert_to_tensor(one), other, rtol=1e-4, atol=1e-5)
+    if threshold < 1e-20:
+        for one, other in zip((d_query, *got), exact, strict=True):
+            np.testing.assert_allclose(tf.convert_to_tensor(one), other, rtol=1e-4, atol=1e-6)
+
+
+def test_padding_touches_no_class():
+    layer, labels = make_head("bias", 301, 5), tf.fill([4, 2], -1)
+    loss = SoftmaxCrossentropy(filter_below=0.9999)
+    _, (_, *got) = gradients(streamed, layer, loss, tf.constant(queries(4, 5)), labels)
+    assert [one.indices.shape[0] for one in got] == [0, 0]
+
+
+def test_filtered_training_goes_where_exact_training_goes():
+    """The same validation loss, with fewer rows touched, from where the exact training had come."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(400, 16))
+    y = random.integers(0, 400, 3000)
+    x = (centres[y] + 0.3 * random.normal(size=(3000, 16))).astype(np.float32)
+    losses = {}
+    for threshold in (None, 2**-8):
+        keras.utils.set_random_seed(0)
+        encoder = keras.Sequential([keras.Input((16,)), keras.layers.Dense(16)])
+        model = ExtremeClassifier(encoder, DenseHead(400))
+        for loss, epochs in ((SoftmaxCrossentropy(), 3), (SoftmaxCrossentropy(filter_below=threshold), 5)):
+            model.compile(LazyAdam(0.01), loss=loss)
+            model.fit(x[:2500], y[:2500], batch_size=50, epochs=epochs, verbose=0)
+        losses[threshold] = model.evaluate(x[2500:], y[2500:], verbose=0, return_dict=True)["loss"]
+    exact, filtered = losses.values()
+    assert abs(filtered - exact) < 0.1 * exact + 0.02, losses
 
 
 def all_shapes(concrete):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
 
 import tfxc
-from tfxc._keras import tf_variable
+from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
@@ -265,3 +265,15 @@ def test_an_empty_slot_touches_no_class_that_is_not_scored(twins):
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(plain.score(query, tf.constant([[-1, -1]] * 4)))
     assert tape.gradient(total, tf_variable(plain.table)).indices.shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["UniformSparseHead", "MACHHead", "EncodedHead"])
+def test_heads_that_cannot_filter_gradients_refuse_to(name):
+    head = {
+        "UniformSparseHead": lambda: UniformSparseHead(9, fan_in=2),
+        "MACHHead": lambda: tfxc.layers.MACHHead(9, 5, 3),
+        "EncodedHead": lambda: tfxc.layers.EncodedHead(keras.layers.Dense(4), np.ones((9, 2), np.float32)),
+    }[name]()
+    head.check_loss(SoftmaxCrossentropy())
+    with pytest.raises(ValueError, match=f"{name} computes the whole gradient.*filter_below=0.5.*DenseHead"):
+        head.check_loss(SoftmaxCrossentropy(filter_below=0.5))

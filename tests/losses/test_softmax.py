@@ -82,8 +82,23 @@ def test_bad_input():
         SoftmaxCrossentropy(estimator="blackout")
     with pytest.raises(ValueError, match="nothing to decouple"):
         SoftmaxCrossentropy("nce", decoupled=True)
+    for value in (0, 1, -0.5, 2**12, True, np.nan, "low"):
+        with pytest.raises(ValueError, match=r"filter_below must be None.* in \(0, 1\)"):
+            SoftmaxCrossentropy(filter_below=value)
     assert np.isnan(loss([0], [[np.nan, 1.0]]))
     assert float(loss(tf.zeros([0], tf.int32), tf.zeros([0, 4]))) == 0
+
+
+def test_the_filter_changes_no_loss_of_given_logits():
+    logits, labels = logits_for(5, 7), np.array(CASES["one"])
+    for one, other in zip(
+        *(
+            value_and_gradient(lambda x, loss=loss: loss.call(labels, x), logits)
+            for loss in (SoftmaxCrossentropy(), SoftmaxCrossentropy(filter_below=0.5))
+        ),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def by_hand(estimator, hits, label_slots=None, **options):

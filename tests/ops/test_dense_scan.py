@@ -6,7 +6,15 @@ import tensorflow as tf
 from kernel_sizes import EVERY_SIZE
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import REDUCTIONS, dense_scan, dense_scan_gradient, dense_scan_reference
+from tfxc.ops.dense_scan import (
+    REDUCTIONS,
+    TILE_CLASSES,
+    dense_scan,
+    dense_scan_filtered_gradient,
+    dense_scan_gradient,
+    dense_scan_reference,
+    dense_scan_with_maxima,
+)
 
 pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
 EVERY_REDUCTION = pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -43,6 +51,40 @@ class Problem:
             total = tf.reduce_sum(results[0] * self.upstream)
         zero = tf.UnconnectedGradients.ZERO
         return results, tape.gradient(total, [query, rows, bias], unconnected_gradients=zero)
+
+    def logits(self):
+        """In float64."""
+        ids = np.arange(self.options["num_classes"])
+        return self.scores_of(np.broadcast_to(ids, (len(self.query), len(ids))))
+
+    def more(self, count):
+        """Ids and gradients of further classes."""
+        ids = tf.range(count) % self.options["num_classes"]
+        of_bias = tf.range(float(count)) if len(self.bias) else tf.zeros([0])
+        return ids, tf.fill([count, self.query.shape[1]], 7.0), of_bias
+
+    def filtered(self, threshold, num_more=0):
+        """The filtered gradients, by the op."""
+        reduced, maxima = dense_scan_with_maxima(*self.given, **self.options)
+        given = *self.given, reduced, self.upstream, maxima, self.more(num_more)
+        return dense_scan_filtered_gradient(*given, threshold=threshold, **self.options)
+
+    def expected_filtered(self, threshold):
+        """In float64: the same."""
+        logits, first = self.logits(), self.options["row_offset"]
+        probs = np.exp(logits - np.logaddexp.reduce(logits, 1, keepdims=True))
+        tiles = np.arange(0, logits.shape[1], TILE_CLASSES)
+        left = np.maximum.reduceat(probs, tiles, axis=1) >= threshold
+        left = np.repeat(left, TILE_CLASSES, axis=1)[:, : logits.shape[1]]
+        slopes = probs * left * self.upstream[:, np.newaxis]
+        vectors = self.rows[first : first + logits.shape[1]].astype(np.float64)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True) if self.options["normalize"] else 1.0
+        vectors, of_rows = vectors / norms, slopes.T @ self.query
+        if self.options["normalize"]:
+            of_rows = (of_rows - np.sum(of_rows * vectors, 1, keepdims=True) * vectors) / norms
+        ids = np.flatnonzero(left.any(0))
+        of_bias = slopes.sum(0)[ids] if len(self.bias) else np.zeros(0)
+        return slopes @ vectors, ids, of_rows[ids], of_bias
 
     def scores_of(self, ids):
         """In float64: the logits of class ids [N, k], -inf for -1."""
@@ -211,6 +253,112 @@ def test_no_query():
     assert reduced.shape == (0,) and scores.shape == ids.shape == (0, 2)
     of_query, of_rows, of_bias = problem.gradient(reduced, "softplus")
     assert of_query.shape == (0, 3) and not of_rows.numpy().any() and not of_bias.numpy().any()
+
+
+def check_filtered(problem, threshold):
+    """Returns the ids of the classes that are left."""
+    found, want = problem.filtered(threshold), problem.expected_filtered(threshold)
+    np.testing.assert_array_equal(found[1], want[1])
+    for one, other in zip(found, want, strict=True):
+        close(one, other, rtol=1e-4)
+    return want[1]
+
+
+@EVERY_SIZE
+def test_filtered_every_size(size):
+    check_filtered(Problem(5, 300, size), 0.02)
+    check_filtered(Problem(size, 500 - size, 6, use_bias=True, row_offset=2, scale=3), 0.1)
+    check_filtered(Problem(7, size, 6, normalize=True, row_offset=1), 0.05)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("threshold", [2**-12, 0.02, 0.3])
+def test_filtered_options(threshold, normalize, use_bias):
+    scale = 12 if normalize else 2
+    problem = Problem(
+        100, 1500, 20, use_bias=use_bias, normalize=normalize, row_offset=3, scale=scale / np.sqrt(20)
+    )
+    ids = check_filtered(problem, threshold)
+    assert len(ids) > 0
+
+
+def test_filtered_leaves_out_tiles_and_queries_of_tiles():
+    """Each query is near one class; its gradient stays in that tile, and no other tile has any."""
+    problem = Problem(60, 3000, 32)
+    near = np.repeat([5, 100, 2999], 20)
+    problem.query[:] = 3 * problem.rows[near]
+    ids = check_filtered(problem, 0.2)
+    assert {*(ids // TILE_CLASSES)} == {*(near // TILE_CLASSES)}
+
+
+def test_filtered_by_more_queries_than_one_pass_takes():
+    problem = Problem(4200, 330, 4, use_bias=True, normalize=True, scale=3)
+    problem.query[4080:] = 0.0
+    problem.query[4100] = 9 * problem.rows[300]
+    check_filtered(problem, 0.15)
+
+
+def test_filtered_by_next_to_nothing_is_exact():
+    problem = Problem(70, 1000, 20, use_bias=True, row_offset=2)
+    reduced, _, _ = problem.scan(reduction="logsumexp")
+    of_query, of_table, of_bias = problem.gradient(reduced, "logsumexp")
+    found = problem.filtered(1e-40)
+    np.testing.assert_array_equal(found[1], np.arange(1000))
+    # The queries of a tile are summed in the same order; so are those of the whole pass.
+    for one, other in zip(found[::2], (of_query, of_table[2:1002]), strict=True):
+        close(one, other, rtol=1e-6)
+    close(found[3], of_bias, rtol=1e-6)
+
+
+def test_filtered_by_nearly_1_leaves_nothing():
+    problem = Problem(20, 1000, 8, use_bias=True)
+    of_query, ids, of_rows, of_bias = problem.filtered(0.999999)
+    assert not of_query.numpy().any() and ids.shape == of_bias.shape == (0,) and of_rows.shape == (0, 8)
+
+
+def test_filtered_nan_stays():
+    problem = Problem(3, 500, 4)
+    problem.table[120, 1].assign(np.nan)
+    of_query, ids, of_rows, _ = problem.filtered(0.5)
+    assert np.isnan(of_query).all() and len(ids) == 500 and np.isnan(of_rows[120]).all()
+    alone = Problem(3, 500, 4)
+    alone.query[1] = np.nan
+    of_query, ids, _, _ = alone.filtered(0.5)
+    assert np.isnan(of_query[1]).all() and np.isfinite(of_query[::2]).all() and len(ids) == 500
+
+
+def test_filtered_without_queries():
+    of_query, ids, of_rows, of_bias = Problem(0, 200, 3, use_bias=True).filtered(0.5)
+    assert (
+        of_query.shape == (0, 3) and ids.shape == (0,) and of_rows.shape == (0, 3) and of_bias.shape == (0,)
+    )
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("threshold", [0.1, 0.999999])
+def test_filtered_with_more_behind(threshold, use_bias):
+    problem = Problem(20, 300, 8, use_bias=use_bias, scale=2)
+    alone, found = problem.filtered(threshold), problem.filtered(threshold, num_more=5)
+    np.testing.assert_array_equal(found[0], alone[0])
+    for one, other, more in zip(found[1:], alone[1:], problem.more(5), strict=True):
+        np.testing.assert_array_equal(one, tf.concat([other, more], 0))
+
+
+def test_filtered_bad_input():
+    problem = Problem(4, 200, 3)
+    given = *problem.given, tf.zeros([4]), problem.upstream
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tile_maxima must be \[3, 4\]"):
+        dense_scan_filtered_gradient(
+            *given, tf.zeros([2, 4]), problem.more(0), threshold=0.5, **problem.options
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a probability below 1, negative, but is 0"):
+        dense_scan_filtered_gradient(
+            *given, tf.zeros([3, 4]), problem.more(0), threshold=1.0, **problem.options
+        )
+    more = problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"2 more classes must be \[2,3\] and \[0\]"):
+        dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), more, threshold=0.5, **problem.options)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ DIGESTS = """
 import hashlib, sys
 import numpy as np, tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxc.ops.dense_scan import dense_scan, dense_scan_gradient
+from tfxc.ops.dense_scan import (
+    dense_scan,
+    dense_scan_filtered_gradient,
+    dense_scan_gradient,
+    dense_scan_with_maxima,
+)
 from tfxc.ops.sparse_head import sparse_head_reduce
 from tfxc.sparsity import random_topology
 random = np.random.default_rng(0)
@@ -36,6 +41,10 @@ found = dense_scan(*given, num_classes=20000, reduction="logsumexp", k=20)
 options = {"num_classes": 20000, "reduction": "logsumexp"}
 show(*found, *dense_scan_gradient(*given, found[0], np.ones(300, "f"), **options))
 show(*dense_scan(*given, num_classes=20000, k=20)[1:])
+reduced, maxima = dense_scan_with_maxima(*given, num_classes=20000)
+upstream, options = np.ones(300, "f"), {"num_classes": 20000, "threshold": 0.01}
+more = np.arange(3, dtype="i"), normal(3, 24), normal(3)
+show(reduced, maxima, *dense_scan_filtered_gradient(*given, reduced, upstream, maxima, more, **options))
 """
 
 
@@ -46,4 +55,4 @@ def test_the_number_of_threads_changes_no_bit():
         command = [sys.executable, "-c", DIGESTS, threads]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
         digests.add(done.stdout)
-    assert len(digests) == 1 and len(digests.pop().split()) == 3
+    assert len(digests) == 1 and len(digests.pop().split()) == 4

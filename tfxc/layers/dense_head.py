@@ -59,6 +59,8 @@ class DenseHead(Head):
         Press, Wolf, "Using the Output Embedding to Improve Language Models", 2017 (tied tables).
     """
 
+    can_filter = True
+
     def __init__(
         self,
         num_classes,
@@ -231,7 +233,8 @@ class DenseHead(Head):
 
         Neither forward nor backward holds a [N, L] tensor: both stream the classes, and the gradient of
         the table is written block by block into one dense [rows, D] tensor, the positives' share added
-        to it. ``labels`` [N, P] are class ids padded with -1.
+        to it; with the loss's ``filter_below`` it is ``tf.IndexedSlices`` of the rows that are left.
+        ``labels`` [N, P] are class ids padded with -1.
         """
         variables = [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
         return dense_reduction(self, loss, self._scaled(query), labels, variables)

@@ -4,7 +4,15 @@ import tensorflow as tf
 
 from tfxc.layers.head import block_size
 from tfxc.ops import library
-from tfxc.ops.dense_scan import REDUCTIONS, dense_scan, dense_scan_gradient
+from tfxc.ops.dense_scan import (
+    REDUCTIONS,
+    TILE_CLASSES,
+    dense_scan,
+    dense_scan_filtered_gradient,
+    dense_scan_gradient,
+    dense_scan_with_maxima,
+    left_by_filter,
+)
 
 
 def dense_reduction(head, loss, query, labels, variables):
@@ -12,6 +20,7 @@ def dense_reduction(head, loss, query, labels, variables):
 
     The gradient of the table is written block by block into one dense tensor, to which the positives'
     share is added: as a separate sparse gradient it would cost a second dense one when the two are summed.
+    With the loss's ``filter_below`` it has only the rows of tiles that are left, and the positives'.
 
     Args:
         head: a ``DenseHead``.
@@ -24,7 +33,10 @@ def dense_reduction(head, loss, query, labels, variables):
         tf.gather(variable, tf.zeros([0], tf.int32))  # tells gradient tapes that it is used
 
     fused = library.use_compiled(query) and loss.reduction_over_classes in REDUCTIONS
-    way = _Fused if fused else _Blocks
+    if loss.filter_below is None:
+        way = _Fused if fused else _Blocks
+    else:
+        way = _FilteredFused if fused else _FilteredBlocks
 
     @tf.custom_gradient
     def stream(query, *handles):
@@ -48,6 +60,7 @@ class _Blocks:
         self.query = head.with_bias_column(query)
         self.size = block_size(tf.shape(query)[0], head.max_block_size)
         self.is_label = tf.cast(labels >= 0, tf.float32)
+        self.label_slots = tf.where(tf.reshape(labels, [-1]) >= 0)[:, 0]
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
         self.row_shifts = (head.row_offset, 0)
         # Read once, for both directions: what the backward pass reads beside the table's gradient may come
@@ -86,9 +99,9 @@ class _Blocks:
 
     def gradient(self, reduced, d_reduced, d_positives):
         d_positives *= self.is_label
-        d_query, grads = self.of_all_classes(reduced, d_reduced)
+        d_query, grads = self.of_everything(reduced, d_reduced, *self.of_labels(d_positives))
         d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors)
-        return [d_query[:, : self.dim], *self.add_labels(grads, d_positives)]
+        return [d_query[:, : self.dim], *grads]
 
     def of_all_classes(self, reduced, d_reduced):
         """What the reduction gives to the queries, and the dense gradients of table and biases."""
@@ -98,7 +111,7 @@ class _Blocks:
             raw = self.raw(ids)
             vectors = self.head.vectors(*raw)
             logits = tf.matmul(self.query, vectors, transpose_b=True)
-            d_logits = self.loss.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
+            d_logits = self.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
             d_query += tf.matmul(d_logits, vectors)
             parts = self.through(raw, tf.matmul(d_logits, self.query, transpose_a=True))
             # In place: blocks in a TensorArray would hold the whole gradient a second time when stacked.
@@ -114,13 +127,31 @@ class _Blocks:
         ]
         return self.over(backward, (tf.zeros_like(self.query), zeros))
 
-    def add_labels(self, grads, d_positives):
+    def logit_gradient(self, reduced, logits):
+        return self.loss.logit_gradient(reduced, logits)
+
+    def of_labels(self, d_positives):
+        """The ids of the labels, and the gradients of their rows and biases."""
         d_vectors = d_positives[:, :, tf.newaxis] * self.query[:, tf.newaxis]
         d_vectors = tf.reshape(d_vectors, [-1, self.query.shape[1]])
-        parts = self.through(self.label_rows, d_vectors)
-        return [
-            tf.tensor_scatter_nd_add(grad, (self.label_ids + shift)[:, tf.newaxis], part)
+        parts = [self.label_ids, *self.through(self.label_rows, d_vectors)]
+        # Not of padding: even a gradient of zero moves a class under momentum.
+        ids, *parts = (tf.gather(part, self.label_slots) for part in parts)
+        return ids, parts
+
+    def of_everything(self, reduced, d_reduced, ids, parts):
+        """``of_all_classes`` and, added to them, the gradients of some rows and biases."""
+        d_query, grads = self.of_all_classes(reduced, d_reduced)
+        return d_query, [
+            tf.tensor_scatter_nd_add(grad, (ids + shift)[:, tf.newaxis], part)
             for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
+        ]
+
+    def sparse(self, ids, parts):
+        """Gradients of table and biases from those of the rows and biases of some classes."""
+        return [
+            tf.IndexedSlices(part, ids + shift, tf.raw_ops.VariableShape(input=handle))
+            for part, shift, handle in zip(parts, self.row_shifts, self.handles, strict=False)
         ]
 
     def through(self, raw, d_vectors):
@@ -131,6 +162,33 @@ class _Blocks:
             tape.watch(raw)
             vectors = self.head.vectors(*raw)
         return tape.gradient(vectors, raw, output_gradients=d_vectors)
+
+
+class _FilteredBlocks(_Blocks):
+    """Without what the loss's filter leaves out, in blocks of whole tiles."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.size = tf.maximum(self.size // TILE_CLASSES, 1) * TILE_CLASSES
+
+    def left(self, reduced, logits):
+        return left_by_filter(logits, reduced, self.loss.filter_below)
+
+    def logit_gradient(self, reduced, logits):
+        return tf.where(self.left(reduced, logits), super().logit_gradient(reduced, logits), 0.0)
+
+    def of_everything(self, reduced, d_reduced, ids, parts):
+        def mark(ids, is_left):
+            logits = tf.matmul(self.query, self.head.vectors(*self.raw(ids)), transpose_b=True)
+            left = tf.reduce_any(self.left(reduced, logits), 0)
+            return tf.tensor_scatter_nd_update(is_left, ids[:, tf.newaxis], left)
+
+        is_left = self.over(mark, tf.zeros([self.head.num_classes], tf.bool))
+        is_left = tf.tensor_scatter_nd_update(is_left, ids[:, tf.newaxis], tf.fill(tf.shape(ids), True))
+        d_query, grads = super().of_everything(reduced, d_reduced, ids, parts)
+        left = tf.cast(tf.where(is_left)[:, 0], tf.int32)
+        shifted = zip(grads, self.row_shifts, strict=False)
+        return d_query, self.sparse(left, [tf.gather(grad, left + shift) for grad, shift in shifted])
 
 
 class _Fused(_Blocks):
@@ -147,5 +205,28 @@ class _Fused(_Blocks):
 
     def of_all_classes(self, reduced, d_reduced):
         d_query, d_table, d_bias = dense_scan_gradient(*self.given, reduced, d_reduced, **self.options)
-        d_query = tf.pad(d_query, [[0, 0], [0, self.query.shape[1] - self.dim]])
-        return d_query, [d_table, d_bias][: len(self.handles)]
+        return self.padded(d_query), [d_table, d_bias][: len(self.handles)]
+
+    def padded(self, d_query):
+        """With a column for the bias, as the other way has it."""
+        return tf.pad(d_query, [[0, 0], [0, self.query.shape[1] - self.dim]])
+
+
+class _FilteredFused(_Fused):
+    """By the compiled op that passes over tiles of which nothing is left."""
+
+    def reduced(self):
+        reduced, self.tile_maxima = dense_scan_with_maxima(*self.given, **self.head.scan_options)
+        return reduced
+
+    def of_everything(self, reduced, d_reduced, ids, parts):
+        d_query, ids, *parts = dense_scan_filtered_gradient(
+            *self.given,
+            reduced,
+            d_reduced,
+            self.tile_maxima,
+            (ids, parts[0], parts[1] if self.head.use_bias else tf.zeros([0])),
+            threshold=self.loss.filter_below,
+            **self.head.scan_options,
+        )
+        return self.padded(d_query), self.sparse(ids, parts)

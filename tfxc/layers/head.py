@@ -26,7 +26,8 @@ class Head(keras.layers.Layer):
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
     ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss`` accept what
     they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
-    vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers.
+    vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head
+    whose ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
 
     Args:
         num_classes: L, a positive integer.
@@ -55,6 +56,7 @@ class Head(keras.layers.Layer):
     supports_jit = False  # the compiled ops do not run under XLA
     max_block_size = 8192
     indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
+    can_filter = False  # whether reduce_classes heeds the loss's filter_below
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
@@ -258,6 +260,11 @@ class Head(keras.layers.Layer):
 
     def check_loss(self, loss):
         """Raises ValueError for a loss that makes no sense with this head."""
+        if loss.filter_below is not None and not self.can_filter:
+            raise ValueError(
+                f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
+                f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
+            )
 
     def class_rows(self):
         """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.

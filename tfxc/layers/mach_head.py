@@ -261,6 +261,7 @@ class MACHHead(Head):
             )
 
     def check_loss(self, loss):
+        super().check_loss(loss)
         fitting = "softmax" if loss.labels_share_probability else "sigmoid"
         if self.activation != fitting:
             raise ValueError(

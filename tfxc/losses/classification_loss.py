@@ -40,6 +40,8 @@ class ClassificationLoss(keras.losses.Loss):
     reduction_over_classes: str | None = None
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
+    # The probability below which a head may leave out a class's gradient over all classes; None: never.
+    filter_below: float | None = None
 
     def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
         super().__init__(reduction=reduction, name=name)

@@ -1,5 +1,7 @@
 """Softmax cross-entropy over all classes or over sampled candidates."""
 
+import numbers
+
 import tensorflow as tf
 
 from tfxc._keras import register
@@ -36,9 +38,20 @@ class SoftmaxCrossentropy(ClassificationLoss):
     With ``decoupled=True`` a positive does not compete with the example's other ones, which its term leaves
     out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike.
 
+    With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out gradients that hardly count,
+    and the time for them: of the tiles of 96 classes in which every class has, for the example, a probability
+    below the threshold. Loss and labels' own gradients stay exact. Of an example's gradient by the logits
+    (absolute values summed) the probability of the classes left out is missing: less than ``filter_below``
+    times their number and never more than 1. Where probabilities are peaked, as a trained model's are, it is
+    small; at the start of a training, when each is about 1 / L, a threshold above that leaves the labels
+    alone: train without it first. The table's gradient holds only rows of tiles that are left for some
+    example, so that ``LazyAdam`` too passes over the others, which do not move on by their momentum.
+    Sampled steps, evaluation and the loss called on logits do not use it.
+
     Args:
         estimator: "ranking", "partition" or "nce".
         decoupled: whether a positive's term leaves out the example's other positives; not with "nce".
+        filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12.
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
         dtype: of the result; by default float32.
@@ -48,7 +61,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         y_pred: logits [N, L].
 
     Raises:
-        ValueError: for an unknown estimator, decoupled "nce", or labels that are not integers.
+        ValueError: for an unknown estimator, decoupled "nce", filter_below outside (0, 1), or labels that
+            are not integers.
         tf.errors.InvalidArgumentError: for an id outside [0, L).
 
     Example:
@@ -62,7 +76,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         Conditional Models", 2018 (ranking); Gutmann, Hyvärinen, "Noise-contrastive estimation: A new
         estimation principle for unnormalized statistical models", 2010 (nce); Bengio, Senécal, "Adaptive
         Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model", 2008
-        (partition).
+        (partition); Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024 (filter).
     """
 
     reduction_over_classes = "logsumexp"
@@ -75,17 +89,25 @@ class SoftmaxCrossentropy(ClassificationLoss):
         reduction="sum_over_batch_size",
         name="softmax_crossentropy",
         dtype=None,
+        filter_below=None,
     ):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator must be one of {_ESTIMATORS}, but got {estimator!r}.")
         if decoupled and estimator == "nce":
             raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
+        if filter_below is not None and not (isinstance(filter_below, numbers.Real) and 0 < filter_below < 1):
+            raise ValueError(
+                "filter_below must be None, for exact gradients, or a probability in (0, 1), such as 2**-12, "
+                f"but got {filter_below!r}."
+            )
         self.estimator = estimator
         self.decoupled = bool(decoupled)
+        self.filter_below = None if filter_below is None else float(filter_below)
 
     def get_config(self):
-        return {**super().get_config(), "estimator": self.estimator, "decoupled": self.decoupled}
+        own = {"estimator": self.estimator, "decoupled": self.decoupled, "filter_below": self.filter_below}
+        return {**super().get_config(), **own}
 
     def initial(self, num_queries):
         return tf.fill([num_queries], MASKED_LOGIT), tf.zeros([num_queries])

@@ -1,0 +1,69 @@
+#include "dense_scan/tile_gradient.h"
+
+#include <algorithm>
+
+namespace tfxc::dense_scan {
+namespace {
+
+// The gradient of a row from that of the row by its norm, where the norm is not below the epsilon.
+void ThroughNorm(const float* normalized, float scale, int64_t dim, float* gradient) {
+  const float along = scale >= 1.0f / kNormEpsilon ? 0.0f : Dot(normalized, gradient, dim);
+  for (int64_t d = 0; d < dim; ++d) gradient[d] = scale * (gradient[d] - along * normalized[d]);
+}
+
+void Write(const float* from, int64_t size, bool add, float* to) {
+  if (add) {
+    AddScaled(1.0f, from, to, size);
+  } else {
+    std::copy_n(from, size, to);
+  }
+}
+
+}  // namespace
+
+TileGradient::TileGradient(DenseReduction reduction, bool normalize, int64_t dim)
+    : reduction_(reduction),
+      normalize_(normalize),
+      dim_(dim),
+      padded_(PaddedDim(dim)),
+      rows_(kTileClasses * padded_),
+      own_(kTileClasses * padded_) {}
+
+void TileGradient::Start(const float* rows, const float* bias, int64_t num_rows) {
+  given_ = rows;
+  bias_ = bias;
+  num_rows_ = num_rows;
+  std::fill(rows_.begin(), rows_.end(), 0.0f);
+  std::fill(own_.begin(), own_.end(), 0.0f);
+  std::fill_n(row_sums_, kTileClasses, 0.0f);
+  if (normalize_) InverseNorms(rows, num_rows, dim_, scales_);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    ScaleInto(normalize_ ? scales_[r] : 1.0f, rows + r * dim_, &rows_[r * padded_], dim_);
+  }
+}
+
+void TileGradient::Add(const QueryBlock& block) {
+  alignas(64) float gradient[kTileClasses * kBlockWidths[1]];
+  // From the rows themselves, scaled afterwards: the same bits as in the scan.
+  Logits(given_, dim_, num_rows_, block.columns, block.width, dim_, gradient);
+  if (normalize_ || bias_ != nullptr) {
+    ScaleAndShift(normalize_ ? scales_ : nullptr, bias_, num_rows_, block.width, gradient);
+  }
+  ToGradient(reduction_, block.reduced, block.upstream, num_rows_, block.width, gradient,
+             bias_ == nullptr ? nullptr : row_sums_);
+  const int64_t whole = (num_rows_ + 3) / 4 * 4;  // of which the products take a multiple
+  std::fill(gradient + num_rows_ * block.width, gradient + whole * block.width, 0.0f);
+  AddRowGradients(gradient, block.width, whole, block.rows, padded_, own_.data());
+  AddQueryGradients(gradient, block.width, whole, rows_.data(), padded_, block.gradients);
+}
+
+void TileGradient::Finish(bool add, float* d_rows, float* d_bias) {
+  for (int64_t r = 0; r < num_rows_; ++r) {
+    float* own = &own_[r * padded_];
+    if (normalize_) ThroughNorm(&rows_[r * padded_], scales_[r], dim_, own);
+    Write(own, dim_, add, d_rows + r * dim_);
+  }
+  if (bias_ != nullptr) Write(row_sums_, num_rows_, add, d_bias);
+}
+
+}  // namespace tfxc::dense_scan
