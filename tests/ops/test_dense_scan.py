@@ -356,6 +356,15 @@ def test_filtered_bad_input():
         dense_scan_filtered_gradient(
             *given, tf.zeros([3, 4]), problem.more(0), threshold=1.0, **problem.options
         )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="with_tile_maxima needs a reduction"):
+        library.load().tfxc_dense_scan(
+            *problem.given,
+            k=0,
+            exclude=tf.zeros([4, 0], tf.int32),
+            reduction="none",
+            num_classes=200,
+            with_tile_maxima=True,
+        )
     more = problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"2 more classes must be \[2,3\] and \[0\]"):
         dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), more, threshold=0.5, **problem.options)

@@ -51,7 +51,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
     Args:
         estimator: "ranking", "partition" or "nce".
         decoupled: whether a positive's term leaves out the example's other positives; not with "nce".
-        filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12.
+        filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12: see the guide.
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
         dtype: of the result; by default float32.
