@@ -1,0 +1,115 @@
+// What the ops over all classes share: how they read their inputs, and how the classes are cut into shards.
+#ifndef TFXC_DENSE_SCAN_SCAN_H_
+#define TFXC_DENSE_SCAN_SCAN_H_
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/kernel.h"
+#include "common/limits.h"
+#include "dense_scan/folds.h"
+#include "dense_scan/products.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+
+namespace tfxc::dense_scan {
+
+// Shards of classes are the same for any number of threads, so that sums over classes come out alike.
+constexpr int64_t kMaxShards = 32;
+// What all shards together may keep of their own: gradients of the queries, or candidates for the best.
+constexpr int64_t kPrivateBytes = 32 << 20;
+constexpr int64_t kMaxQueries = 4080;  // of one pass: a whole number of blocks
+
+struct Problem {
+  tensorflow::core::RefCountPtr<tensorflow::Var> variable;
+  // Keeps writers away while rows are read in place.
+  std::unique_ptr<tensorflow::tf_shared_lock> lock;
+  const float *query, *rows, *bias;  // bias may be null
+  int64_t num_queries, dim, num_classes, num_rows;
+};
+
+struct Range {
+  int64_t first, last;
+};
+
+inline int64_t NumTiles(int64_t num_classes) { return (num_classes + kTileClasses - 1) / kTileClasses; }
+
+// Whole tiles, but for the last one.
+inline Range Shard(int64_t num_classes, int64_t num_shards, int64_t shard) {
+  const auto end = [&](int64_t shards) {
+    return std::min(NumTiles(num_classes) * shards / num_shards * kTileClasses, num_classes);
+  };
+  return {end(shard), end(shard + 1)};
+}
+
+// Some queries as blocks [D, width], padded with 0.
+inline std::vector<float> Blocks(const float* query, int64_t count, int64_t dim, int width) {
+  const int64_t padded = (count + width - 1) / width * width;
+  std::vector<float> blocks(padded * dim, 0.0f);
+  for (int64_t q = 0; q < count; ++q) {
+    float* block = blocks.data() + q / width * width * dim + q % width;
+    for (int64_t d = 0; d < dim; ++d) block[d * width] = query[q * dim + d];
+  }
+  return blocks;
+}
+
+class DenseScanBase : public tensorflow::OpKernel {
+ public:
+  explicit DenseScanBase(OpKernelConstruction* context) : OpKernel(context) {
+    std::string name;
+    OP_REQUIRES_OK(context, context->GetAttr("reduction", &name));
+    OP_REQUIRES_OK(context, context->GetAttr("num_classes", &num_classes_));
+    OP_REQUIRES_OK(context, context->GetAttr("row_offset", &row_offset_));
+    OP_REQUIRES_OK(context, context->GetAttr("normalize", &normalize_));
+    reduction_ = name == "squared_hinge" ? DenseReduction::kSquaredHinge
+                 : name == "softplus"    ? DenseReduction::kSoftplus
+                 : name == "logsumexp"   ? DenseReduction::kLogSumExp
+                                         : DenseReduction::kNone;
+  }
+
+ protected:
+  absl::Status Read(OpKernelContext* context, Problem* p) const {
+    TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &p->variable));
+    p->lock = std::make_unique<tensorflow::tf_shared_lock>(*p->variable->mu());
+    const Tensor &query = context->input(0), &bias = context->input(2), &table = *p->variable->tensor();
+    if (!p->variable->is_initialized || table.dtype() != tensorflow::DT_FLOAT || table.dims() != 2 || query.dims() != 2 ||
+        table.dim_size(1) != query.dim_size(1) || bias.dims() != 1 ||
+        (bias.dim_size(0) != 0 && bias.dim_size(0) != num_classes_)) {
+      return InvalidArgument("A scan of ", num_classes_, " classes needs a float32 table [L, D], query [N, D] and bias ",
+                             "[L] or [0], but got ", p->variable->DebugString(), ", ", query.shape().DebugString(),
+                             " and ", bias.shape().DebugString(), ".");
+    }
+    if (num_classes_ > kMostClasses || row_offset_ > table.dim_size(0) - num_classes_) {
+      return InvalidArgument("There are ", num_classes_, " classes from row ", row_offset_, " on, but the table has ",
+                             table.dim_size(0), " rows, and a scan takes at most ", kMostClasses, " classes.");
+    }
+    p->dim = query.dim_size(1);
+    p->num_queries = query.dim_size(0);
+    p->num_classes = num_classes_;
+    p->num_rows = table.dim_size(0);
+    p->query = Data<float>(query);
+    p->rows = Data<float>(table) + row_offset_ * p->dim;
+    p->bias = bias.dim_size(0) == 0 ? nullptr : Data<float>(bias);
+    return absl::OkStatus();
+  }
+
+  // Calls work(shard, its classes) on TensorFlow's threads.
+  template <typename Work>
+  void ForEachShard(OpKernelContext* context, const Problem& p, int64_t num_shards, int64_t num_queries,
+                    const Work& work) const {
+    const int64_t cost = p.num_classes / num_shards * p.dim * num_queries / 16;
+    ForEach(context, num_shards, cost, [&](int64_t first, int64_t last) {
+      for (int64_t shard = first; shard < last; ++shard) work(shard, Shard(p.num_classes, num_shards, shard));
+    });
+  }
+
+  DenseReduction reduction_;
+  int64_t num_classes_, row_offset_;
+  bool normalize_;
+};
+
+}  // namespace tfxc::dense_scan
+
+#endif  // TFXC_DENSE_SCAN_SCAN_H_
