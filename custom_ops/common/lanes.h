@@ -32,6 +32,29 @@ TFXC_INLINE float Sum(Lanes x) {
   return x[0] + x[1];
 }
 
+// Rows become columns. Each pass swaps the off-diagonal halves of smaller and smaller squares.
+template <int kStep>
+TFXC_INLINE void SwapSquares(Lanes* rows) {
+  IntLanes low, high;
+  for (int j = 0; j < kLanes; ++j) {
+    low[j] = j & kStep ? kLanes + j - kStep : j;
+    high[j] = j & kStep ? kLanes + j : j + kStep;
+  }
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & kStep) continue;
+    const Lanes upper = rows[i], lower = rows[i + kStep];
+    rows[i] = __builtin_shuffle(upper, lower, low);
+    rows[i + kStep] = __builtin_shuffle(upper, lower, high);
+  }
+}
+
+TFXC_INLINE void Transpose(Lanes* rows) {
+  SwapSquares<8>(rows);
+  SwapSquares<4>(rows);
+  SwapSquares<2>(rows);
+  SwapSquares<1>(rows);
+}
+
 // Whether a comparison holds in any lane.
 TFXC_INLINE bool Any(IntLanes mask) {
   int64_t words[8], any = 0;

@@ -30,36 +30,35 @@ TFXC_INLINE void Product(const float* scalars, int64_t scalar_stride, int64_t sc
   }
 }
 
-// I rows at once, as many as fit into the registers, and the last ones singly.
+// I rows at once, as many as fit into the registers, then half as many, and the last ones singly.
 template <int I, int V>
 TFXC_INLINE void LogitsOf(const float* rows, int64_t stride, int64_t num_rows, const float* block, int64_t dim,
                           float* logits) {
-  constexpr int kWidth = V * kLanes;
+  constexpr int kWidth = V * kLanes, kHalf = I / 2;
   int64_t r = 0;
   for (; r + I <= num_rows; r += I) {
     Product<I, V>(rows + r * stride, stride, 1, block, kWidth, dim, false, logits + r * kWidth, kWidth);
+  }
+  for (; r + kHalf <= num_rows; r += kHalf) {
+    Product<kHalf, V>(rows + r * stride, stride, 1, block, kWidth, dim, false, logits + r * kWidth, kWidth);
   }
   for (; r < num_rows; ++r) {
     Product<1, V>(rows + r * stride, stride, 1, block, kWidth, dim, false, logits + r * kWidth, kWidth);
   }
 }
 
-// For `count` sums of `dim` numbers, I by V vectors at a time.
+// `count` sums of 16 V numbers, I at a time, and the last ones 4 at a time: `count` is a multiple of 4.
 template <int I, int V>
-TFXC_INLINE void GradientsOf(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
-                             const float* vectors, int64_t dim, int64_t count, float* sums) {
-  int64_t d = 0;
-  for (; d + V * kLanes <= dim; d += V * kLanes) {
-    for (int64_t i = 0; i < count; i += I) {
-      Product<I, V>(scalars + i * scalar_stride, scalar_stride, scalar_step, vectors + d, dim, num_terms, true,
-                    sums + i * dim + d, dim);
-    }
+TFXC_INLINE void ColumnsOf(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
+                           const float* vectors, int64_t dim, int64_t count, float* sums) {
+  int64_t i = 0;
+  for (; i + I <= count; i += I) {
+    Product<I, V>(scalars + i * scalar_stride, scalar_stride, scalar_step, vectors, dim, num_terms, true,
+                  sums + i * dim, dim);
   }
-  for (; d < dim; d += kLanes) {
-    for (int64_t i = 0; i < count; i += I) {
-      Product<I, 1>(scalars + i * scalar_stride, scalar_stride, scalar_step, vectors + d, dim, num_terms, true,
-                    sums + i * dim + d, dim);
-    }
+  for (; i < count; i += 4) {
+    Product<4, V>(scalars + i * scalar_stride, scalar_stride, scalar_step, vectors, dim, num_terms, true,
+                  sums + i * dim, dim);
   }
 }
 
@@ -75,27 +74,42 @@ bool HasWideRegisters() {
 #define TFXC_LOGITS_ARGUMENTS \
   const float *rows, int64_t stride, int64_t num_rows, const float *block, int64_t dim, float *logits
 TFXC_VECTORIZE void WideLogits48(TFXC_LOGITS_ARGUMENTS) { LogitsOf<8, 3>(rows, stride, num_rows, block, dim, logits); }
+TFXC_VECTORIZE void WideLogits32(TFXC_LOGITS_ARGUMENTS) { LogitsOf<8, 2>(rows, stride, num_rows, block, dim, logits); }
 TFXC_VECTORIZE void WideLogits16(TFXC_LOGITS_ARGUMENTS) { LogitsOf<8, 1>(rows, stride, num_rows, block, dim, logits); }
 TFXC_VECTORIZE void Logits48(TFXC_LOGITS_ARGUMENTS) { LogitsOf<2, 3>(rows, stride, num_rows, block, dim, logits); }
+TFXC_VECTORIZE void Logits32(TFXC_LOGITS_ARGUMENTS) { LogitsOf<2, 2>(rows, stride, num_rows, block, dim, logits); }
 TFXC_VECTORIZE void Logits16(TFXC_LOGITS_ARGUMENTS) { LogitsOf<4, 1>(rows, stride, num_rows, block, dim, logits); }
 #undef TFXC_LOGITS_ARGUMENTS
 
-TFXC_VECTORIZE void WideGradients(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
-                                  const float* vectors, int64_t dim, int64_t count, float* sums) {
-  GradientsOf<4, 4>(scalars, scalar_stride, scalar_step, num_terms, vectors, dim, count, sums);
+#define TFXC_GRADIENT_ARGUMENTS                                                                             \
+  const float *scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms, const float *vectors, \
+      int64_t dim, int64_t count, float *sums
+#define TFXC_COLUMNS(I, V) \
+  ColumnsOf<I, V>(scalars, scalar_stride, scalar_step, num_terms, vectors + d, dim, count, sums + d)
+TFXC_VECTORIZE void WideGradients(TFXC_GRADIENT_ARGUMENTS) {
+  int64_t d = 0;
+  for (; d + 4 * kLanes <= dim; d += 4 * kLanes) TFXC_COLUMNS(4, 4);
+  if (d + 3 * kLanes == dim) TFXC_COLUMNS(8, 3);
+  if (d + 2 * kLanes == dim) TFXC_COLUMNS(8, 2);
+  if (d + kLanes == dim) TFXC_COLUMNS(8, 1);
 }
 
-TFXC_VECTORIZE void Gradients(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
-                              const float* vectors, int64_t dim, int64_t count, float* sums) {
-  GradientsOf<2, 2>(scalars, scalar_stride, scalar_step, num_terms, vectors, dim, count, sums);
+TFXC_VECTORIZE void Gradients(TFXC_GRADIENT_ARGUMENTS) {
+  int64_t d = 0;
+  for (; d + 2 * kLanes <= dim; d += 2 * kLanes) TFXC_COLUMNS(2, 2);
+  if (d < dim) TFXC_COLUMNS(4, 1);
 }
+#undef TFXC_COLUMNS
+#undef TFXC_GRADIENT_ARGUMENTS
 
 }  // namespace
 
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
             float* logits) {
-  const bool is_small = width == kBlockWidths[0];
-  const auto product = HasWideRegisters() ? (is_small ? WideLogits16 : WideLogits48) : (is_small ? Logits16 : Logits48);
+  const bool is_wide = HasWideRegisters();
+  const auto product = width == kLanes       ? (is_wide ? WideLogits16 : Logits16)
+                       : width == 2 * kLanes ? (is_wide ? WideLogits32 : Logits32)
+                                             : (is_wide ? WideLogits48 : Logits48);
   product(rows, stride, num_rows, block, dim, logits);
 }
 

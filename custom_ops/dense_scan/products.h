@@ -15,17 +15,17 @@ constexpr int kTileClasses = 96;
 
 inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1]; }
 
-// logits[r * width + q] = Σ_d rows[r * stride + d] · block[d * width + q]
+// logits[r * width + q] = Σ_d rows[r * stride + d] · block[d * width + q]; width is 16, 32 or 48.
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
             float* logits);
 
-// The gradients have rows of `dim` numbers, a multiple of 16; num_rows is a multiple of 4.
+// The gradients have rows of `dim` numbers, a multiple of 16.
 
-// row_gradients[r] += Σ_q gradient[r * width + q] · queries[q]
+// row_gradients[r] += Σ_q gradient[r * width + q] · queries[q]; num_rows is a multiple of 4.
 void AddRowGradients(const float* gradient, int width, int64_t num_rows, const float* queries, int64_t dim,
                      float* row_gradients);
 
-// query_gradients[q] += Σ_r gradient[r * width + q] · rows[r]
+// query_gradients[q] += Σ_r gradient[r * width + q] · rows[r]; width is a multiple of 4, num_rows any number.
 void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const float* rows, int64_t dim,
                        float* query_gradients);
 

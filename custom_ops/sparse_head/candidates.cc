@@ -5,25 +5,15 @@
 #include "common/simd.h"
 
 namespace tfxc {
-namespace {
-
-bool InRange(const SparseRows& rows, int64_t l) {
-  const int32_t* inputs = rows.indices + l * rows.fan_in;
-  return std::all_of(inputs, inputs + rows.fan_in,
-                     [&](int32_t input) { return static_cast<uint32_t>(input) < rows.num_inputs; });
-}
-
-}  // namespace
-
 int64_t FindBadCandidate(const SparseRows& rows, const CandidateSlots& slots) {
   constexpr int64_t kAhead = 16;
   for (int64_t slot = 0; slot < slots.count; ++slot) {
     if (slot + kAhead < slots.count && slots.ids[slot + kAhead] >= 0) {
-      const int64_t start = slots.ids[slot + kAhead] * rows.fan_in;
-      PrefetchRow(rows.indices + start, rows.fan_in);
-      PrefetchRow(rows.weights + start, rows.fan_in);
+      const int64_t l = slots.ids[slot + kAhead];
+      PrefetchRow(InputsOf(rows, l), rows.fan_in);
+      PrefetchRow(rows.weights + l * rows.fan_in, rows.fan_in);
     }
-    if (slots.ids[slot] >= 0 && !InRange(rows, slots.ids[slot])) return slots.ids[slot];
+    if (slots.ids[slot] >= 0 && !ReadsInRange(rows, slots.ids[slot])) return slots.ids[slot];
   }
   return kNoClass;
 }
@@ -34,8 +24,10 @@ void SparseScores(const SparseRows& rows, const CandidateSlots& slots, int64_t f
     scores[slot] = 0.0f;
     if (l < 0) continue;
     const float* query = slots.query + slot / slots.samples * rows.num_inputs;
+    const int32_t* inputs = InputsOf(rows, l);
+    const float* weights = rows.weights + l * rows.fan_in;
     float score = 0.0f;
-    for (int64_t k = l * rows.fan_in; k < (l + 1) * rows.fan_in; ++k) score += rows.weights[k] * query[rows.indices[k]];
+    for (int64_t k = 0; k < rows.fan_in; ++k) score += weights[k] * query[inputs[k]];
     scores[slot] = score;
   }
 }
@@ -48,9 +40,9 @@ void SparseQueryGradients(const SparseRows& rows, const CandidateSlots& slots, c
     for (int64_t slot = n * slots.samples; slot < (n + 1) * slots.samples; ++slot) {
       const int64_t l = slots.ids[slot];
       if (l < 0 || gradient[slot] == 0.0f) continue;
-      for (int64_t k = l * rows.fan_in; k < (l + 1) * rows.fan_in; ++k) {
-        out[rows.indices[k]] += gradient[slot] * rows.weights[k];
-      }
+      const int32_t* inputs = InputsOf(rows, l);
+      const float* weights = rows.weights + l * rows.fan_in;
+      for (int64_t k = 0; k < rows.fan_in; ++k) out[inputs[k]] += gradient[slot] * weights[k];
     }
   }
 }
@@ -70,14 +62,14 @@ void SparseRowGradients(const SparseRows& rows, const CandidateSlots& slots, con
                         int64_t last, float* row_gradients, int32_t* class_ids) {
   for (int64_t u = first; u < last; ++u) {
     const int64_t l = Row(sorted[starts[u]]);
-    const int32_t* indices = rows.indices + l * rows.fan_in;
+    const int32_t* inputs = InputsOf(rows, l);
     float* out = row_gradients + u * rows.fan_in;
     std::fill(out, out + rows.fan_in, 0.0f);
     for (int64_t i = starts[u]; i < starts[u + 1]; ++i) {
       const int64_t slot = Position(sorted[i]);
       if (gradient[slot] == 0.0f) continue;
       const float* query = slots.query + slot / slots.samples * rows.num_inputs;
-      for (int64_t k = 0; k < rows.fan_in; ++k) out[k] += gradient[slot] * query[indices[k]];
+      for (int64_t k = 0; k < rows.fan_in; ++k) out[k] += gradient[slot] * query[inputs[k]];
     }
     class_ids[u] = static_cast<int32_t>(l);
   }

@@ -20,7 +20,7 @@ struct HeadInputs {
 };
 
 // `bias` [L] or [0], or nullptr for an op without.
-inline absl::Status ReadInputs(OpKernelContext* context, const Tensor* bias, HeadInputs* inputs) {
+inline absl::Status ReadInputs(OpKernelContext* context, int64_t group_size, const Tensor* bias, HeadInputs* inputs) {
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
   inputs->weights_lock = std::make_unique<tensorflow::tf_shared_lock>(*inputs->weights->mu());
@@ -29,11 +29,13 @@ inline absl::Status ReadInputs(OpKernelContext* context, const Tensor* bias, Hea
   inputs->num_biases = bias == nullptr || bias->dims() != 1 ? 0 : bias->dim_size(0);
   const Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
-      weights.shape() != indices.shape() || weights.dim_size(0) > kMostClasses || query.dims() != 2 ||
+      indices.dims() != 2 || indices.dim_size(1) != weights.dim_size(1) ||
+      indices.dim_size(0) != (weights.dim_size(0) + group_size - 1) / group_size || weights.dim_size(0) > kMostClasses || query.dims() != 2 ||
       (bias != nullptr && bias->dims() != 1) ||
       (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
-    return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [L, K], query [N, E] and bias "
-                           "[L] or [0], L below 2^31, but got ", inputs->weights->DebugString(), ", ",
+    return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [ceil(L / G), K] with G = ",
+                           group_size, ", query [N, E] and bias [L] or [0], L below 2^31, but got ",
+                           inputs->weights->DebugString(), ", ",
                            inputs->indices->DebugString(), ", ", query.shape().DebugString(), " and ",
                            bias == nullptr ? "none" : bias->shape().DebugString(), ".");
   }
@@ -43,17 +45,17 @@ inline absl::Status ReadInputs(OpKernelContext* context, const Tensor* bias, Hea
   inputs->num_classes = weights.dim_size(0);
   inputs->rows = {Data<float>(weights), Data<int32_t>(indices),
                   inputs->num_biases == 0 ? nullptr : Data<float>(*bias), weights.dim_size(1),
-                  static_cast<uint32_t>(query.dim_size(1))};
+                  static_cast<uint32_t>(query.dim_size(1)), group_size};
   return absl::OkStatus();
 }
 
 // An error that names what the class reads, or OK for kNoClass.
 inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
   if (bad == kNoClass) return absl::OkStatus();
-  const int32_t* row = inputs.rows.indices + bad * inputs.rows.fan_in;
+  const int32_t* row = InputsOf(inputs.rows, bad);
   int64_t k = 0;
   while (static_cast<uint32_t>(row[k]) < inputs.rows.num_inputs) ++k;
-  return InvalidArgument("indices[", bad, ", ", k, "] is ", row[k], ", but the query has ", inputs.num_inputs,
+  return InvalidArgument("indices[", bad / inputs.rows.group_size, ", ", k, "] is ", row[k], ", but the query has ", inputs.num_inputs,
                          " inputs: indices are 0 to ", inputs.num_inputs - 1, ".");
 }
 

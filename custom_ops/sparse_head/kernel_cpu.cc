@@ -8,6 +8,7 @@
 
 #include "common/kernel.h"
 #include "sparse_head/candidates.h"
+#include "sparse_head/groups.h"
 #include "sparse_head/shards.h"
 
 namespace tfxc {
@@ -24,29 +25,31 @@ absl::Status BlockOf(OpKernelContext* context, const HeadInputs& inputs, Range* 
   return absl::OkStatus();
 }
 
-class SparseHeadLogitsOp : public tensorflow::OpKernel {
+class SparseHeadLogitsOp : public SparseHeadBase {
  public:
-  using OpKernel::OpKernel;
+  using SparseHeadBase::SparseHeadBase;
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     Range classes;
-    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const int64_t size = classes.last - classes.first;
     Tensor* logits;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries, size}), &logits));
     float* out = Data<float>(logits);
     FirstBad bad;
-    const Shards shards{classes, kMaxShards};
-    OP_REQUIRES_OK(context, ForEachTile(context, inputs, [&](int64_t n, int64_t count, int width, const float* tile) {
-                     ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
-                       const auto [first, last] = shards[shard];
-                       bad.Report(TileLogits(inputs.rows, tile, width, count, first, last,
-                                             out + n * size + first - classes.first, size));
-                     });
-                     return absl::OkStatus();
-                   }));
+    const Shards shards = ForwardShards(inputs, classes);
+    const auto logits_of = group_size_ == 1 ? TileLogits : GroupLogits;
+    const auto work = [&](int64_t n, int64_t count, int width, const float* tile) {
+      ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
+        const auto [first, last] = shards[shard];
+        float* to = out + n * size + first - classes.first;
+        bad.Report(logits_of(inputs.rows, tile, width, count, first, last, to, size));
+      });
+      return absl::OkStatus();
+    };
+    OP_REQUIRES_OK(context, ForEachTile(context, inputs, kForwardWidth, work));
     OP_REQUIRES_OK(context, CheckClass(inputs, bad.get()));
   }
 };
@@ -58,7 +61,7 @@ class SparseHeadLogitsGradOp : public BackwardOp {
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     Range classes;
-    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const Tensor& gradient = context->input(6);
     const int64_t size = classes.last - classes.first;
@@ -66,10 +69,11 @@ class SparseHeadLogitsGradOp : public BackwardOp {
                 InvalidArgument("The gradient must be [", inputs.num_queries, ", ", size, "], but is ",
                                 gradient.shape().DebugString(), "."));
     const float* g = Data<float>(gradient);
+    const auto gradient_of = group_size_ == 1 ? TileLogitsGradient : GroupLogitsGradient;
     const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
       return [=, &inputs](Range part, const TileGradients& out) {
-        return TileLogitsGradient(inputs.rows, tile, width, count, g + n * size + part.first - classes.first, size,
-                                  part.first, part.last, out);
+        return gradient_of(inputs.rows, tile, width, count, g + n * size + part.first - classes.first, size,
+                           part.first, part.last, out);
       };
     };
     OP_REQUIRES_OK(context, Backward(context, inputs, classes, make_pass));
@@ -84,33 +88,36 @@ Reduction ReductionOf(OpKernelConstruction* context) {
                                  : Reduction::kLogSumExp;
 }
 
-class SparseHeadReduceOp : public tensorflow::OpKernel {
+class SparseHeadReduceOp : public SparseHeadBase {
  public:
-  explicit SparseHeadReduceOp(OpKernelConstruction* context) : OpKernel(context), reduction_(ReductionOf(context)) {}
+  explicit SparseHeadReduceOp(OpKernelConstruction* context)
+      : SparseHeadBase(context), reduction_(ReductionOf(context)) {}
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     const Tensor& labels = context->input(4);
     OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
     Tensor *reduced, *positives;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries}), &reduced));
     OP_REQUIRES_OK(context, context->allocate_output(1, labels.shape(), &positives));
-    const Shards shards{{0, inputs.num_classes}, kMaxShards};
+    const Shards shards = ForwardShards(inputs, {0, inputs.num_classes});
+    const auto reduce = group_size_ == 1 ? TileReduce : GroupReduce;
     FirstBad bad;
-    OP_REQUIRES_OK(context, ForEachTile(context, inputs, [&](int64_t n, int64_t count, int width, const float* tile) {
-                     std::vector<double> sums(shards.count * width);
-                     std::vector<float> maxima(shards.count * width);
-                     ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
-                       const auto [first, last] = shards[shard];
-                       bad.Report(TileReduce(inputs.rows, reduction_, tile, width, first, last,
-                                             &sums[shard * width], &maxima[shard * width]));
-                     });
-                     for (int64_t lane = 0; lane < count; ++lane) {
-                       Data<float>(reduced)[n + lane] = Total(&sums[lane], &maxima[lane], shards.count, width);
-                     }
-                     return absl::OkStatus();
-                   }));
+    const auto work = [&](int64_t n, int64_t count, int width, const float* tile) {
+      std::vector<double> sums(shards.count * width);
+      std::vector<float> maxima(shards.count * width);
+      ForEachShard(context, inputs, shards, width, [&](int64_t shard) {
+        const auto [first, last] = shards[shard];
+        bad.Report(reduce(inputs.rows, reduction_, tile, width, first, last, &sums[shard * width],
+                          &maxima[shard * width]));
+      });
+      for (int64_t lane = 0; lane < count; ++lane) {
+        Data<float>(reduced)[n + lane] = Total(&sums[lane], &maxima[lane], shards.count, width);
+      }
+      return absl::OkStatus();
+    };
+    OP_REQUIRES_OK(context, ForEachTile(context, inputs, kForwardWidth, work));
     OP_REQUIRES_OK(context, CheckClass(inputs, bad.get()));
     LabelLogits(inputs, labels, Data<float>(positives));
   }
@@ -141,10 +148,10 @@ class SparseHeadReduceOp : public tensorflow::OpKernel {
       positives[slot] = 0.0f;
       if (l < 0) continue;
       const float* query = inputs.query + slot / per_query * inputs.num_inputs;
+      const int32_t* inputs_of_class = InputsOf(inputs.rows, l);
+      const float* weights = inputs.rows.weights + l * fan_in;
       double logit = inputs.rows.bias == nullptr ? 0.0 : inputs.rows.bias[l];
-      for (int64_t k = l * fan_in; k < (l + 1) * fan_in; ++k) {
-        logit += inputs.rows.weights[k] * query[inputs.rows.indices[k]];
-      }
+      for (int64_t k = 0; k < fan_in; ++k) logit += weights[k] * query[inputs_of_class[k]];
       positives[slot] = logit;
     }
   }
@@ -159,7 +166,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
-    OP_REQUIRES_OK(context, ReadInputs(context, &context->input(3), &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     const Tensor &labels = context->input(4), &reduced = context->input(5);
     const Tensor &reduced_gradient = context->input(6), &positives_gradient = context->input(7);
     OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
@@ -170,15 +177,15 @@ class SparseHeadReduceGradOp : public BackwardOp {
                 InvalidArgument("The gradients must have the shapes ", per_query.DebugString(), " and ",
                                 labels.shape().DebugString(), ", but have ", reduced_gradient.shape().DebugString(),
                                 " and ", positives_gradient.shape().DebugString(), "."));
+    const auto gradient_of = group_size_ == 1 ? TileReduceGradient : GroupReduceGradient;
     const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
-      return [this, &inputs, width, tile, log_sums = Lanes(reduced, n, count),
+      return [this, gradient_of, &inputs, width, tile, log_sums = Lanes(reduced, n, count),
               upstream = Lanes(reduced_gradient, n, count),
               own = LabelsOf(labels, positives_gradient, n, count)](Range part, const TileGradients& out) {
         const auto begin = std::lower_bound(own.begin(), own.end(), part.first,
                                             [](const LabelGradient& label, int64_t l) { return label.class_id < l; });
-        return TileReduceGradient(inputs.rows, reduction_, tile, width, log_sums.data(), upstream.data(),
-                                  own.data() + (begin - own.begin()), own.data() + own.size(), part.first, part.last,
-                                  out);
+        return gradient_of(inputs.rows, reduction_, tile, width, log_sums.data(), upstream.data(),
+                           own.data() + (begin - own.begin()), own.data() + own.size(), part.first, part.last, out);
       };
     };
     OP_REQUIRES_OK(context, Backward(context, inputs, {0, inputs.num_classes}, make_pass));
@@ -216,14 +223,14 @@ absl::Status ReadCandidates(OpKernelContext* context, const HeadInputs& inputs, 
   return CheckClass(inputs, FindBadCandidate(inputs.rows, *slots));
 }
 
-class SparseHeadCandidatesOp : public tensorflow::OpKernel {
+class SparseHeadCandidatesOp : public SparseHeadBase {
  public:
-  using OpKernel::OpKernel;
+  using SparseHeadBase::SparseHeadBase;
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     CandidateSlots slots;
-    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, /*bias=*/nullptr, &inputs));
     OP_REQUIRES_OK(context, ReadCandidates(context, inputs, &slots));
     Tensor* scores;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(3).shape(), &scores));
@@ -234,14 +241,14 @@ class SparseHeadCandidatesOp : public tensorflow::OpKernel {
   }
 };
 
-class SparseHeadCandidatesGradOp : public tensorflow::OpKernel {
+class SparseHeadCandidatesGradOp : public SparseHeadBase {
  public:
-  using OpKernel::OpKernel;
+  using SparseHeadBase::SparseHeadBase;
 
   void Compute(OpKernelContext* context) override {
     HeadInputs inputs;
     CandidateSlots slots;
-    OP_REQUIRES_OK(context, ReadInputs(context, /*bias=*/nullptr, &inputs));
+    OP_REQUIRES_OK(context, ReadInputs(context, group_size_, /*bias=*/nullptr, &inputs));
     OP_REQUIRES_OK(context, ReadCandidates(context, inputs, &slots));
     const Tensor &ids = context->input(3), &gradient = context->input(4);
     OP_REQUIRES(context, gradient.shape() == ids.shape(),

@@ -17,14 +17,20 @@ absl::Status HandleShape(InferenceContext* c, int input, ShapeHandle* shape) {
   return c->WithRank((*handle)[0].shape, 2, shape);
 }
 
-// Checks what all ops begin with: query [N, E], weights and indices [L, K].
+// Checks what all ops begin with: query [N, E], weights [L, K] and indices [ceil(L / G), K].
 absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
   ShapeHandle query, weights, indices;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &query));
   TF_RETURN_IF_ERROR(HandleShape(c, 1, &weights));
   TF_RETURN_IF_ERROR(HandleShape(c, 2, &indices));
-  TF_RETURN_IF_ERROR(c->Merge(weights, indices, &weights));
-  *sizes = {c->Dim(query, 0), c->Dim(query, 1), c->Dim(weights, 0), c->Dim(weights, 1), c->UnknownDim()};
+  int64_t group_size;
+  TF_RETURN_IF_ERROR(c->GetAttr("group_size", &group_size));
+  const DimensionHandle classes = c->Dim(weights, 0);
+  DimensionHandle groups = c->UnknownDim(), fan_in;
+  if (c->ValueKnown(classes)) groups = c->MakeDim((c->Value(classes) + group_size - 1) / group_size);
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(indices, 0), groups, &groups));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(indices, 1), c->Dim(weights, 1), &fan_in));
+  *sizes = {c->Dim(query, 0), c->Dim(query, 1), classes, fan_in, c->UnknownDim()};
   return absl::OkStatus();
 }
 
@@ -84,8 +90,13 @@ absl::Status CandidatesGradientShape(InferenceContext* c) {
 
 }  // namespace
 
-#define TFXC_SPARSE_HEAD_OP(NAME) \
-  REGISTER_OP(NAME).Input("query: float").Input("weights: resource").Input("indices: resource").SetIsStateful()
+#define TFXC_SPARSE_HEAD_OP(NAME)         \
+  REGISTER_OP(NAME)                       \
+      .Input("query: float")              \
+      .Input("weights: resource")         \
+      .Input("indices: resource")         \
+      .Attr("group_size: int >= 1 = 1")   \
+      .SetIsStateful()
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogits")
     .Input("bias: float")
@@ -93,7 +104,8 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogits")
     .Input("stop: int32")
     .Output("logits: float")
     .SetShapeFn(LogitsShape)
-    .Doc("logits[n, l - start] = sum_k weights[l, k] * query[n, indices[l, k]] + bias[l] for classes start to stop.");
+    .Doc("logits[n, l - start] = sum_k weights[l, k] * query[n, indices[l / group_size, k]] + bias[l] for classes start to "
+         "stop.");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogitsGrad")
     .Input("bias: float")

@@ -17,6 +17,10 @@ using tensorflow::DT_FLOAT;
 constexpr int kMaxShards = 32;
 // All private query gradients together: every shard has one, [E, width].
 constexpr int64_t kPrivateBytes = 8 << 20;
+// Tiles of groups: as many queries as share a pass of the weights through the cache. Backward, each shard has a tile of
+// gradients beside those of the queries.
+constexpr int kForwardWidth = kMaxTileWidth;
+constexpr int kBackwardWidth = 96;
 
 struct Range {
   int64_t first, last;
@@ -25,15 +29,25 @@ struct Range {
 struct Shards {
   Range classes;
   int64_t count;
-  Range operator[](int64_t shard) const {
+  int64_t group_size;
+  Range operator[](int64_t shard) const { return {Bound(shard), Bound(shard + 1)}; }
+
+ private:
+  // Whole groups, but for the last one.
+  int64_t Bound(int64_t shard) const {
+    if (shard == count) return classes.last;
     const int64_t size = classes.last - classes.first;
-    return {classes.first + size * shard / count, classes.first + size * (shard + 1) / count};
+    return classes.first + size * shard / count / group_size * group_size;
   }
 };
 
+inline Shards ForwardShards(const HeadInputs& inputs, Range classes) {
+  return {classes, kMaxShards, inputs.rows.group_size};
+}
+
 inline Shards BackwardShards(const HeadInputs& inputs, Range classes, int width) {
   const int64_t bytes = std::max<int64_t>(inputs.num_inputs, 1) * width * sizeof(float);
-  return {classes, std::clamp<int64_t>(kPrivateBytes / bytes, 2, kMaxShards)};
+  return {classes, std::clamp<int64_t>(kPrivateBytes / bytes, 2, kMaxShards), inputs.rows.group_size};
 }
 
 // Calls work(shard) for each shard on TensorFlow's threads.
@@ -59,26 +73,43 @@ class FirstBad {
   std::atomic<int64_t> first_{kNoClass};
 };
 
-// Calls work(first query, count, width, tile) for the queries, a tile at a time.
+// Calls work(first query, count, width, tile) for the queries, a tile at a time; groups take `widest` at once.
 template <typename Work>
-absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, Work work) {
+absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, int widest, Work work) {
   if (inputs.num_queries == 0) return absl::OkStatus();
   Tensor tile;
   TF_RETURN_IF_ERROR(context->allocate_temp(
-      DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.num_queries)}), &tile));
-  for (int64_t n = 0; n < inputs.num_queries; n += kMaxTileWidth) {
-    const int64_t count = std::min<int64_t>(kMaxTileWidth, inputs.num_queries - n);
-    const int width = TileWidth(count);
-    FillTile(inputs.query + n * inputs.num_inputs, count, inputs.num_inputs, width, Data<float>(&tile));
+      DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.rows, inputs.num_queries, widest)}), &tile));
+  const int most = WidestTile(inputs.rows, widest);
+  for (int64_t n = 0; n < inputs.num_queries; n += most) {
+    const int64_t count = std::min<int64_t>(most, inputs.num_queries - n);
+    const int width = TileWidth(inputs.rows, count, widest);
+    const float* query = inputs.query + n * inputs.num_inputs;
+    // In whole vectors of inputs.
+    ForEach(context, (inputs.num_inputs + 15) / 16, 16 * width, [&](int64_t first, int64_t last) {
+      FillTile(query, count, inputs.num_inputs, width, 16 * first, std::min(16 * last, inputs.num_inputs),
+               Data<float>(&tile));
+    });
     TF_RETURN_IF_ERROR(work(n, count, width, static_cast<const float*>(Data<float>(&tile))));
   }
   return absl::OkStatus();
 }
 
-// Query, weight and bias gradients; subclasses give the pass over one shard of classes.
-class BackwardOp : public tensorflow::OpKernel {
+// What all ops have in common: how many classes share their inputs.
+class SparseHeadBase : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit SparseHeadBase(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+  }
+
+ protected:
+  int64_t group_size_;
+};
+
+// Query, weight and bias gradients; subclasses give the pass over one shard of classes.
+class BackwardOp : public SparseHeadBase {
+ public:
+  using SparseHeadBase::SparseHeadBase;
 
  protected:
   // make_pass(first query, count, width, tile) gives the pass of a tile, a function of some classes and of the
@@ -86,7 +117,8 @@ class BackwardOp : public tensorflow::OpKernel {
   template <typename MakePass>
   absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
     Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
-    const int64_t fan_in = inputs.rows.fan_in, width = TileWidth(inputs.num_queries);
+    const int64_t fan_in = inputs.rows.fan_in;
+    const int width = TileWidth(inputs.rows, inputs.num_queries, kBackwardWidth);
     TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
@@ -106,7 +138,7 @@ class BackwardOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(
         context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
     FirstBad bad;
-    TF_RETURN_IF_ERROR(ForEachTile(context, inputs, [&](int64_t n, int64_t count, int tile_width, const float* tile) {
+    const auto work = [&](int64_t n, int64_t count, int tile_width, const float* tile) {
       const int64_t size = inputs.num_inputs * tile_width;
       float* own = Data<float>(&privates);
       const auto pass = make_pass(n, count, tile_width, tile);
@@ -118,11 +150,13 @@ class BackwardOp : public tensorflow::OpKernel {
                                tile_gradient, n > 0}));
       });
       float* of_query = Data<float>(query_gradient) + n * inputs.num_inputs;
-      ForEach(context, inputs.num_inputs, shards.count * tile_width, [&](int64_t first, int64_t last) {
-        SumTiles(own, shards.count, inputs.num_inputs, tile_width, count, first, last, of_query);
+      ForEach(context, (inputs.num_inputs + 15) / 16, 16 * shards.count * tile_width, [&](int64_t first, int64_t last) {
+        SumTiles(own, shards.count, inputs.num_inputs, tile_width, count, 16 * first,
+                 std::min(16 * last, inputs.num_inputs), of_query);
       });
       return absl::OkStatus();
-    }));
+    };
+    TF_RETURN_IF_ERROR(ForEachTile(context, inputs, kBackwardWidth, work));
     return CheckClass(inputs, bad.get());
   }
 };

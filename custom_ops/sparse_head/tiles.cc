@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "common/lanes.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int kChunk = 16;  // classes between two additions to the double sums, and per line of logits written
 
+// Here every class has inputs of its own.
 TFXC_INLINE const int32_t* Inputs(const SparseRows& rows, int64_t l) { return rows.indices + l * rows.fan_in; }
 
 TFXC_INLINE bool InRange(const SparseRows& rows, int64_t l) {
@@ -191,23 +193,37 @@ TFXC_INLINE int64_t LogitsGradientOf(const SparseRows& rows, const float* tile, 
 
 }  // namespace
 
-TFXC_VECTORIZE void FillTile(const float* query, int64_t count, int64_t num_inputs, int width, float* tile) {
-  for (int64_t e = 0; e < num_inputs; ++e) {
-    for (int64_t n = 0; n < count; ++n) tile[e * width + n] = query[n * num_inputs + e];
-    for (int64_t n = count; n < width; ++n) tile[e * width + n] = 0.0f;
+TFXC_VECTORIZE void FillTile(const float* query, int64_t count, int64_t num_inputs, int width, int64_t first,
+                             int64_t last, float* tile) {
+  // By squares: queries are a row apart, and a line of the cache that gave one number would be gone before the next.
+  for (int64_t e = first; e < last; e += kLanes) {
+    const int64_t height = std::min<int64_t>(kLanes, last - e);
+    for (int64_t n = 0; n < width; n += kLanes) {
+      Lanes square[kLanes] = {};
+      for (int64_t i = 0; i < std::min<int64_t>(kLanes, count - n); ++i) {
+        std::memcpy(&square[i], query + (n + i) * num_inputs + e, height * sizeof(float));
+      }
+      Transpose(square);
+      for (int64_t j = 0; j < height; ++j) std::memcpy(tile + (e + j) * width + n, &square[j], sizeof(Lanes));
+    }
   }
 }
 
 TFXC_VECTORIZE void SumTiles(const float* tiles, int64_t num_tiles, int64_t num_inputs, int width, int64_t count,
                              int64_t first, int64_t last, float* query_gradient) {
-  float sum[kMaxTileWidth];
-  for (int64_t e = first; e < last; ++e) {
-    std::fill(sum, sum + width, 0.0f);
-    for (int64_t t = 0; t < num_tiles; ++t) {
-      const float* part = tiles + (t * num_inputs + e) * width;
-      for (int n = 0; n < width; ++n) sum[n] += part[n];
+  for (int64_t e = first; e < last; e += kLanes) {
+    const int64_t height = std::min<int64_t>(kLanes, last - e);
+    for (int64_t n = 0; n < count; n += kLanes) {
+      Lanes square[kLanes] = {};
+      for (int64_t t = 0; t < num_tiles; ++t) {
+        const float* part = tiles + (t * num_inputs + e) * width + n;
+        for (int64_t j = 0; j < height; ++j) square[j] += Load(part + j * width);
+      }
+      Transpose(square);
+      for (int64_t i = 0; i < std::min<int64_t>(kLanes, count - n); ++i) {
+        std::memcpy(query_gradient + (n + i) * num_inputs + e, &square[i], height * sizeof(float));
+      }
     }
-    for (int64_t n = 0; n < count; ++n) query_gradient[n * num_inputs + e] = sum[n];
   }
 }
 

@@ -1,26 +1,41 @@
 // The loops over classes of the uniformly sparse head, on tiles of 16 or 32 queries.
 //
 // A tile holds its queries side by side, [E, width]: a weight multiplies one contiguous run of the tile, and its sums
-// over the K inputs of a class stay in registers. Zero padding fills up the last tile.
+// over the K inputs of a class stay in registers. Zero padding fills up the last tile. Classes that read their inputs
+// in groups have loops of their own, groups.h, and wider tiles.
 #ifndef TFXC_SPARSE_HEAD_TILES_H_
 #define TFXC_SPARSE_HEAD_TILES_H_
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tfxc {
 
-constexpr int kTileWidths[] = {16, 32};
-constexpr int kMaxTileWidth = 32;
+constexpr int kTileWidths[] = {16, 32};  // where every class reads inputs of its own
+constexpr int kMaxTileWidth = 192;       // of any head
 constexpr int64_t kNoClass = INT64_MAX;
 
-// All classes of a head: class l reads inputs indices[l * fan_in ...] with as many weights; bias may be null.
+// All classes of a head, G at a time with the same inputs: class l reads indices[l / G * fan_in ...], with the weights
+// weights[l * fan_in ...]; bias may be null.
 struct SparseRows {
   const float* weights;
   const int32_t* indices;
   const float* bias;
   int64_t fan_in;
   uint32_t num_inputs;
+  int64_t group_size;  // G
 };
+
+inline const int32_t* InputsOf(const SparseRows& rows, int64_t l) {
+  return rows.indices + l / rows.group_size * rows.fan_in;
+}
+
+// Whether all that the class reads is there.
+inline bool ReadsInRange(const SparseRows& rows, int64_t l) {
+  const int32_t* inputs = InputsOf(rows, l);
+  return std::all_of(inputs, inputs + rows.fan_in,
+                     [&](int32_t input) { return static_cast<uint32_t>(input) < rows.num_inputs; });
+}
 
 // What is summed over the classes.
 enum class Reduction { kSquaredHinge, kSoftplus, kLogSumExp };
@@ -32,11 +47,16 @@ struct LabelGradient {
   float value;
 };
 
-// The smallest tile that takes so many queries, of which it holds at most kMaxTileWidth.
-inline int TileWidth(int64_t num_queries) { return num_queries <= kTileWidths[0] ? kTileWidths[0] : kMaxTileWidth; }
+// The widest tile that a head is given, in groups `widest`, and the smallest that takes so many queries.
+inline int WidestTile(const SparseRows& rows, int widest) { return rows.group_size == 1 ? kTileWidths[1] : widest; }
+inline int TileWidth(const SparseRows& rows, int64_t num_queries, int widest) {
+  const int needed = static_cast<int>(std::min<int64_t>((num_queries + 15) / 16 * 16, WidestTile(rows, widest)));
+  return std::max(needed, kTileWidths[0]);
+}
 
-// query [count, E] to tile [E, width].
-void FillTile(const float* query, int64_t count, int64_t num_inputs, int width, float* tile);
+// query [count, E] to tile [E, width], for inputs first <= e < last.
+void FillTile(const float* query, int64_t count, int64_t num_inputs, int width, int64_t first, int64_t last,
+              float* tile);
 
 // Adds up the tiles [num_tiles, E, width], in their order, and lays the sum of inputs first <= e < last out as query
 // gradients [count, E].

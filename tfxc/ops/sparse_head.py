@@ -1,6 +1,7 @@
 """Logits of uniformly sparse classes: of blocks, of chosen ones, and reductions over all of them.
 
-Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``.
+Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``, G
+classes at a time the same ones.
 The compiled ops read the variables where they lie and never hold ``[N, L]``. The reference paths in
 TensorFlow ops add up one input of each class at a time, in blocks of classes: ``[N, b]`` at most.
 """
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
 
 _OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
@@ -24,16 +26,17 @@ _REDUCTIONS = {
 }
 
 
-def sparse_head_logits(query, weights, indices, bias, start, stop):
+def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1):
     """Logits of the classes ``start`` to ``stop``.
 
     Args:
         query: ``[N, E]``, cast to float32.
         weights: ``tf.Variable`` float32 ``[L, K]``.
-        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
         bias: ``[L]`` float32, or ``[0]`` for none.
         start: First class, an int or int32 scalar.
         stop: The class after the last one.
+        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         ``[N, stop - start]`` float32. The gradient of weights and bias is dense.
@@ -46,17 +49,23 @@ def sparse_head_logits(query, weights, indices, bias, start, stop):
     >>> sparse_head_logits([[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), 0, 2).numpy().tolist()
     [[102.0, 31.0]]
     """
-    query = _check(query, weights, indices, bias)
+    query = _check(query, weights, indices, bias, group_size)
     start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
     if not library.use_compiled():
-        return _block_logits(query, weights, indices, bias, start, stop)
+        return _block_logits(query, weights, indices, bias, start, stop, group_size)
     _announce(weights, indices)
     return library.load().tfxc_sparse_head_logits(
-        query=query, weights=weights.handle, indices=indices.handle, bias=bias, start=start, stop=stop
+        query=query,
+        weights=weights.handle,
+        indices=indices.handle,
+        bias=bias,
+        start=start,
+        stop=stop,
+        group_size=group_size,
     )
 
 
-def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
+def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_size=1):
     """A reduction over all classes, and the logits of the labels.
 
     In the backward pass the logits are computed again, class by class, and a class whose gradient is exactly
@@ -65,10 +74,11 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
     Args:
         query: ``[N, E]``, cast to float32.
         weights: ``tf.Variable`` float32 ``[L, K]``.
-        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
         bias: ``[L]`` float32, or ``[0]`` for none.
         labels: ``[N, P]`` int32 class ids, padded with -1.
         reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)`` or "logsumexp".
+        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         The reduction ``[N]`` and the labels' logits ``[N, P]`` (0 on padding), float32.
@@ -83,13 +93,13 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
     >>> reduced.numpy().tolist(), positives.numpy().tolist()
     ([10.0], [[0.0]])
     """
-    query = _check(query, weights, indices, bias)
+    query = _check(query, weights, indices, bias, group_size)
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction must be one of {sorted(_REDUCTIONS)}, but is {reduction!r}.")
     labels = _check_ids(query, labels)
     if not library.use_compiled():
-        positives = _candidates(query, weights, indices, bias, labels)
-        return _reduce(query, weights, indices, bias, reduction), positives
+        positives = _candidates(query, weights, indices, bias, labels, group_size)
+        return _reduce(query, weights, indices, bias, reduction, group_size), positives
     _announce(weights, indices)
     return library.load().tfxc_sparse_head_reduce(
         query=query,
@@ -98,17 +108,19 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction):
         bias=bias,
         labels=labels,
         reduction=reduction,
+        group_size=group_size,
     )
 
 
-def sparse_head_candidates(query, weights, indices, class_ids):
+def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
     """Logits, biases aside, of a few chosen classes a query, at a cost that does not depend on L.
 
     Args:
         query: ``[N, E]``, cast to float32.
         weights: ``tf.Variable`` float32 ``[L, K]``; its gradient is ``tf.IndexedSlices``.
-        indices: ``tf.Variable`` int32 ``[L, K]``, inputs in ``[0, E)``.
+        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
+        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         ``[N, S]`` float32.
@@ -122,31 +134,34 @@ def sparse_head_candidates(query, weights, indices, class_ids):
     ...     [[1.0, 10.0, 100.0]], weights, indices, [[1, -1]]).numpy().tolist()
     [[31.0, 0.0]]
     """
-    query = _check(query, weights, indices, tf.zeros([0]))
+    query = _check(query, weights, indices, tf.zeros([0]), group_size)
     class_ids = _check_ids(query, class_ids)
     if not library.use_compiled():
-        return _candidates(query, weights, indices, tf.zeros([0]), class_ids)
+        return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
     _announce(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
-        query=query, weights=weights.handle, indices=indices.handle, class_ids=class_ids
+        query=query, weights=weights.handle, indices=indices.handle, class_ids=class_ids, group_size=group_size
     )
 
 
-def _check(query, weights, indices, bias):
+def _check(query, weights, indices, bias, group_size):
+    group_size = positive_int(group_size, "group_size")
     for name, variable, dtype in (("weights", weights, tf.float32), ("indices", indices, tf.int32)):
         if not isinstance(variable, tf.Variable) or variable.dtype != dtype or variable.shape.rank != 2:
-            raise ValueError(f"{name} must be a tf.Variable {dtype.name} [L, K], but is {variable!r}.")
+            raise ValueError(f"{name} must be a tf.Variable {dtype.name} of rank 2, but is {variable!r}.")
     query = tf.cast(query, tf.float32)
+    num_groups = -(-weights.shape[0] // group_size)
     fits = (
         query.shape.rank == 2
-        and weights.shape.is_compatible_with(indices.shape)
+        and indices.shape == (num_groups, weights.shape[1])
         and bias.shape.rank == 1
         and bias.shape[0] in (0, None, weights.shape[0])
     )
     if not fits:
         raise ValueError(
-            "A sparse head needs query [N, E], weights and indices [L, K] and bias [L] or [0], but their "
-            f"shapes are {query.shape}, {weights.shape}, {indices.shape} and {bias.shape}."
+            f"A sparse head needs query [N, E], weights [L, K], indices [{num_groups}, K] for groups of "
+            f"{group_size}, and bias [L] or [0], but their shapes are {query.shape}, {weights.shape}, {indices.shape} and "
+            f"{bias.shape}."
         )
     return query
 
@@ -172,20 +187,22 @@ def _require(ids, low, limit, what):
     return [tf.debugging.Assert(tf.equal(tf.size(bad), 0), message)]
 
 
-def _rows(weights, indices, bias, ids, num_inputs):
+def _rows(weights, indices, bias, ids, num_inputs, group_size):
     """Weights [..., K], indices and bias [...] of classes, checked."""
-    inputs = tf.gather(indices, ids)
+    inputs = tf.gather(indices, ids // group_size)
     with tf.control_dependencies(_require(inputs, 0, num_inputs, "indices: the input")):
         inputs = tf.identity(inputs)
     own_bias = tf.gather(bias, ids) if bias.shape[0] != 0 else tf.zeros(tf.shape(ids))
     return tf.gather(weights, ids), inputs, own_bias
 
 
-def _block_logits(query, weights, indices, bias, start, stop):
+def _block_logits(query, weights, indices, bias, start, stop, group_size):
     num_classes = weights.shape[0]
     with tf.control_dependencies(_require(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")):
         classes = tf.range(start, stop)
-    own, inputs, own_bias = _rows(weights, indices, bias, classes, tf.shape(query)[1])
+    own, inputs, own_bias = _rows(
+        weights, indices, bias, classes, tf.shape(query)[1], group_size
+    )
     by_input = tf.transpose(query)  # gathered by rows
 
     def add(k, logits):
@@ -197,11 +214,13 @@ def _block_logits(query, weights, indices, bias, start, stop):
     return tf.transpose(logits)
 
 
-def _candidates(query, weights, indices, bias, class_ids):
+def _candidates(query, weights, indices, bias, class_ids, group_size):
     with tf.control_dependencies(_require(class_ids, -1, weights.shape[0], "class_ids: the id")):
         filled = tf.where(class_ids >= 0)
     # Only what is scored is gathered: with momentum, even a gradient of zero moves a class.
-    own, inputs, own_bias = _rows(weights, indices, bias, tf.gather_nd(class_ids, filled), tf.shape(query)[1])
+    own, inputs, own_bias = _rows(
+        weights, indices, bias, tf.gather_nd(class_ids, filled), tf.shape(query)[1], group_size
+    )
     read = tf.gather_nd(
         query,
         tf.stack([tf.broadcast_to(filled[:, :1], tf.shape(inputs, tf.int64)), tf.cast(inputs, tf.int64)], 2),
@@ -210,14 +229,14 @@ def _candidates(query, weights, indices, bias, class_ids):
     return tf.scatter_nd(filled, scores, tf.shape(class_ids, tf.int64))
 
 
-def _reduce(query, weights, indices, bias, reduction):
+def _reduce(query, weights, indices, bias, reduction, group_size):
     """Blocks of classes one after the other; each is computed again for the backward pass."""
     function, parts = _REDUCTIONS[reduction], []
     for start in range(0, weights.shape[0], _BLOCK_CLASSES):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
         block = tf.recompute_grad(
             lambda query, bias, start=start, stop=stop: function(
-                _block_logits(query, weights, indices, bias, tf.constant(start), tf.constant(stop))
+                _block_logits(query, weights, indices, bias, tf.constant(start), tf.constant(stop), group_size)
             )
         )
         parts.append(block(query, bias))
@@ -229,7 +248,14 @@ def _reduce(query, weights, indices, bias, reduction):
 def _logits_gradient(op, gradient):
     query, weights, indices, bias, start, stop = op.inputs
     gradients = library.load().tfxc_sparse_head_logits_grad(
-        query=query, weights=weights, indices=indices, bias=bias, start=start, stop=stop, gradient=gradient
+        query=query,
+        weights=weights,
+        indices=indices,
+        bias=bias,
+        start=start,
+        stop=stop,
+        gradient=gradient,
+        group_size=op.get_attr("group_size"),
     )
     return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None, None
 
@@ -247,6 +273,7 @@ def _reduce_gradient(op, reduced_gradient, positives_gradient):
         reduced_gradient=reduced_gradient,
         positives_gradient=positives_gradient,
         reduction=op.get_attr("reduction"),
+        group_size=op.get_attr("group_size"),
     )
     return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None
 
@@ -255,7 +282,12 @@ def _reduce_gradient(op, reduced_gradient, positives_gradient):
 def _candidates_gradient(op, gradient):
     query, weights, indices, class_ids = op.inputs
     gradients = library.load().tfxc_sparse_head_candidates_grad(
-        query=query, weights=weights, indices=indices, class_ids=class_ids, gradient=gradient
+        query=query,
+        weights=weights,
+        indices=indices,
+        class_ids=class_ids,
+        gradient=gradient,
+        group_size=op.get_attr("group_size"),
     )
     shape = tf.raw_ops.VariableShape(input=weights)
     weight_gradient = tf.IndexedSlices(gradients.row_gradients, gradients.rows, shape)

@@ -1,0 +1,329 @@
+#include "sparse_head/groups.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "common/lanes.h"
+#include "common/vectorize.h"
+#include "dense_scan/folds.h"
+#include "dense_scan/products.h"
+
+namespace tfxc {
+namespace {
+
+constexpr int64_t kRun = 128;  // classes whose logits are in the cache at once
+constexpr int kPanel = 48;     // columns that the products take at once
+// Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.
+constexpr int kFewGradients = 16;
+
+int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+// Numbers that begin where a vector may: one that crosses a line of the cache costs two loads.
+class Buffer {
+ public:
+  explicit Buffer(int64_t size) : lines_(RoundUp(size, kLanes) / kLanes) {}
+  float* get() { return reinterpret_cast<float*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    float values[kLanes] = {};
+  };
+  std::vector<Line> lines_;
+};
+
+// Calls work(begin, end) for classes of one group each, at most kRun of them, and gives the first bad class.
+template <typename Work>
+int64_t ForEachPart(const SparseRows& rows, int64_t first, int64_t last, const Work& work) {
+  int64_t bad = kNoClass;
+  while (first < last) {
+    const int64_t end = std::min({last, (first / rows.group_size + 1) * rows.group_size, first + kRun});
+    if (ReadsInRange(rows, first)) {
+      work(first, end);
+    } else {
+      bad = std::min(bad, first);
+    }
+    first = end;
+  }
+  return bad;
+}
+
+// panel[k * columns + q] = tile[inputs[k] * width + q]. `next` are the inputs that come after these, or null: the tile
+// is larger than the nearer caches, and they are asked for ahead.
+TFXC_VECTORIZE void FillPanel(const int32_t* inputs, const int32_t* next, int64_t fan_in, const float* tile, int width,
+                              int columns, float* panel) {
+  for (int64_t k = 0; k < fan_in; ++k) {
+    if (next != nullptr) {
+      const float* ahead = tile + static_cast<int64_t>(static_cast<uint32_t>(next[k])) * width;
+      for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(ahead + q, /*rw=*/0, /*locality=*/2);
+    }
+    const float* from = tile + static_cast<int64_t>(inputs[k]) * width;
+    for (int q = 0; q < columns; q += kLanes) {
+      const Lanes x = Load(from + q);
+      std::memcpy(panel + k * columns + q, &x, sizeof(x));
+    }
+  }
+}
+
+// to[c * to_stride + r] = from[r * stride + c], for multiples of 16.
+TFXC_VECTORIZE void TransposeInto(const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to,
+                                  int64_t to_stride) {
+  for (int64_t r = 0; r < num_rows; r += kLanes) {
+    for (int64_t c = 0; c < num_columns; c += kLanes) {
+      Lanes square[kLanes];
+      for (int i = 0; i < kLanes; ++i) square[i] = Load(from + (r + i) * stride + c);
+      Transpose(square);
+      for (int i = 0; i < kLanes; ++i) std::memcpy(to + (c + i) * to_stride + r, &square[i], sizeof(Lanes));
+    }
+  }
+}
+
+// to[inputs[k] * width + q] += panel[k * columns + q]
+TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float* panel, int columns, float* to,
+                             int width) {
+  for (int64_t k = 0; k < fan_in; ++k) {
+    float* sum = to + static_cast<int64_t>(inputs[k]) * width;
+    for (int q = 0; q < columns; q += kLanes) {
+      const Lanes total = Load(sum + q) + Load(panel + k * columns + q);
+      std::memcpy(sum + q, &total, sizeof(total));
+    }
+  }
+}
+
+// Where numbers other than 0 are, NaN among them, at most kFewGradients + 1 places; gives how many it found.
+TFXC_VECTORIZE int NonZeros(const float* gradient, int64_t num_rows, int columns, int32_t* places) {
+  int count = 0;
+  for (int64_t at = 0; at < num_rows * columns; at += kLanes) {
+    const Lanes x = Load(gradient + at);
+    if (!AnyNonZero(&x, 1)) continue;
+    for (int j = 0; j < kLanes; ++j) {
+      if (x[j] == 0.0f) continue;
+      places[count++] = static_cast<int32_t>(at + j);
+      if (count > kFewGradients) return count;
+    }
+  }
+  return count;
+}
+
+TFXC_VECTORIZE void AddRowSums(const float* gradient, int64_t num_rows, int columns, float* sums) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    Lanes total{};
+    for (int q = 0; q < columns; q += kLanes) total += Load(gradient + r * columns + q);
+    sums[r] += Sum(total);
+  }
+}
+
+dense_scan::DenseReduction Named(Reduction reduction) {
+  return reduction == Reduction::kSquaredHinge ? dense_scan::DenseReduction::kSquaredHinge
+         : reduction == Reduction::kSoftplus   ? dense_scan::DenseReduction::kSoftplus
+                                               : dense_scan::DenseReduction::kLogSumExp;
+}
+
+// Logits of a run of classes, for some columns of a tile.
+class Logits {
+ public:
+  explicit Logits(const SparseRows& rows) : rows_(rows), panel_(rows.fan_in * kPanel), logits_(kRun * kPanel) {}
+
+  // Those of classes [first, last), at most kRun, and columns [at, at + columns); gives the first bad class.
+  int64_t Compute(const float* tile, int width, int at, int columns, int64_t first, int64_t last) {
+    const int64_t bad = ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
+      FillPanel(InputsOf(rows_, begin), end < last ? InputsOf(rows_, end) : nullptr, rows_.fan_in, tile + at, width,
+                columns, panel_.get());
+      dense_scan::Logits(rows_.weights + begin * rows_.fan_in, rows_.fan_in, end - begin, panel_.get(), columns,
+                         rows_.fan_in, get() + (begin - first) * columns);
+    });
+    if (rows_.bias != nullptr) {
+      dense_scan::ScaleAndShift(nullptr, rows_.bias + first, last - first, columns, get());
+    }
+    return bad;
+  }
+
+  float* get() { return logits_.get(); }  // [last - first, columns]
+
+ private:
+  const SparseRows& rows_;
+  Buffer panel_, logits_;
+};
+
+// Gradients of classes of one group. A pass over the columns of the tile adds up in buffers of its own: the rows of
+// the head need be no multiple of what the products take.
+class GroupGradients {
+ public:
+  explicit GroupGradients(const SparseRows& rows)
+      : rows_(rows),
+        padded_(RoundUp(rows.fan_in, kLanes)),
+        most_(RoundUp(std::min(rows.group_size, kRun), 4)),
+        weights_(most_ * padded_),
+        own_(most_ * padded_),
+        panel_(padded_ * kPanel),
+        queries_(kPanel * padded_),
+        of_panel_(padded_ * kPanel),
+        gradient_(most_ * kPanel),
+        bias_(most_) {}
+
+  // Goes to classes [first, last) of one group.
+  void Start(int64_t first, int64_t last) {
+    first_ = first;
+    num_rows_ = last - first;
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      std::copy_n(rows_.weights + (first + r) * rows_.fan_in, rows_.fan_in, weights_.get() + r * padded_);
+    }
+    std::fill_n(own_.get(), most_ * padded_, 0.0f);
+    std::fill_n(bias_.get(), most_, 0.0f);
+  }
+
+  // The logits of the columns, [last - first, columns], for the caller to turn into their gradients.
+  float* Recompute(const float* tile, int width, int columns) {
+    ReadPanel(tile, width, columns);
+    dense_scan::Logits(weights_.get(), padded_, num_rows_, panel_.get(), columns, rows_.fan_in, gradient_.get());
+    if (rows_.bias != nullptr) {
+      dense_scan::ScaleAndShift(nullptr, rows_.bias + first_, num_rows_, columns, gradient_.get());
+    }
+    return gradient_.get();
+  }
+
+  void ReadPanel(const float* tile, int width, int columns) {
+    FillPanel(InputsOf(rows_, first_), nullptr, rows_.fan_in, tile, width, columns, panel_.get());
+  }
+
+  float* gradient() { return gradient_.get(); }
+
+  // Adds the share of the columns in `gradient`, of the panel that was read last.
+  void Add(int columns, float* tile_gradient, int width) {
+    int32_t places[kFewGradients + 1];
+    const int count = NonZeros(gradient_.get(), num_rows_, columns, places);
+    if (count == 0) return;
+    AddRowSums(gradient_.get(), num_rows_, columns, bias_.get());
+    if (count <= kFewGradients) {
+      for (int i = 0; i < count; ++i) AddOne(places[i] / columns, places[i] % columns, columns, tile_gradient, width);
+      return;
+    }
+    // The products take rows by fours.
+    std::fill(gradient_.get() + num_rows_ * columns, gradient_.get() + RoundUp(num_rows_, 4) * columns, 0.0f);
+    TransposeInto(panel_.get(), padded_, columns, columns, queries_.get(), padded_);
+    dense_scan::AddRowGradients(gradient_.get(), columns, RoundUp(num_rows_, 4), queries_.get(), padded_, own_.get());
+    std::fill_n(of_panel_.get(), padded_ * columns, 0.0f);
+    // of_panel[k] += Σ_r weights[r, k] · gradient[r]
+    dense_scan::AddQueryGradients(weights_.get(), static_cast<int>(padded_), num_rows_, gradient_.get(), columns,
+                                  of_panel_.get());
+    AddPanel(InputsOf(rows_, first_), rows_.fan_in, of_panel_.get(), columns, tile_gradient, width);
+  }
+
+  // Writes the gradients of the classes, which stand from `slot` on, or adds them to what is there.
+  void Finish(int64_t slot, const TileGradients& out) {
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      Write(own_.get() + r * padded_, rows_.fan_in, out.accumulate, out.weight_gradient + (slot + r) * rows_.fan_in);
+    }
+    if (out.bias_gradient != nullptr) Write(bias_.get(), num_rows_, out.accumulate, out.bias_gradient + slot);
+  }
+
+ private:
+  void AddOne(int row, int column, int columns, float* tile_gradient, int width) {
+    const float g = gradient_.get()[row * columns + column];
+    const int32_t* inputs = InputsOf(rows_, first_);
+    const float* weights = weights_.get() + row * padded_;
+    float* own = own_.get() + row * padded_;
+    for (int64_t k = 0; k < rows_.fan_in; ++k) {
+      own[k] += g * panel_.get()[k * columns + column];
+      tile_gradient[static_cast<int64_t>(inputs[k]) * width + column] += g * weights[k];
+    }
+  }
+
+  static void Write(const float* from, int64_t size, bool add, float* to) {
+    if (add) {
+      AddScaled(1.0f, from, to, size);
+    } else {
+      std::copy_n(from, size, to);
+    }
+  }
+
+  const SparseRows& rows_;
+  const int64_t padded_, most_;
+  Buffer weights_, own_;     // [most, padded K]
+  Buffer panel_;             // [padded K, columns], and turned round,
+  Buffer queries_;           // [columns, padded K]
+  Buffer of_panel_;          // [padded K, columns]
+  Buffer gradient_, bias_;   // [most, columns], [most]
+  int64_t first_ = 0, num_rows_ = 0;
+};
+
+}  // namespace
+
+int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
+                    float* logits, int64_t stride) {
+  Logits run(rows);
+  Buffer turned(kPanel * kRun);
+  int64_t bad = kNoClass;
+  for (int64_t start = first; start < last; start += kRun) {
+    const int64_t end = std::min(start + kRun, last);
+    for (int64_t at = 0; at < count; at += kPanel) {
+      const int columns = std::min<int64_t>(kPanel, width - at);
+      bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
+      TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kRun);
+      for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
+        std::copy_n(turned.get() + q * kRun, end - start, logits + (at + q) * stride + start - first);
+      }
+    }
+  }
+  return bad;
+}
+
+int64_t GroupReduce(const SparseRows& rows, Reduction reduction, const float* tile, int width, int64_t first,
+                    int64_t last, double* sums, float* maxima) {
+  Logits run(rows);
+  int64_t bad = kNoClass;
+  // Not -inf: a logit of -inf less that would be NaN, and so would be the sum.
+  std::fill_n(maxima, width, std::numeric_limits<float>::lowest());
+  for (int64_t start = first; start < last; start += kRun) {
+    const int64_t end = std::min(start + kRun, last);
+    for (int at = 0; at < width; at += kPanel) {
+      const int columns = std::min(kPanel, width - at);
+      bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
+      dense_scan::Fold(Named(reduction), run.get(), end - start, columns, sums + at, maxima + at);
+    }
+  }
+  return bad;
+}
+
+int64_t GroupReduceGradient(const SparseRows& rows, Reduction reduction, const float* tile, int width,
+                            const float* reduced, const float* upstream, const LabelGradient* labels,
+                            const LabelGradient* labels_end, int64_t first, int64_t last, const TileGradients& out) {
+  GroupGradients group(rows);
+  return ForEachPart(rows, first, last, [&](int64_t begin, int64_t end) {
+    while (labels != labels_end && labels->class_id < begin) ++labels;
+    group.Start(begin, end);
+    for (int at = 0; at < width; at += kPanel) {
+      const int columns = std::min(kPanel, width - at);
+      float* gradient = group.Recompute(tile + at, width, columns);
+      dense_scan::ToGradient(Named(reduction), reduced + at, upstream + at, end - begin, columns, gradient, nullptr);
+      for (const LabelGradient* label = labels; label != labels_end && label->class_id < end; ++label) {
+        const int column = label->lane - at;
+        if (column >= 0 && column < columns) gradient[(label->class_id - begin) * columns + column] += label->value;
+      }
+      group.Add(columns, out.tile_gradient + at, width);
+    }
+    group.Finish(begin - first, out);
+  });
+}
+
+int64_t GroupLogitsGradient(const SparseRows& rows, const float* tile, int width, int64_t count, const float* gradient,
+                            int64_t stride, int64_t first, int64_t last, const TileGradients& out) {
+  GroupGradients group(rows);
+  return ForEachPart(rows, first, last, [&](int64_t begin, int64_t end) {
+    group.Start(begin, end);
+    for (int at = 0; at < width; at += kPanel) {
+      const int columns = std::min(kPanel, width - at);
+      group.ReadPanel(tile + at, width, columns);
+      std::fill_n(group.gradient(), (end - begin) * columns, 0.0f);
+      for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
+        const float* row = gradient + (at + q) * stride + begin - first;
+        for (int64_t r = 0; r < end - begin; ++r) group.gradient()[r * columns + q] = row[r];
+      }
+      group.Add(columns, out.tile_gradient + at, width);
+    }
+    group.Finish(begin - first, out);
+  });
+}
+
+}  // namespace tfxc
