@@ -47,7 +47,7 @@ HEADS = {
     ),
     "UniformSparseHead": lambda: layers.UniformSparseHead(NUM_CLASSES, fan_in=3),
     "UniformSparseHead, all options": lambda: layers.UniformSparseHead(
-        NUM_CLASSES, fan_in=4, use_bias=True, seed=7, name="top"
+        NUM_CLASSES, fan_in=4, use_bias=True, seed=7, group_size=4, name="top"
     ),
     "MACHHead": lambda: layers.MACHHead(NUM_CLASSES, 6, 3),
     "MACHHead, all options": lambda: layers.MACHHead(

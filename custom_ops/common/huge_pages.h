@@ -12,8 +12,12 @@
 
 namespace tfxc {
 
+// What is to become of the small pages that the buffer may have by now. Fresh memory has none, and then the threads that
+// write it first get its pages, at the same time.
+enum class SmallPages { kMove, kLeave };
+
 // Best effort: where the kernel cannot or may not, the buffer stays as it is, and so do its values always.
-inline void MoveToHugePages(void* data, size_t num_bytes) {
+inline void MoveToHugePages(void* data, size_t num_bytes, SmallPages small = SmallPages::kMove) {
 #ifdef __linux__
 #ifndef MADV_COLLAPSE
   constexpr int MADV_COLLAPSE = 25;  // since Linux 6.1; older headers lack the name
@@ -24,7 +28,9 @@ inline void MoveToHugePages(void* data, size_t num_bytes) {
   const uintptr_t end = (address + num_bytes) & ~(kHugePage - 1);
   if (begin >= end) return;
   void* const pages = reinterpret_cast<void*>(begin);
-  if (madvise(pages, end - begin, MADV_HUGEPAGE) == 0) madvise(pages, end - begin, MADV_COLLAPSE);
+  if (madvise(pages, end - begin, MADV_HUGEPAGE) == 0 && small == SmallPages::kMove) {
+    madvise(pages, end - begin, MADV_COLLAPSE);
+  }
 #endif
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kRun = 128;  // classes whose logits are in the cache at once
 constexpr int kPanel = 48;     // columns that the products take at once
+constexpr int64_t kRows = 8;   // rows that they take at once
 // Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.
 constexpr int kFewGradients = 16;
 
@@ -49,15 +50,10 @@ int64_t ForEachPart(const SparseRows& rows, int64_t first, int64_t last, const W
   return bad;
 }
 
-// panel[k * columns + q] = tile[inputs[k] * width + q]. `next` are the inputs that come after these, or null: the tile
-// is larger than the nearer caches, and they are asked for ahead.
-TFXC_VECTORIZE void FillPanel(const int32_t* inputs, const int32_t* next, int64_t fan_in, const float* tile, int width,
-                              int columns, float* panel) {
+// panel[k * columns + q] = tile[inputs[k] * width + q]
+TFXC_VECTORIZE void FillPanel(const int32_t* inputs, int64_t fan_in, const float* tile, int width, int columns,
+                              float* panel) {
   for (int64_t k = 0; k < fan_in; ++k) {
-    if (next != nullptr) {
-      const float* ahead = tile + static_cast<int64_t>(static_cast<uint32_t>(next[k])) * width;
-      for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(ahead + q, /*rw=*/0, /*locality=*/2);
-    }
     const float* from = tile + static_cast<int64_t>(inputs[k]) * width;
     for (int q = 0; q < columns; q += kLanes) {
       const Lanes x = Load(from + q);
@@ -91,6 +87,14 @@ TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float*
   }
 }
 
+// Asks for what AddPanel is to change.
+void AskFor(const int32_t* inputs, int64_t fan_in, const float* tile, int width, int columns) {
+  for (int64_t k = 0; k < fan_in; ++k) {
+    const float* row = tile + static_cast<int64_t>(inputs[k]) * width;
+    for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(row + q, /*rw=*/1, /*locality=*/3);
+  }
+}
+
 // Where numbers other than 0 are, NaN among them, at most kFewGradients + 1 places; gives how many it found.
 TFXC_VECTORIZE int NonZeros(const float* gradient, int64_t num_rows, int columns, int32_t* places) {
   int count = 0;
@@ -120,6 +124,22 @@ dense_scan::DenseReduction Named(Reduction reduction) {
                                                : dense_scan::DenseReduction::kLogSumExp;
 }
 
+// The products of a panel with the rows of its group, a few rows at a time: meanwhile the tile's numbers for the panel
+// after it arrive, `next` its inputs, or null. The tile is larger than the nearer caches, and asked for all at once
+// those numbers would keep the products waiting.
+void PanelLogits(const float* rows, int64_t stride, int64_t num_rows, const float* panel, int columns, int64_t fan_in,
+                 const int32_t* next, const float* next_tile, int width, float* logits) {
+  const int64_t ahead = next == nullptr ? 0 : (fan_in * kRows + num_rows - 1) / num_rows;  // inputs every kRows rows
+  for (int64_t r = 0, k = 0; r < num_rows; r += kRows) {
+    for (const int64_t end = std::min(k + ahead, fan_in); k < end; ++k) {
+      const float* from = next_tile + static_cast<int64_t>(static_cast<uint32_t>(next[k])) * width;
+      for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(from + q, /*rw=*/0, /*locality=*/3);
+    }
+    dense_scan::Logits(rows + r * stride, stride, std::min(kRows, num_rows - r), panel, columns, fan_in,
+                       logits + r * columns);
+  }
+}
+
 // Logits of a run of classes, for some columns of a tile.
 class Logits {
  public:
@@ -128,10 +148,9 @@ class Logits {
   // Those of classes [first, last), at most kRun, and columns [at, at + columns); gives the first bad class.
   int64_t Compute(const float* tile, int width, int at, int columns, int64_t first, int64_t last) {
     const int64_t bad = ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
-      FillPanel(InputsOf(rows_, begin), end < last ? InputsOf(rows_, end) : nullptr, rows_.fan_in, tile + at, width,
-                columns, panel_.get());
-      dense_scan::Logits(rows_.weights + begin * rows_.fan_in, rows_.fan_in, end - begin, panel_.get(), columns,
-                         rows_.fan_in, get() + (begin - first) * columns);
+      FillPanel(InputsOf(rows_, begin), rows_.fan_in, tile + at, width, columns, panel_.get());
+      PanelLogits(rows_.weights + begin * rows_.fan_in, rows_.fan_in, end - begin, panel_.get(), columns, rows_.fan_in,
+                  end < last ? InputsOf(rows_, end) : nullptr, tile + at, width, get() + (begin - first) * columns);
     });
     if (rows_.bias != nullptr) {
       dense_scan::ScaleAndShift(nullptr, rows_.bias + first, last - first, columns, get());
@@ -176,7 +195,8 @@ class GroupGradients {
   // The logits of the columns, [last - first, columns], for the caller to turn into their gradients.
   float* Recompute(const float* tile, int width, int columns) {
     ReadPanel(tile, width, columns);
-    dense_scan::Logits(weights_.get(), padded_, num_rows_, panel_.get(), columns, rows_.fan_in, gradient_.get());
+    PanelLogits(weights_.get(), padded_, num_rows_, panel_.get(), columns, rows_.fan_in, InputsOf(rows_, first_),
+                tile + kPanel, width, gradient_.get());
     if (rows_.bias != nullptr) {
       dense_scan::ScaleAndShift(nullptr, rows_.bias + first_, num_rows_, columns, gradient_.get());
     }
@@ -184,7 +204,7 @@ class GroupGradients {
   }
 
   void ReadPanel(const float* tile, int width, int columns) {
-    FillPanel(InputsOf(rows_, first_), nullptr, rows_.fan_in, tile, width, columns, panel_.get());
+    FillPanel(InputsOf(rows_, first_), rows_.fan_in, tile, width, columns, panel_.get());
   }
 
   float* gradient() { return gradient_.get(); }
@@ -199,6 +219,7 @@ class GroupGradients {
       for (int i = 0; i < count; ++i) AddOne(places[i] / columns, places[i] % columns, columns, tile_gradient, width);
       return;
     }
+    AskFor(InputsOf(rows_, first_), rows_.fan_in, tile_gradient, width, columns);
     // The products take rows by fours.
     std::fill(gradient_.get() + num_rows_ * columns, gradient_.get() + RoundUp(num_rows_, 4) * columns, 0.0f);
     TransposeInto(panel_.get(), padded_, columns, columns, queries_.get(), padded_);
@@ -260,6 +281,7 @@ int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_
     for (int64_t at = 0; at < count; at += kPanel) {
       const int columns = std::min<int64_t>(kPanel, width - at);
       bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
+      // By way of a buffer: rows of logits lie pages apart, and take long runs better than lines.
       TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kRun);
       for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
         std::copy_n(turned.get() + q * kRun, end - start, logits + (at + q) * stride + start - first);

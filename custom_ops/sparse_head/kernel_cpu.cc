@@ -38,6 +38,7 @@ class SparseHeadLogitsOp : public SparseHeadBase {
     Tensor* logits;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries, size}), &logits));
     float* out = Data<float>(logits);
+    MoveToHugePages(out, logits->TotalBytes(), SmallPages::kLeave);
     FirstBad bad;
     const Shards shards = ForwardShards(inputs, classes);
     const auto logits_of = group_size_ == 1 ? TileLogits : GroupLogits;

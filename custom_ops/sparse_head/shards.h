@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/huge_pages.h"
 #include "common/kernel.h"
 #include "sparse_head/inputs.h"
 
@@ -80,6 +81,8 @@ absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, int
   Tensor tile;
   TF_RETURN_IF_ERROR(context->allocate_temp(
       DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.rows, inputs.num_queries, widest)}), &tile));
+  // Read at random places, a row of it a weight.
+  MoveToHugePages(Data<float>(&tile), tile.TotalBytes());
   const int most = WidestTile(inputs.rows, widest);
   for (int64_t n = 0; n < inputs.num_queries; n += most) {
     const int64_t count = std::min<int64_t>(most, inputs.num_queries - n);
@@ -123,6 +126,7 @@ class BackwardOp : public SparseHeadBase {
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
     float* d_weights = Data<float>(weight_gradient);
+    MoveToHugePages(d_weights, weight_gradient->TotalBytes(), SmallPages::kLeave);
     float* d_bias = inputs.num_biases == 0 ? nullptr : Data<float>(bias_gradient);
     const auto clear = [&](int64_t first, int64_t last) {
       std::fill(d_weights + first * fan_in, d_weights + last * fan_in, 0.0f);
@@ -137,6 +141,7 @@ class BackwardOp : public SparseHeadBase {
     const Shards shards = BackwardShards(inputs, classes, width);
     TF_RETURN_IF_ERROR(
         context->allocate_temp(DT_FLOAT, TensorShape({shards.count, inputs.num_inputs, width}), &privates));
+    MoveToHugePages(Data<float>(&privates), privates.TotalBytes());
     FirstBad bad;
     const auto work = [&](int64_t n, int64_t count, int tile_width, const float* tile) {
       const int64_t size = inputs.num_inputs * tile_width;

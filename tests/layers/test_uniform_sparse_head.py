@@ -13,8 +13,8 @@ from tfxc.layers import UniformSparseHead
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def make_head(num_classes=9, fan_in=3, num_inputs=7, use_bias=True, seed=1):
-    head = UniformSparseHead(num_classes, fan_in, use_bias=use_bias, seed=seed)
+def make_head(num_classes=9, fan_in=3, num_inputs=7, use_bias=True, seed=1, group_size=1):
+    head = UniformSparseHead(num_classes, fan_in, use_bias=use_bias, seed=seed, group_size=group_size)
     head.build((None, num_inputs))
     if use_bias:
         tf_variable(head.bias).assign(np.random.default_rng(2).normal(size=num_classes))
@@ -24,7 +24,8 @@ def make_head(num_classes=9, fan_in=3, num_inputs=7, use_bias=True, seed=1):
 def dense_weights(head):
     """The head's weights as a matrix [L, E] of float64."""
     weights = np.zeros((head.num_classes, head.num_inputs))
-    np.put_along_axis(weights, tf_variable(head.indices).numpy(), tf_variable(head.kernel).numpy(), 1)
+    inputs = np.repeat(tf_variable(head.indices).numpy(), head.group_size, 0)[: head.num_classes]
+    np.put_along_axis(weights, inputs, tf_variable(head.kernel).numpy(), 1)
     return weights
 
 
@@ -35,9 +36,10 @@ def numpy_logits(head, query):
 
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (9, 3, 7), (30, 5, 5)])
-@pytest.mark.parametrize("num_queries", [1, 4])
-def test_every_way_to_a_logit_agrees(shape, num_queries, use_bias):
-    head, query = make_head(*shape, use_bias=use_bias), queries(num_queries, shape[2])
+@pytest.mark.parametrize(("num_queries", "group_size"), [(1, 1), (4, 1), (4, 4), (50, 7)])
+def test_every_way_to_a_logit_agrees(shape, num_queries, group_size, use_bias):
+    head = make_head(*shape, use_bias=use_bias, group_size=group_size)
+    query = queries(num_queries, shape[2])
     want = numpy_logits(head, query)
     np.testing.assert_allclose(head(query), want, **CLOSE)
     np.testing.assert_allclose(head.block_logits(head.prepare(query), 0, shape[0]), want, **CLOSE)
@@ -147,6 +149,45 @@ def test_rewiring_moves_the_weakest(fraction):
     assert (after[after != 0] == before[after != 0]).all()
     if num_moved:
         np.testing.assert_allclose(logs["dropped_magnitude"], np.sort(np.abs(old), 1)[:, :num_moved].mean())
+
+
+@pytest.mark.parametrize("group_size", [4, 100])
+def test_a_group_moves_an_input_for_all_its_classes(group_size):
+    x, y = learnable(64)
+    head = UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0, group_size=group_size)
+    model = make_model(None, losses.SquaredHinge(), head, optimizer=optimizers.LazyAdam(0.01))
+    model.fit(x, y, verbose=0)
+    old, read = tf_variable(head.kernel).numpy(), tf_variable(head.indices).numpy()
+    logs = head.rewire(0.25, model.optimizer)
+    new, reads = tf_variable(head.kernel).numpy(), tf_variable(head.indices).numpy()
+    assert logs["moved"] == NUM_CLASSES and all(len(set(row)) == 4 for row in reads)
+    for group, (before, after) in enumerate(zip(read, reads, strict=True)):
+        classes = slice(group * group_size, (group + 1) * group_size)
+        weakest = np.argmin(np.square(old[classes]).sum(0))
+        assert np.flatnonzero(before != after).tolist() == [weakest]
+        assert (new[classes, weakest] == 0).all()
+        kept = np.delete(np.arange(4), weakest)
+        np.testing.assert_array_equal(new[classes][:, kept], old[classes][:, kept])
+        momentum = model.optimizer.slots_of(head.kernel)["momentum"].numpy()[classes]
+        assert (momentum[:, weakest] == 0).all() and (momentum[:, kept] != 0).any()
+
+
+def test_groups_of_one_are_the_head_without_groups():
+    single, head, query = make_head(20, 3, 9), make_head(20, 3, 9, group_size=1), queries(5, 9)
+    np.testing.assert_array_equal(single(query), head(query))
+    assert tf_variable(head.indices).shape == (20, 3)
+    assert tf_variable(make_head(20, 3, 9, group_size=8).indices).shape == (3, 3)
+
+
+def test_classes_of_groups_cannot_change():
+    with pytest.raises(ValueError, match="group_size=4 cannot change"):
+        make_head(group_size=4).config_for(np.arange(9))
+
+
+@pytest.mark.parametrize("bad", [0, 2.0])
+def test_group_size_is_checked(bad):
+    with pytest.raises(ValueError, match="group_size must be an integer of at least 1"):
+        UniformSparseHead(5, 2, group_size=bad)
 
 
 @pytest.mark.parametrize("fan_in", [1, 3, 5])

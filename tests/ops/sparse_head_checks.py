@@ -9,16 +9,18 @@ from tfxc.sparsity import random_topology
 class Problem:
     """Random weights, queries and labels, and everything about them in float64."""
 
-    def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias):
+    def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias, group_size=1):
         random = np.random.default_rng(num_queries + num_inputs)
         self.query = random.normal(size=(num_queries, num_inputs)).astype(np.float32)
         weights = random.normal(size=(num_classes, fan_in)).astype(np.float32)
         self.weights = tf.Variable(weights)
-        self.indices = tf.Variable(random_topology(num_classes, fan_in, num_inputs, seed=1))
+        topology = random_topology(-(-num_classes // group_size), fan_in, num_inputs, seed=1)
+        self.indices, self.group_size = tf.Variable(topology), group_size
+        self.inputs = np.repeat(topology, group_size, 0)[:num_classes]
         self.bias = tf.Variable(random.normal(size=num_classes if use_bias else 0).astype(np.float32))
         self.ids = random.integers(-1, num_classes, size=(num_queries, 4)).astype(np.int32)
         self.dense = np.zeros((num_classes, num_inputs))
-        np.put_along_axis(self.dense, self.indices.numpy(), weights.astype(np.float64), 1)
+        np.put_along_axis(self.dense, self.inputs, weights.astype(np.float64), 1)
         bias = self.bias.numpy() if use_bias else 0.0
         self.logits = self.query @ self.dense.T + bias
 
@@ -33,7 +35,7 @@ class Problem:
     def gradients(self, of_logits):
         """Of query, weights and bias, from those of all logits [N, L]."""
         of_rows = of_logits.T @ self.query
-        of_weights = np.take_along_axis(of_rows, self.indices.numpy(), 1)
+        of_weights = np.take_along_axis(of_rows, self.inputs, 1)
         return of_logits @ self.dense, of_weights, of_logits.sum(0)[: len(self.bias.numpy())]
 
     def of_chosen(self, upstream):

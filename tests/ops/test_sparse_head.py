@@ -9,7 +9,8 @@ from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
 compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
-# N, E, L, K, bias: ones everywhere; parts of a tile; several tiles; every class reads everything; no query
+# N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no query; and in
+# groups that divide L or do not, of one vector, of several runs, of all classes
 SHAPES = pytest.mark.parametrize(
     "shape",
     [
@@ -18,6 +19,10 @@ SHAPES = pytest.mark.parametrize(
         (33, 50, 100, 7, True),
         (70, 12, 37, 12, True),
         (0, 5, 4, 2, True),
+        (1, 9, 11, 2, True, 4),
+        (33, 50, 100, 7, False, 16),
+        (230, 40, 301, 32, True, 2),
+        (50, 21, 300, 17, True, 1000),
     ],
 )
 REDUCTIONS = pytest.mark.parametrize("reduction", ["squared_hinge", "softplus", "logsumexp"])
@@ -39,7 +44,7 @@ def test_logits(path, shape, part):
     start, stop = (int(round(share * shape[2])) for share in part)
     want = problem.logits[:, start:stop]
     np.testing.assert_allclose(
-        sparse_head_logits(problem.query, *problem.given, start, stop), want, rtol=1e-4, atol=1e-5
+        sparse_head_logits(problem.query, *problem.given, start, stop, problem.group_size), want, rtol=1e-4, atol=1e-5
     )
     upstream = np.random.default_rng(2).normal(size=want.shape).astype(np.float32)
     of_logits = np.zeros(problem.logits.shape)
@@ -47,7 +52,9 @@ def test_logits(path, shape, part):
 
     def total(query):
         bias = tf.convert_to_tensor(problem.bias)
-        logits = sparse_head_logits(query, problem.weights, problem.indices, bias, start, stop)
+        logits = sparse_head_logits(
+            query, problem.weights, problem.indices, bias, start, stop, problem.group_size
+        )
         return tf.reduce_sum(logits * upstream)
 
     check_gradients(problem, total, of_logits)
@@ -64,7 +71,7 @@ def test_reductions(path, shape, reduction):
     def total(query):
         bias = tf.convert_to_tensor(problem.bias)
         reduced, positives = sparse_head_reduce(
-            query, problem.weights, problem.indices, bias, problem.ids, reduction
+            query, problem.weights, problem.indices, bias, problem.ids, reduction, problem.group_size
         )
         np.testing.assert_allclose(reduced, want, rtol=1e-5)
         np.testing.assert_allclose(positives, problem.chosen(), rtol=1e-4, atol=1e-5)
@@ -75,15 +82,17 @@ def test_reductions(path, shape, reduction):
 
 
 @pytest.mark.parametrize("num_queries", [8, 16, 24, 32, 33])
-def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_queries):
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_queries, group_size):
     """Class 0 has no gradient of its own, and one label; it stands in the first or in the last query."""
-    weights, indices, bias = tf.Variable([[1.0], [1.0]]), tf.Variable([[0], [0]]), tf.Variable([-10.0, 0.0])
+    weights, bias = tf.Variable([[1.0], [1.0]]), tf.Variable([-10.0, 0.0])
+    indices = tf.Variable(tf.zeros([2 // group_size, 1], tf.int32))
     query = tf.constant(np.linspace(1, 2, num_queries, dtype=np.float32)[:, np.newaxis])
     for row in (0, num_queries - 1):
         labels = np.full((num_queries, 1), -1, np.int32)
         labels[row] = 0
         with tf.GradientTape() as tape:
-            given = query, weights, indices, tf.convert_to_tensor(bias), labels, "squared_hinge"
+            given = query, weights, indices, tf.convert_to_tensor(bias), labels, "squared_hinge", group_size
             reduced, positives = sparse_head_reduce(*given)
             loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
         of_weights, of_bias = tape.gradient(loss, [weights, bias])
@@ -93,14 +102,14 @@ def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_querie
 
 @SHAPES
 def test_candidates(path, shape):
-    problem = Problem(*shape[:4], use_bias=False)
-    scores = sparse_head_candidates(problem.query, problem.weights, problem.indices, problem.ids)
+    problem = Problem(*shape[:4], False, *shape[5:])
+    given = problem.weights, problem.indices, problem.ids, problem.group_size
+    scores = sparse_head_candidates(problem.query, *given)
     np.testing.assert_allclose(scores, problem.chosen(), rtol=1e-4, atol=1e-5)
     upstream = np.random.default_rng(4).normal(size=problem.ids.shape).astype(np.float32)
 
     def total(query):
-        chosen = sparse_head_candidates(query, problem.weights, problem.indices, problem.ids)
-        return tf.reduce_sum(chosen * upstream)
+        return tf.reduce_sum(sparse_head_candidates(query, *given) * upstream)
 
     got = check_gradients(problem, total, problem.of_chosen(upstream))
     assert isinstance(got[1], tf.IndexedSlices)
@@ -182,13 +191,14 @@ def test_nan_is_not_hidden():
 
 @pytest.mark.parametrize("bad", [-1, 5, 2**31 - 1])
 @pytest.mark.parametrize("traced", [False, True])
-def test_an_input_out_of_range(path, bad, traced):
-    weights, indices = tf.Variable(tf.ones([3, 2])), tf.Variable([[0, 1], [2, bad], [3, 4]])
-    query, bias, labels = tf.ones([2, 5]), tf.zeros([3]), tf.constant([[1], [1]])
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_an_input_out_of_range(path, bad, traced, group_size):
+    weights, indices = tf.Variable(tf.ones([3, 2])), tf.Variable([[0, 1], [2, bad], [3, 4]][: 4 - group_size])
+    query, bias, labels = tf.ones([2, 5]), tf.zeros([3]), tf.fill([2, 1], group_size)
     calls = [
-        lambda: sparse_head_logits(query, weights, indices, bias, 0, 3),
-        lambda: sparse_head_reduce(query, weights, indices, bias, labels, "softplus"),
-        lambda: sparse_head_candidates(query, weights, indices, labels),
+        lambda: sparse_head_logits(query, weights, indices, bias, 0, 3, group_size),
+        lambda: sparse_head_reduce(query, weights, indices, bias, labels, "softplus", group_size),
+        lambda: sparse_head_candidates(query, weights, indices, labels, group_size),
     ]
     for call in calls:
         with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s)indices.*{bad}"):
@@ -219,5 +229,9 @@ def test_shapes_are_checked():
         sparse_head_logits(tf.ones([1, 2]), weights, indices, tf.zeros([2]), 0, 1)
     with pytest.raises(ValueError, match="Class ids must be int32"):
         sparse_head_candidates(tf.ones([2, 2]), weights, indices, [[0]])
+    with pytest.raises(ValueError, match=r"indices \[2, K\] for groups of 2"):
+        sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[0]], group_size=2)
+    with pytest.raises(ValueError, match="group_size must be an integer"):
+        sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[0]], group_size=0)
     with pytest.raises(ValueError, match="reduction must be one of"):
         sparse_head_reduce(tf.ones([1, 2]), weights, indices, tf.zeros([0]), [[0]], "sum")

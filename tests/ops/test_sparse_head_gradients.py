@@ -23,17 +23,18 @@ def zero_but_one(random, shape):
 
 @EVERY_SIZE
 @EVERY_PLACE
-def test_one_gradient_at_every_size(place, size):
+@pytest.mark.parametrize("group_size", [1, 5])
+def test_one_gradient_at_every_size(place, size, group_size):
     """A class is passed over where its gradient is 0 in the whole tile, and only there."""
     sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
     sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
     sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
-    problem, random = Problem(*sizes.values(), True), np.random.default_rng(size)
+    problem, random = Problem(*sizes.values(), True, group_size), np.random.default_rng(size)
     gradient = zero_but_one(random, problem.logits.shape)
 
     def logits(query):
         bias = tf.convert_to_tensor(problem.bias)
-        given = query, problem.weights, problem.indices, bias, 0, sizes["classes"]
+        given = query, problem.weights, problem.indices, bias, 0, sizes["classes"], group_size
         return tf.reduce_sum(sparse_head_logits(*given) * gradient)
 
     check_gradients(problem, logits, gradient)
@@ -44,7 +45,7 @@ def test_one_gradient_at_every_size(place, size):
 
         def reduced(query, reduction=reduction, value=value, upstream=upstream, for_labels=for_labels):
             bias = tf.convert_to_tensor(problem.bias)
-            given = query, problem.weights, problem.indices, bias, problem.ids, reduction
+            given = query, problem.weights, problem.indices, bias, problem.ids, reduction, group_size
             reduced, positives = sparse_head_reduce(*given)
             np.testing.assert_allclose(reduced, value, rtol=1e-5)
             return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
@@ -75,7 +76,8 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
     for trial in range(360):
         num_queries, num_classes, num_inputs = random.integers(1, [201, 60, 12])
         fan_in = random.integers(1, num_inputs + 1)
-        problem = Problem(num_queries, num_inputs, num_classes, fan_in, use_bias=True)
+        group_size = random.choice([1, 2, 3, 16, 100])
+        problem = Problem(num_queries, num_inputs, num_classes, fan_in, True, group_size)
         shift = np.where(random.random(num_classes) < 0.7, -12.0, 0.0).astype(np.float32)
         problem.bias.assign_add(shift)
         problem.logits = problem.logits + shift
@@ -90,7 +92,7 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
         with tf.GradientTape() as tape:
             tape.watch(query)
             given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias)
-            reduced, positives = sparse_head_reduce(*given, problem.ids, reduction)
+            reduced, positives = sparse_head_reduce(*given, problem.ids, reduction, int(group_size))
             loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
         got = tape.gradient(loss, [query, problem.weights, problem.bias])
         want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))

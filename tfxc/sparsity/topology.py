@@ -69,6 +69,31 @@ def _first_bad_row(rows, limit):
     return None
 
 
+def group_norms(weights, group_size):
+    """How strong each input is to a group of classes: the norm of its weights over the group.
+
+    Args:
+        weights: float [L, K].
+        group_size: G, at least 1; the last group is smaller where G does not divide L.
+
+    Returns:
+        [ceil(L / G), K]. For G = 1 that is |weights|.
+
+    Example:
+        >>> group_norms(np.array([[3.0, 1.0], [-4.0, 0.0], [2.0, -5.0]]), 2).tolist()
+        [[5.0, 1.0], [2.0, 5.0]]
+    """
+    if group_size == 1:
+        return np.abs(weights)
+    norms = np.empty((-(-len(weights) // group_size), weights.shape[1]), weights.dtype)
+    groups_a_block = max(1, _BLOCK_ROWS // group_size)
+    for start in range(0, len(norms), groups_a_block):
+        block = weights[start * group_size : (start + groups_a_block) * group_size]
+        squares = np.add.reduceat(np.square(block), np.arange(0, len(block), group_size), axis=0)
+        norms[start : start + groups_a_block] = np.sqrt(squares)
+    return norms
+
+
 def smallest(weights, num_drop):
     """Where the weights of smallest magnitude stand in each row.
 

@@ -1,0 +1,42 @@
+"""Which classes come to share a group."""
+
+import numpy as np
+import pytest
+
+from tfxc.sparsity import group_classes
+
+
+@pytest.mark.parametrize(("num_classes", "group_size"), [(1, 1), (7, 3), (40, 16), (5, 100)])
+def test_each_class_has_one_place(num_classes, group_size):
+    labels = np.random.default_rng(0).integers(-1, num_classes, size=(30, 4))
+    assert sorted(group_classes(labels, num_classes, group_size)) == list(range(num_classes))
+
+
+def test_classes_that_share_labels_share_a_group():
+    """Topics of 4 classes each, in any order: an example has labels of one topic."""
+    random = np.random.default_rng(1)
+    topics = random.permutation(80).reshape(20, 4)
+    labels = np.array([random.choice(topic, 2, replace=False) for topic in topics for _ in range(30)])
+    groups = group_classes(labels, 80, 4).reshape(20, 4)
+    assert {tuple(sorted(group)) for group in groups} == {tuple(sorted(topic)) for topic in topics}
+
+
+def test_without_anything_in_common_the_frequent_come_first():
+    labels = np.array([[3], [3], [3], [1], [1], [0]])
+    assert group_classes(labels, 4, 2).tolist() == [3, 1, 0, 2]
+
+
+def test_long_lists_of_labels_and_repeated_ones_say_nothing():
+    labels = np.array([[0, 1, 2, 3], [0, 3, -1, -1], *[[0, -1, -1, -1]] * 2, [1, 1, -1, -1]])
+    assert group_classes(labels, 4, 2, max_labels=3).tolist() == [0, 3, 1, 2]
+
+
+@pytest.mark.parametrize("bad", [np.zeros(3, int), np.zeros((2, 2)), np.array([[4]]), np.array([[-2]])])
+def test_labels_are_checked(bad):
+    with pytest.raises(ValueError, match="labels must be"):
+        group_classes(bad, 4, 2)
+
+
+def test_the_group_size_is_checked():
+    with pytest.raises(ValueError, match="group_size must be at least 1"):
+        group_classes(np.array([[0]]), 4, 0)

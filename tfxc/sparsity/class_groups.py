@@ -1,0 +1,82 @@
+"""Which classes share their inputs: those that are labels of the same examples."""
+
+import numpy as np
+import scipy.sparse
+
+
+def group_classes(labels, num_classes, group_size, max_labels=100):
+    """Numbers the classes anew, so that those which are labels of the same examples stand together.
+
+    Group after group: the most frequent class that is left, then, until the group is full, the class that
+    appears most often beside those already in it, in relation to how frequent it is; where there is none, the
+    most frequent one that is left.
+
+    Args:
+        labels: int [N, P] class ids in [0, L), padded with -1.
+        num_classes: L.
+        group_size: G, at least 1.
+        max_labels: examples with more labels than that tell little of any two, and cost their square: they are
+            passed over.
+
+    Returns:
+        int32 [L], the class at each place, each class once. Train on ``np.argsort(order)[labels]``, and what a
+        model says of class i, it says of class ``order[i]``.
+
+    Raises:
+        ValueError: for labels of another rank, or outside [-1, L), or a group_size below 1.
+
+    Example:
+        >>> labels = np.array([[0, 2], [2, 0], [1, 3], [3, -1]])
+        >>> group_classes(labels, num_classes=4, group_size=2).tolist()
+        [0, 2, 3, 1]
+
+    Reference:
+        HASTE, arXiv 2606.01117, 2026, for classes that share their inputs.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
+    if labels.size and not -1 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(
+            f"labels must be in [-1, {num_classes}), but are {labels.min()} to {labels.max()}."
+        )
+    if group_size < 1:
+        raise ValueError(f"group_size must be at least 1, but got {group_size}.")
+    filled = labels >= 0
+    frequency = np.bincount(labels[filled], minlength=num_classes)
+    together = _together(labels[filled.sum(1) <= max_labels], num_classes)
+    by_frequency = iter(np.argsort(-frequency, kind="stable").tolist())
+    is_free = np.ones(num_classes, bool)
+    order = np.empty(num_classes, np.int32)
+    beside = {}
+    for place in range(num_classes):
+        if place % group_size == 0:
+            beside = {}
+        best = max(beside, key=lambda l: (beside[l], -l)) if beside else _next_free(by_frequency, is_free)  # noqa: E741
+        beside.pop(best, None)
+        order[place] = best
+        is_free[best] = False
+        row = slice(together.indptr[best], together.indptr[best + 1])
+        neighbours = together.indices[row]
+        kept = is_free[neighbours]
+        shares = together.data[row][kept] / frequency[neighbours[kept]]
+        for other, share in zip(neighbours[kept].tolist(), shares.tolist(), strict=True):
+            beside[other] = beside.get(other, 0.0) + share
+    return order
+
+
+def _together(labels, num_classes):
+    """In how many examples two classes are labels, a sparse matrix [L, L]."""
+    rows, slots = np.nonzero(labels >= 0)
+    examples = scipy.sparse.csr_matrix(
+        (np.ones(len(rows), np.float32), (rows, labels[rows, slots])), (len(labels), num_classes)
+    )
+    examples.data[:] = 1.0  # a label that stands there twice
+    together = (examples.T @ examples).tocsr()
+    together.setdiag(0)
+    together.eliminate_zeros()
+    return together
+
+
+def _next_free(by_frequency, is_free):
+    return next(l for l in by_frequency if is_free[l])  # noqa: E741
