@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ LOSSES = {
     "squared-hinge": tfxc.losses.SquaredHinge,
     "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
 }
+ORDERS = ("given", "random", "together")
 RANKS = (1, 3, 5)
 
 
@@ -50,6 +52,7 @@ def parse_arguments(argv=None):
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     classification_heads.add_arguments(add)
+    add("--label-order", choices=ORDERS, default="given", help="sparse: which labels share a group")
     add("--evolve", type=float, default=0.1, help="sparse: share of connections that move at a time; 0: none")
     add("--evolve-every", type=int, default=50, help="sparse: steps from one time to the next")
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
@@ -93,6 +96,19 @@ def make_optimizer(encoder, head, num_steps, args):
         return adam
     descent = tfxc.optimizers.LazySGD(schedule(args.head_learning_rate))
     return tfxc.optimizers.MultiOptimizer(adam, (descent, head))
+
+
+def ordered(data, args):
+    """The data with its labels numbered anew: at random, or those of the same points together."""
+    train, test, names = data
+    if args.label_order == "given":
+        return data
+    if args.label_order == "random":
+        order = np.random.default_rng(args.seed).permutation(train.num_labels)
+    else:
+        order = tfxc.sparsity.group_classes(train.labels, train.num_labels, args.group_size)
+    parts = [replace(points, labels=points.labels[:, order]) for points in (train, test)]
+    return *parts, None if names is None else [names[label] for label in order]
 
 
 def make_model(name, negatives, train, names, num_steps, args):
@@ -202,7 +218,8 @@ def show_predictions(model, test, names, num_examples=3):
 def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
-    data = train, test, names = load(args.data, args.label_texts, args.hash_features)
+    data = ordered(load(args.data, args.label_texts, args.hash_features), args)
+    train, test, names = data
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "
         f"{train.num_labels:,} labels (read in {time.perf_counter() - start:.1f} s)"

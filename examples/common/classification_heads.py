@@ -14,6 +14,7 @@ def add_arguments(add):
     add("--dropout", type=float, default=0.5)
     add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
     add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
+    add("--group-size", type=int, default=1, help="sparse: labels that read the same inputs")
     add("--num-buckets", type=int, default=512, help="mach: buckets of a repetition")
     add("--num-repetitions", type=int, default=4, help="mach: bucket classifiers")
     add("--decoder", choices=("mean", "min", "median"), default="mean", help="mach: from buckets to classes")
@@ -57,7 +58,13 @@ def make_head(name, train, args, **options):
     bias = first_bias(train, args.loss, train.num_labels)
     if name == "dense":
         return tfxc.layers.DenseHead(train.num_labels, use_bias=True, bias_initializer=bias)
-    return tfxc.layers.UniformSparseHead(train.num_labels, args.fan_in, use_bias=True, bias_initializer=bias)
+    return tfxc.layers.UniformSparseHead(
+        train.num_labels,
+        args.fan_in,
+        use_bias=True,
+        bias_initializer=bias,
+        group_size=args.group_size,
+    )
 
 
 def first_bias(train, loss, num_outputs):

@@ -14,6 +14,7 @@ FAULTS = (*["none"] * 6, "index", "id", "block", "shape")
 QUERIES = st.one_of(SIZES, st.integers(1, 200))
 # A few problems are large enough to be shared out among threads.
 CLASSES = st.one_of(*[SIZES] * 15, st.sampled_from([500, 2000]))
+GROUPS = st.sampled_from([1, 1, 2, 3, 16, 100])
 FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
 # Of a sum of float32 terms, relative to the sum of their sizes.
 ROUNDING = 4e-6
@@ -28,11 +29,12 @@ def finite(errors):
 class Head:
     """A sparse head, its queries and ids; all about it in float64, with bounds on rounding errors."""
 
-    def __init__(self, arrays, sizes, use_bias, numbers):
+    def __init__(self, arrays, sizes, use_bias, numbers, group_size):
         n, e, l, k = self.sizes = sizes  # noqa: E741
+        self.group_size = group_size
         self.query = arrays.numbers((n, e), numbers)
         self.weights = arrays.numbers((l, k), "grid" if numbers == "grid" else "normal")
-        self.indices = arrays.ids((l, k), e)
+        self.indices = arrays.ids((-(-l // group_size), k), e)
         self.bias = arrays.numbers((l if use_bias else 0,), numbers if numbers == "non-finite" else "normal")
         # Most classes far beyond their margin: their gradient is 0 for all queries.
         if use_bias and arrays.chance(0.5):
@@ -42,8 +44,9 @@ class Head:
     def check(self):
         """To be called when indices are as they stay."""
         n, e, l, _ = self.sizes  # noqa: E741
-        self.bad = (self.indices < 0) | (self.indices >= e)
-        self.inputs = np.where(self.bad, 0, self.indices)
+        indices = np.repeat(self.indices, self.group_size, 0)[:l]
+        self.bad = (indices < 0) | (indices >= e)
+        self.inputs = np.where(self.bad, 0, indices)
         self.reads, self.size_of_reads = np.zeros((l, e)), np.zeros((l, e))
         if e:
             rows = np.broadcast_to(np.arange(l)[:, np.newaxis], self.inputs.shape)
@@ -80,7 +83,7 @@ class Head:
             of_rows, row_error = of_logits.T @ self.query64, error.T @ finite(np.abs(self.query64))
             of_query, query_error = of_logits @ self.reads, error @ self.size_of_reads
         of_weights, weight_error = (
-            np.take_along_axis(rows, self.inputs, 1) if rows.shape[1] else np.zeros(self.indices.shape)
+            np.take_along_axis(rows, self.inputs, 1) if rows.shape[1] else np.zeros(self.inputs.shape)
             for rows in (of_rows, row_error)
         )
         count = len(self.bias)
@@ -139,12 +142,13 @@ def spoil(head, arrays, fault):
     gradients=st.sampled_from(GRADIENTS),
     fault=st.sampled_from(FAULTS),
     seed=SEEDS,
+    g=GROUPS,
 )
-def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed):  # noqa: E741
+def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed, g=1):  # noqa: E741
     arrays = Arrays(seed)
     if n * l * e > 1 << 22:  # a reference of some milliseconds
         n = 1 + n % 17
-    head = Head(arrays, (n, e, l, k), use_bias, numbers)
+    head = Head(arrays, (n, e, l, k), use_bias, numbers, g)
     spoil(head, arrays, fault)
     given = head.given()
     check_logits(head, given, arrays, gradients, fault)
@@ -161,11 +165,12 @@ def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed):  # noqa:
     l=st.sampled_from([1, 2, 3, 16, 17, 40]),
     k=st.sampled_from([1, 2, 3]),
     seed=SEEDS,
+    g=GROUPS,
 )
-def sparse_head_few_gradients(n, e, l, k, seed):  # noqa: E741
+def sparse_head_few_gradients(n, e, l, k, seed, g=1):  # noqa: E741
     """Reductions of any batch where hardly a logit has a gradient: what a kernel may skip, and what not."""
     arrays = Arrays(seed)
-    head = Head(arrays, (n, e, l, k), True, "normal")
+    head = Head(arrays, (n, e, l, k), True, "normal", g)
     head.check()
     given = head.given()
     for reduction in REDUCTIONS:
@@ -183,14 +188,14 @@ def check_logits(head, given, arrays, gradients, fault):
     block = slice(max(start, 0), max(stop, 0))
     valid = not bad_block and (n == 0 or not head.any_bad(block))
     bias = arrays.tensor(head.bias)
-    inputs = (*given, bias, start, stop)
-    logits = attempt("sparse_head_logits", valid, sparse_head_logits, *inputs)
+    inputs, group = (*given, bias, start, stop), {"group_size": head.group_size}
+    logits = attempt("sparse_head_logits", valid, sparse_head_logits, *inputs, **group)
     upstream = arrays.gradient((n, max(stop - start, 0) if not bad_block else 1), gradients)
     handles = given[0], given[1].handle, given[2].handle, bias, start, stop
     op = library.load().tfxc_sparse_head_logits_grad
-    found = attempt("tfxc_sparse_head_logits_grad", valid, op, *handles, arrays.tensor(upstream))
+    found = attempt("tfxc_sparse_head_logits_grad", valid, op, *handles, arrays.tensor(upstream), **group)
     if not valid:
-        refused("tfxc_sparse_head_logits", library.load().tfxc_sparse_head_logits, *handles)
+        refused("tfxc_sparse_head_logits", library.load().tfxc_sparse_head_logits, *handles, **group)
         return
     agree(logits, head.logits[:, block], head.error[:, block], "logits")
     of_logits = np.zeros(head.logits.shape)
@@ -212,16 +217,17 @@ def check_reduce(head, given, arrays, gradients, reduction):
     for_labels = arrays.gradient(head.ids.shape, arrays.pick(GRADIENTS))
     query, weights, indices = given
     labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
+    group = head.group_size
+    function = (query, weights, indices, bias, labels, reduction, group)
     if not valid:
-        refused("sparse_head_reduce", sparse_head_reduce, query, weights, indices, bias, labels, reduction)
+        refused("sparse_head_reduce", sparse_head_reduce, *function)
         op = library.load().tfxc_sparse_head_reduce_grad
         handles = query, weights.handle, indices.handle, bias, labels
         upstreams = np.zeros(n, np.float32), upstream, for_labels
-        refused("tfxc_sparse_head_reduce_grad", op, *handles, *upstreams, reduction=reduction)
+        refused("tfxc_sparse_head_reduce_grad", op, *handles, *upstreams, reduction=reduction, group_size=group)
         return
     with tf.GradientTape() as tape:
         tape.watch([query, bias])
-        function = (query, weights, indices, bias, labels, reduction)
         sums, positives = call("sparse_head_reduce", sparse_head_reduce, *function)
     targets = tape.gradient(
         [sums, positives],
@@ -244,7 +250,14 @@ def check_reduce_gradients(head, given, arrays, reduction):
     handles = given[0], given[1].handle, given[2].handle, bias, tf.constant(head.ids)
     sums = tf.constant(value.astype(np.float32))
     found = call(
-        "tfxc_sparse_head_reduce_grad", op, *handles, sums, upstream, for_labels, reduction=reduction
+        "tfxc_sparse_head_reduce_grad",
+        op,
+        *handles,
+        sums,
+        upstream,
+        for_labels,
+        reduction=reduction,
+        group_size=head.group_size,
     )
     check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction)
 
@@ -263,11 +276,12 @@ def check_candidates(head, given, arrays, gradients):
     touched = np.unique(head.ids[head.ids >= 0])
     valid = inside and not head.any_bad(touched)
     ids = arrays.tensor(head.ids)
-    scores = attempt("sparse_head_candidates", valid, sparse_head_candidates, *given, ids)
+    group = {"group_size": head.group_size}
+    scores = attempt("sparse_head_candidates", valid, sparse_head_candidates, *given, ids, **group)
     upstream = arrays.gradient(head.ids.shape, gradients)
     handles = given[0], given[1].handle, given[2].handle, ids, arrays.tensor(upstream)
     op = library.load().tfxc_sparse_head_candidates_grad
-    found = attempt("tfxc_sparse_head_candidates_grad", valid, op, *handles)
+    found = attempt("tfxc_sparse_head_candidates_grad", valid, op, *handles, **group)
     if not valid or head.bad.any():
         return
     error = head.chosen(head.error)
@@ -287,7 +301,7 @@ def check_shapes(head, given, arrays):
     bias, ids = tf.constant(head.bias), tf.zeros([n, 1], tf.int32) - 1
     other = tf.Variable(tf.zeros([l + 1, k], tf.int32))
     flat = tf.Variable(tf.zeros([l * k]))
-    wide = tf.zeros([l + 1])
+    wide, group = tf.zeros([l + 1]), {"group_size": head.group_size}
     bad_heads = [
         (query, weights.handle, other.handle, bias),
         (query, flat.handle, indices.handle, bias),
@@ -303,23 +317,23 @@ def check_shapes(head, given, arrays):
     bad = arrays.pick(bad_heads)
     reduction = arrays.pick(REDUCTIONS)
     zeros = tf.zeros([n])
-    refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *bad, 0, 0)
-    refused("tfxc_sparse_head_logits_grad", ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]))
-    refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction)
+    refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
+    refused("tfxc_sparse_head_logits_grad", ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]), **group)
+    refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction, **group)
     upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
     refused(
-        "tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction
+        "tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction, **group
     )
     good = query, weights.handle, indices.handle
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])
-    refused("tfxc_sparse_head_candidates", ops.tfxc_sparse_head_candidates, *good, bad_ids)
+    refused("tfxc_sparse_head_candidates", ops.tfxc_sparse_head_candidates, *good, bad_ids, **group)
     bad_gradient = arrays.pick([tf.zeros([n + 1, 1]), tf.zeros([n, 2]), tf.zeros([]), tf.zeros([n])])
     if n or bad_gradient.shape.rank != 2:
         grad = ops.tfxc_sparse_head_candidates_grad
-        refused("tfxc_sparse_head_candidates_grad", grad, *good, ids, bad_gradient)
+        refused("tfxc_sparse_head_candidates_grad", grad, *good, ids, bad_gradient, **group)
         grad, block = ops.tfxc_sparse_head_logits_grad, tf.zeros([n, l + 1])
-        refused("tfxc_sparse_head_logits_grad", grad, *good, bias, 0, l, block)
-        refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *good, bias, [0], l)
+        refused("tfxc_sparse_head_logits_grad", grad, *good, bias, 0, l, block, **group)
+        refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *good, bias, [0], l, **group)
         upstream = (ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1]))
         grad = ops.tfxc_sparse_head_reduce_grad
-        refused("tfxc_sparse_head_reduce_grad", grad, *good, bias, *upstream, reduction=reduction)
+        refused("tfxc_sparse_head_reduce_grad", grad, *good, bias, *upstream, reduction=reduction, **group)

@@ -24,32 +24,37 @@
 #include "midx_draw/draw.h"
 #include "row_updates/row_groups.h"
 #include "sparse_head/candidates.h"
+#include "sparse_head/groups.h"
 #include "sparse_head/tiles.h"
 
 namespace tfxc {
 namespace {
 
+// The loops over all classes, of classes of their own or in groups, whose tiles are `widest` wide.
+template <int64_t kGroup, int kWidest, auto logits_of, auto logits_gradient, auto reduce, auto reduce_gradient>
 Bytes SparseHead(const Threads& threads) {
   constexpr int64_t kClasses = 301, kFanIn = 5, kInputs = 40, kQueries = 70, kShards = 8;
   Random random(1);
   const auto weights = random.Floats(kClasses * kFanIn), bias = random.Floats(kClasses);
   const auto indices = random.Integers(kClasses * kFanIn, 0, kInputs);
   const auto query = random.Floats(kQueries * kInputs), upstream = random.Floats(kQueries * kClasses);
-  const SparseRows rows{weights.data(), indices.data(), bias.data(), kFanIn, kInputs};
+  const SparseRows rows{weights.data(), indices.data(), bias.data(), kFanIn, kInputs, kGroup};
   const auto shard_of = [](int64_t shard) { return kClasses * shard / kShards; };
   Bytes bytes;
-  for (int64_t n = 0; n < kQueries; n += kMaxTileWidth) {
-    const int64_t count = std::min<int64_t>(kMaxTileWidth, kQueries - n);
-    const int width = TileWidth(count);
+  for (int64_t n = 0; n < kQueries; n += kWidest) {
+    const int64_t count = std::min<int64_t>(kWidest, kQueries - n);
+    const int width = TileWidth(rows, count, kWidest);
     Tiles tile(kInputs * width), privates(kShards * kInputs * width);
-    FillTile(&query[n * kInputs], count, kInputs, width, tile.data());
+    threads.ForEach(kInputs, [&](int64_t first, int64_t last) {
+      FillTile(&query[n * kInputs], count, kInputs, width, first, last, tile.data());
+    });
     std::vector<float> logits(count * kClasses), of_query(count * kInputs);
     std::vector<float> of_weights(kClasses * kFanIn), of_bias(kClasses);
     std::atomic<int64_t> bad{kNoClass};
     threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
       for (int64_t shard = begin; shard < end; ++shard) {
         const int64_t first = shard_of(shard), last = shard_of(shard + 1);
-        const int64_t found = TileLogits(rows, tile.data(), width, count, first, last, &logits[first], kClasses);
+        const int64_t found = logits_of(rows, tile.data(), width, count, first, last, &logits[first], kClasses);
         if (found != kNoClass) bad = found;
       }
     });
@@ -69,15 +74,15 @@ Bytes SparseHead(const Threads& threads) {
       bytes.Add(of_weights).Add(of_bias).Add(of_query);
     };
     backward([&](int64_t first, int64_t last, const TileGradients& out) {
-      TileLogitsGradient(rows, tile.data(), width, count, &upstream[n * kClasses + first], kClasses, first, last, out);
+      logits_gradient(rows, tile.data(), width, count, &upstream[n * kClasses + first], kClasses, first, last, out);
     });
     for (Reduction reduction : {Reduction::kSquaredHinge, Reduction::kSoftplus, Reduction::kLogSumExp}) {
       std::vector<double> sums(kShards * width);
       std::vector<float> maxima(kShards * width);
       threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
         for (int64_t shard = begin; shard < end; ++shard) {
-          TileReduce(rows, reduction, tile.data(), width, shard_of(shard), shard_of(shard + 1), &sums[shard * width],
-                     &maxima[shard * width]);
+          reduce(rows, reduction, tile.data(), width, shard_of(shard), shard_of(shard + 1), &sums[shard * width],
+                 &maxima[shard * width]);
         }
       });
       bytes.Add(sums).Add(maxima);
@@ -86,8 +91,8 @@ Bytes SparseHead(const Threads& threads) {
       backward([&](int64_t first, int64_t last, const TileGradients& out) {
         const auto begin = std::lower_bound(labels.begin(), labels.end(), first,
                                             [](const LabelGradient& label, int64_t l) { return label.class_id < l; });
-        TileReduceGradient(rows, reduction, tile.data(), width, reduced.data(), scale.data(),
-                           labels.data() + (begin - labels.begin()), labels.data() + labels.size(), first, last, out);
+        reduce_gradient(rows, reduction, tile.data(), width, reduced.data(), scale.data(),
+                        labels.data() + (begin - labels.begin()), labels.data() + labels.size(), first, last, out);
       });
     }
   }
@@ -101,7 +106,7 @@ Bytes SparseCandidates(const Threads& threads) {
   const auto indices = random.Integers(kClasses * kFanIn, 0, kInputs);
   const auto ids = random.Integers(kQueries * kSamples, -1, kClasses);
   const auto upstream = random.Floats(kQueries * kSamples);
-  const SparseRows rows{weights.data(), indices.data(), nullptr, kFanIn, kInputs};
+  const SparseRows rows{weights.data(), indices.data(), nullptr, kFanIn, kInputs, /*group_size=*/1};
   const CandidateSlots slots{ids.data(), kQueries * kSamples, kSamples, query.data()};
   std::vector<float> scores(slots.count), of_query(query.size());
   threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
@@ -328,10 +333,17 @@ Bytes Mach(const Threads& threads) {
 
 int Main() {
   const std::vector<std::pair<const char*, std::function<Bytes(const Threads&)>>> kernels = {
-      {"sparse_head, all classes", SparseHead}, {"sparse_head, candidates", SparseCandidates},
-      {"candidate_scores", CandidateScores},    {"row_updates", RowUpdates},
-      {"block_draw", DrawByBlocks},             {"hash_tables, lsh_draw", HashTablesAndDraws},
-      {"midx_draw", Midx},                      {"mach_decode", Mach}};
+      {"sparse_head, all classes",
+       SparseHead<1, 32, TileLogits, TileLogitsGradient, TileReduce, TileReduceGradient>},
+      {"sparse_head, groups",
+       SparseHead<16, kMaxTileWidth, GroupLogits, GroupLogitsGradient, GroupReduce, GroupReduceGradient>},
+      {"sparse_head, candidates", SparseCandidates},
+      {"candidate_scores", CandidateScores},
+      {"row_updates", RowUpdates},
+      {"block_draw", DrawByBlocks},
+      {"hash_tables, lsh_draw", HashTablesAndDraws},
+      {"midx_draw", Midx},
+      {"mach_decode", Mach}};
   int status = 0;
   for (const auto& [name, run] : kernels) {
     const Bytes alone = run(Threads(1));

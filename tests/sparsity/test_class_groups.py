@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from tfxc.sparsity import group_classes
 
@@ -19,6 +20,9 @@ def test_classes_that_share_labels_share_a_group():
     labels = np.array([random.choice(topic, 2, replace=False) for topic in topics for _ in range(30)])
     groups = group_classes(labels, 80, 4).reshape(20, 4)
     assert {tuple(sorted(group)) for group in groups} == {tuple(sorted(topic)) for topic in topics}
+    matrix = np.zeros((len(labels), 80))
+    np.put_along_axis(matrix, labels, 2.5, 1)
+    np.testing.assert_array_equal(group_classes(scipy.sparse.coo_matrix(matrix), 80, 4).reshape(20, 4), groups)
 
 
 def test_without_anything_in_common_the_frequent_come_first():
@@ -27,7 +31,7 @@ def test_without_anything_in_common_the_frequent_come_first():
 
 
 def test_long_lists_of_labels_and_repeated_ones_say_nothing():
-    labels = np.array([[0, 1, 2, 3], [0, 3, -1, -1], *[[0, -1, -1, -1]] * 2, [1, 1, -1, -1]])
+    labels = np.array([[0, 1, 2, 3], [0, 3, -1, -1], [0, -1, -1, -1], [1, 1, -1, -1]])
     assert group_classes(labels, 4, 2, max_labels=3).tolist() == [0, 3, 1, 2]
 
 
@@ -35,6 +39,11 @@ def test_long_lists_of_labels_and_repeated_ones_say_nothing():
 def test_labels_are_checked(bad):
     with pytest.raises(ValueError, match="labels must be"):
         group_classes(bad, 4, 2)
+
+
+def test_the_width_of_a_matrix_is_checked():
+    with pytest.raises(ValueError, match=r"labels must be \[N, 4\]"):
+        group_classes(scipy.sparse.eye(5), 4, 2)
 
 
 def test_the_group_size_is_checked():

@@ -12,7 +12,8 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     most frequent one that is left.
 
     Args:
-        labels: int [N, P] class ids in [0, L), padded with -1.
+        labels: int [N, P] class ids in [0, L), padded with -1; or a sparse matrix [N, L] of SciPy, as
+            ``tfxc.data.LabeledPoints`` has it.
         num_classes: L.
         group_size: G, at least 1.
         max_labels: examples with more labels than that tell little of any two, and cost their square: they are
@@ -33,18 +34,14 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     Reference:
         HASTE, arXiv 2606.01117, 2026, for classes that share their inputs.
     """
-    labels = np.asarray(labels)
-    if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
-    if labels.size and not -1 <= labels.min() <= labels.max() < num_classes:
-        raise ValueError(
-            f"labels must be in [-1, {num_classes}), but are {labels.min()} to {labels.max()}."
-        )
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, but got {group_size}.")
-    filled = labels >= 0
-    frequency = np.bincount(labels[filled], minlength=num_classes)
-    together = _together(labels[filled.sum(1) <= max_labels], num_classes)
+    examples = _examples(labels, num_classes)
+    frequency = np.bincount(examples.indices, minlength=num_classes)
+    examples = examples[np.diff(examples.indptr) <= max_labels]
+    together = (examples.T @ examples).tocsr()
+    together.setdiag(0)
+    together.eliminate_zeros()
     by_frequency = iter(np.argsort(-frequency, kind="stable").tolist())
     is_free = np.ones(num_classes, bool)
     order = np.empty(num_classes, np.int32)
@@ -65,17 +62,26 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     return order
 
 
-def _together(labels, num_classes):
-    """In how many examples two classes are labels, a sparse matrix [L, L]."""
-    rows, slots = np.nonzero(labels >= 0)
-    examples = scipy.sparse.csr_matrix(
-        (np.ones(len(rows), np.float32), (rows, labels[rows, slots])), (len(labels), num_classes)
-    )
-    examples.data[:] = 1.0  # a label that stands there twice
-    together = (examples.T @ examples).tocsr()
-    together.setdiag(0)
-    together.eliminate_zeros()
-    return together
+def _examples(labels, num_classes):
+    """Which labels each example has, a sparse matrix of ones [N, L]."""
+    if scipy.sparse.issparse(labels):
+        if labels.shape[1] != num_classes:
+            raise ValueError(f"labels must be [N, {num_classes}], but are {labels.shape}.")
+        examples = scipy.sparse.csr_matrix(labels, dtype=np.float32, copy=True)
+    else:
+        labels = np.asarray(labels)
+        if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
+            raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
+        if labels.size and not -1 <= labels.min() <= labels.max() < num_classes:
+            raise ValueError(
+                f"labels must be in [-1, {num_classes}), but are {labels.min()} to {labels.max()}."
+            )
+        rows, slots = np.nonzero(labels >= 0)
+        ones = np.ones(len(rows), np.float32)
+        examples = scipy.sparse.csr_matrix((ones, (rows, labels[rows, slots])), (len(labels), num_classes))
+    examples.sum_duplicates()
+    examples.data[:] = 1.0  # also of a label that stands there twice
+    return examples
 
 
 def _next_free(by_frequency, is_free):
