@@ -1,6 +1,39 @@
-"""One example's runs over several seeds, as rows of a table: mean and deviation."""
+"""One example's runs over several seeds, as a table: mean and deviation."""
 
+import argparse
 import statistics
+from pathlib import Path
+
+from _tables import add_results, keep, show
+
+
+def compare_over_seeds(example, description, columns, share_of_full):
+    """A benchmark's whole program: trains by an example's arguments, once a seed, and shows a table.
+
+    Args:
+        example: the example's module: ``parse_arguments`` and ``run``.
+        description: of the program, for its ``--help``.
+        columns: by heading, the metric of a run and the format of its mean.
+        share_of_full: the heading, metric and format of the last column, the mean's ratio to that of "full".
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
+    args = parser.parse_args()
+    arguments = example.parse_arguments(args.rest)
+    if arguments.output == example.parse_arguments([]).output:
+        arguments.output = f"runs/{Path(arguments.data).stem}"
+    results = run_seeds(example, arguments, args.seeds)
+    heading, metric, form = share_of_full
+    rows = []
+    for name, runs in results.items():
+        quality = [spread(runs, *of_column) for of_column in columns.values()]
+        share = form.format(mean(runs, metric) / mean(results["full"], metric)) if "full" in results else ""
+        rows.append([name, f"{mean(runs, 'seconds'):.0f}", *quality, share])
+    title = f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)"
+    show(title, rows, ["sampler", "train s", *columns, heading])
+    keep(args.results)
 
 
 def run_seeds(example, arguments, seeds):

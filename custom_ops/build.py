@@ -123,7 +123,7 @@ def build_thread_check():
     """Builds a program that calls the kernels from several threads, with a sanitizer that finds races.
 
     TensorFlow takes no part in it: it takes in every source but the registrations, ``op.cc``, and the
-    kernels that TensorFlow calls, ``kernel_cpu.cc``.
+    kernels that TensorFlow calls, ``*_cpu.cc``.
 
     Returns:
         The path of the program.
@@ -131,7 +131,9 @@ def build_thread_check():
     folder = OBJECTS / "threads"
     folder.mkdir(parents=True, exist_ok=True)
     compiler = find_compiler()
-    kernels = [path for path in SOURCES.glob("*/*.cc") if path.name not in ("op.cc", "kernel_cpu.cc")]
+    kernels = [
+        path for path in SOURCES.glob("*/*.cc") if not path.match("op.cc") and not path.match("*_cpu.cc")
+    ]
     sources = [*sorted(kernels), SOURCES.parent / "tests" / "ops" / "kernel_threads.cc"]
     compile_command = [*compiler, *THREAD_FLAGS, f"-I{SOURCES}"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -22,8 +22,8 @@ class RoughQueries {
   RoughQueries() = default;
   RoughQueries(const float* query, int64_t count, int64_t dim);
 
-  const uint32_t* block(int64_t index) const { return &words_[index * num_words_ * kBlockWidths[1]]; }
-  const float* norms(int64_t index) const { return &norms_[index * kBlockWidths[1]]; }
+  const uint32_t* block(int64_t index) const { return words_.data() + index * num_words_ * kBlockWidths[1]; }
+  const float* norms(int64_t index) const { return norms_.data() + index * kBlockWidths[1]; }
 
  private:
   int64_t num_words_ = 0;

@@ -84,7 +84,7 @@ class DenseScanOp : public DenseScanBase {
           const int64_t first = block * width, at = shard * num_blocks * width + first;
           // The logits of some classes of the tile, in float32.
           const auto compute = [&](int64_t row, int64_t num_rows) {
-            Logits(rows + row * p.dim, p.dim, num_rows, &blocks[first * p.dim], width, p.dim, logits);
+            Logits(rows + row * p.dim, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
             Follow(own_scales, bias, row, num_rows, width, logits);
           };
           const auto rank = [&](int64_t row, int64_t num_rows) {

@@ -30,6 +30,9 @@ TFXC_INLINE void Product(const float* scalars, int64_t scalar_stride, int64_t sc
   }
 }
 
+// Rows that are asked for ahead of their use, where a few queries take no longer than rows take to come.
+constexpr int64_t kRowsAhead = 16;
+
 // I rows at once, as many as fit into the registers, then half as many, and the last ones singly.
 template <int I, int V>
 TFXC_INLINE void LogitsOf(const float* rows, int64_t stride, int64_t num_rows, const float* block, int64_t dim,
@@ -37,6 +40,10 @@ TFXC_INLINE void LogitsOf(const float* rows, int64_t stride, int64_t num_rows, c
   constexpr int kWidth = V * kLanes, kHalf = I / 2;
   int64_t r = 0;
   for (; r + I <= num_rows; r += I) {
+    if (V == 1) {
+      const float* next = rows + (r + kRowsAhead) * stride;
+      for (int64_t i = 0; i < I * stride; i += kLanes) __builtin_prefetch(next + i);
+    }
     Product<I, V>(rows + r * stride, stride, 1, block, kWidth, dim, false, logits + r * kWidth, kWidth);
   }
   for (; r + kHalf <= num_rows; r += kHalf) {

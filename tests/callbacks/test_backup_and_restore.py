@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import kill_training
 import numpy as np
@@ -89,11 +90,31 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path):
 
 def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path):
     expected = run(tmp_path / "whole", batch_size=10)
-    run(tmp_path / "killed", stop=25, batch_size=10)
+    run(tmp_path / "killed", epochs=2, batch_size=10)
     newest = sorted((tmp_path / "killed").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     with pytest.warns(UserWarning, match=f"{newest.name} is cut short or damaged"):
         assert_same(run(tmp_path / "killed", batch_size=10), expected)
+
+
+def test_a_slow_disk_holds_training_up_before_two_backups_are_missing(tmp_path, monkeypatch):
+    write_arrays, wait = tfxc.backup.folder.write_arrays, BackupFolder.wait
+    started, waited_for = [], threading.Event()
+
+    def slow(path, *args):
+        started.append(int(path.stem.removeprefix("step-")))
+        waited_for.clear()
+        waited_for.wait()
+        write_arrays(path, *args)
+
+    def note(folder):
+        waited_for.set()
+        wait(folder)
+
+    monkeypatch.setattr("tfxc.backup.folder.write_arrays", slow)
+    monkeypatch.setattr(BackupFolder, "wait", note)
+    run(tmp_path, 2, epochs=1, x=X[:70], y=Y[:70], batch_size=10)
+    assert started == [2, 6, 7]  # that of step 4 is made when step 6 needs one, and the last in any case
 
 
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@
 #include "block_draw/blocks.h"
 #include "candidate_scores/scores.h"
 #include "common/philox.h"
+#include "dense_scan/best.h"
+#include "dense_scan/tile_gradient.h"
 #include "hash_tables/tables.h"
 #include "lsh_draw/draw.h"
 #include "mach_decode/exhaustive.h"
@@ -331,6 +333,53 @@ Bytes Mach(const Threads& threads) {
   return bytes;
 }
 
+// The best and the gradients of all classes, a shard a thread. Shards tell each other what they found.
+Bytes DenseScan(const Threads& threads) {
+  using namespace dense_scan;
+  constexpr int64_t kClasses = 40 * kTileClasses - 5, kDim = 16, kQueries = 48, kShards = 8, kBest = 3;
+  Random random(9);
+  const auto rows = random.Floats(kClasses * kDim), query = random.Floats(kQueries * kDim);
+  const auto upstream = random.Floats(kQueries);
+  const std::vector<float> reduced(kQueries, 3.0f);
+  Tiles columns(kQueries * kDim), padded(kQueries * kDim), privates(kShards * kQueries * kDim);
+  for (int64_t q = 0; q < kQueries; ++q) {
+    for (int64_t d = 0; d < kDim; ++d) {
+      padded.data()[q * kDim + d] = columns.data()[d * kQueries + q] = query[q * kDim + d];
+    }
+  }
+  const std::vector<std::vector<int32_t>> excluded;
+  Bounds bounds(kQueries);
+  std::vector<dense_scan::Best> best(kShards, dense_scan::Best(kQueries, kBest, excluded, &bounds));
+  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses);
+  std::fill(privates.data(), privates.data() + kShards * kQueries * kDim, 0.0f);
+  threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
+    alignas(64) float logits[kTileClasses * kQueries];
+    for (int64_t shard = begin; shard < end; ++shard) {
+      TileGradient tile(DenseReduction::kLogSumExp, true, kDim);
+      const int64_t last = std::min<int64_t>((shard + 1) * 5 * kTileClasses, kClasses);
+      for (int64_t start = shard * 5 * kTileClasses; start < last; start += kTileClasses) {
+        const int64_t num_rows = std::min<int64_t>(kTileClasses, last - start);
+        best[shard].Update(0, kQueries);
+        Logits(&rows[start * kDim], kDim, num_rows, columns.data(), kQueries, kDim, logits);
+        AddToBest(logits, num_rows, kQueries, kQueries, 0, static_cast<int32_t>(start), &best[shard]);
+        tile.Start(&rows[start * kDim], nullptr, num_rows);
+        tile.Add({kQueries, columns.data(), padded.data(), reduced.data(), upstream.data(),
+                  privates.data() + shard * kQueries * kDim});
+        tile.Finish(false, &of_rows[start * kDim], &of_bias[start]);
+      }
+    }
+  });
+  Bytes bytes;
+  for (int64_t q = 0; q < kQueries; ++q) {  // what a shard keeps beyond these depends on what it knew of the others
+    std::vector<Ranked> all;
+    for (const auto& part : best) all.insert(all.end(), part.found(q).begin(), part.found(q).end());
+    std::partial_sort(all.begin(), all.begin() + kBest, all.end());
+    for (int64_t i = 0; i < kBest; ++i) bytes.Add(std::vector{all[i].score}).Add(std::vector{all[i].id});
+  }
+  const std::vector<float> of_query(privates.data(), privates.data() + kShards * kQueries * kDim);
+  return bytes.Add(of_rows).Add(of_query);
+}
+
 int Main() {
   const std::vector<std::pair<const char*, std::function<Bytes(const Threads&)>>> kernels = {
       {"sparse_head, all classes",
@@ -343,7 +392,8 @@ int Main() {
       {"block_draw", DrawByBlocks},
       {"hash_tables, lsh_draw", HashTablesAndDraws},
       {"midx_draw", Midx},
-      {"mach_decode", Mach}};
+      {"mach_decode", Mach},
+      {"dense_scan", DenseScan}};
   int status = 0;
   for (const auto& [name, run] : kernels) {
     const Bytes alone = run(Threads(1));
