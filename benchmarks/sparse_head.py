@@ -1,11 +1,11 @@
 """The uniformly sparse head against TensorFlow's sparse matmul and a dense head, at Amazon-670K's size.
 
 Forward, and forward and backward with the squared hinge summed over all classes, the tasks taking turns. The
-sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in 1000 is not).
-Memory is that of one whole Adam step in a process of its own. Then ``fit`` with sampled negatives,
-at 100 thousand and 3 million classes.
+sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in 1000 is not),
+with inputs of its own for each class and for groups of classes. Memory is that of one whole Adam step in a
+process of its own. Then ``fit`` with sampled negatives, at 100 thousand and 3 million classes.
 
-    python benchmarks/sparse_head.py --batch-sizes 1 32 128 512 --memory
+    python benchmarks/sparse_head.py --batch-sizes 1 32 128 512 --group-sizes 1 16 --memory
 """
 
 import argparse
@@ -38,27 +38,40 @@ def available_gigabytes():
         return int(next(line for line in file if line.startswith("MemAvailable")).split()[1]) / 2**20
 
 
-def tasks(num_classes, batch_size):
-    """Forward and backward steps of ours and of both peers, by name."""
+def ours(weights, topology, query, labels, group_size):
+    """The sparse head's forward task, and its forward and backward steps, by name."""
     import tensorflow as tf
 
     from tfxc.ops.sparse_head import sparse_head_logits, sparse_head_reduce
 
-    values, topology, query, labels = problem(num_classes, batch_size)
-    weights, indices, query = tf.Variable(values), tf.Variable(topology), tf.constant(query)
+    num_classes = len(weights)
+    # A group reads what its first class reads.
+    weights, indices = tf.Variable(weights), tf.Variable(topology[::group_size])
     worst, trained = tf.zeros([num_classes]), tf.fill([num_classes], -3.5)
 
     @tf.function
-    def ours_forward():
-        return sparse_head_logits(query, weights, indices, worst, 0, num_classes)
+    def forward():
+        return sparse_head_logits(query, weights, indices, worst, 0, num_classes, group_size)
 
     @tf.function
-    def ours_step(bias):
+    def step(bias):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, "squared_hinge")
+            given = query, weights, indices, bias, labels, "squared_hinge", group_size
+            reduced, positives = sparse_head_reduce(*given)
             loss = tf.reduce_sum(reduced) - 4 * tf.reduce_sum(positives)
         return tape.gradient(loss, [query, weights])
+
+    name = f"ours, G = {group_size}"
+    return {name: forward}, {f"{name}, worst": lambda: step(worst), name: lambda: step(trained)}
+
+
+def tasks(num_classes, batch_size, group_sizes):
+    """Forward and backward steps of ours and of both peers, by name."""
+    import tensorflow as tf
+
+    values, topology, query, labels = problem(num_classes, batch_size)
+    query = tf.constant(query)
 
     order = np.argsort(topology, axis=1)
     rows = np.repeat(np.arange(num_classes), FAN_IN)
@@ -90,21 +103,18 @@ def tasks(num_classes, batch_size):
             loss = hinge(tf.matmul(narrow, table))
         return tape.gradient(loss, [narrow, table])
 
-    forward = {
-        "ours": ours_forward,
-        "COO": tf.function(coo_logits),
-        "dense": tf.function(lambda: narrow @ table),
-    }
-    step = {
-        "ours, worst": lambda: ours_step(worst),
-        "ours": lambda: ours_step(trained),
-        "COO": coo_step,
-        "dense": dense_step,
-    }
+    forward, step = {}, {}
+    for group_size in group_sizes:
+        for every, own in zip(
+            (forward, step), ours(values, topology, query, labels, group_size), strict=True
+        ):
+            every.update(own)
+    forward.update({"COO": tf.function(coo_logits), "dense": tf.function(lambda: narrow @ table)})
+    step.update({"COO": coo_step, "dense": dense_step})
     return forward, step
 
 
-def adam_step(set_up_done, kind, num_classes, batch_size):
+def adam_step(set_up_done, kind, num_classes, batch_size, group_size=1):
     """A few training steps of one head with Adam, for its memory."""
     import tensorflow as tf
 
@@ -119,7 +129,7 @@ def adam_step(set_up_done, kind, num_classes, batch_size):
     set_up_done()
     encoder = keras.Sequential([keras.Input((width,)), keras.layers.Activation("relu")])
     if kind == "sparse":
-        head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, use_bias=False, seed=0)
+        head = tfxc.layers.UniformSparseHead(num_classes, FAN_IN, seed=0, group_size=group_size)
         model = tfxc.ExtremeClassifier(encoder, head)
         model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SquaredHinge())
         for _ in range(3):
@@ -136,17 +146,18 @@ def adam_step(set_up_done, kind, num_classes, batch_size):
         model.train_on_batch(x, y)
 
 
-def show_memory(num_classes, batch_size):
-    sparse, dense = (peak_memory(adam_step, kind, num_classes, batch_size) for kind in ("sparse", "dense"))
+def show_memory(num_classes, batch_size, group_sizes):
+    dense = peak_memory(adam_step, "dense", num_classes, batch_size)
+    sparse = {size: peak_memory(adam_step, "sparse", num_classes, batch_size, size) for size in group_sizes}
     tiny = peak_memory(adam_step, "sparse", 1000, batch_size)  # what Keras and TensorFlow take themselves
-    state = num_classes * FAN_IN * 16 / 2**20  # weights, indices and two slots
-    rows = [
-        ["sparse", sparse, sparse / state],
-        ["sparse, beyond that of 1,000 classes", sparse - tiny, (sparse - tiny) / state],
-        [f"dense, {DENSE_INPUTS} wide", dense, ""],
-        ["dense / sparse", dense / sparse, ""],
-    ]
-    columns = ["head", "peak MB", "of weights, indices and slots"]
+    rows = [[f"dense, {DENSE_INPUTS} wide", dense, "", ""]]
+    for size, peak in sparse.items():
+        state = num_classes * FAN_IN * (12 + 4 / size) / 2**20  # weights, two slots and indices
+        rows.append([f"sparse, G = {size}", peak, peak / state, dense / peak])
+        rows.append(
+            [f"sparse, G = {size}, beyond that of 1,000 classes", peak - tiny, (peak - tiny) / state, ""]
+        )
+    columns = ["head", "peak MB", "of weights, indices and slots", "dense takes"]
     show(f"One Adam step, B = {batch_size}", rows, columns)
 
 
@@ -179,13 +190,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-classes", type=int, default=670_091)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 128])
+    parser.add_argument("--group-sizes", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="measure the memory of a training step too")
     add_results(parser)
     args = parser.parse_args()
     show_sampled()
     if args.memory:
-        show_memory(args.num_classes, 32)
+        for batch_size in args.batch_sizes:
+            show_memory(args.num_classes, batch_size, args.group_sizes)
     floor = args.num_classes * FAN_IN * 8
     copied = np.ones(floor // 8)
     bandwidth = floor / in_turns({"read": lambda: copied.sum()}, 5)["read"] / 1e9
@@ -196,7 +209,7 @@ def main():
     }
     show("Size", [*size.items()], ["", "value"])
     for batch_size in args.batch_sizes:
-        forward, step = tasks(args.num_classes, batch_size)
+        forward, step = tasks(args.num_classes, batch_size, args.group_sizes)
         rows = []
         for title, group in (("forward", forward), ("forward and backward", step)):
             needed = coo_gigabytes(args.num_classes, batch_size)

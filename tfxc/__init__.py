@@ -1,8 +1,9 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search
+from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search, sparsity
 from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.memory import memory_report
 from tfxc.model.step import head_loss
 
 __version__ = "0.2.0"
@@ -16,8 +17,10 @@ __all__ = [
     "head_loss",
     "layers",
     "losses",
+    "memory_report",
     "metrics",
     "optimizers",
     "samplers",
     "search",
+    "sparsity",
 ]

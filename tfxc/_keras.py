@@ -90,6 +90,11 @@ def variables_of(model):
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
 
 
+def is_compiled(model):
+    """Whether a model has an optimizer."""
+    return model.compiled if IS_KERAS_3 else model._is_compiled
+
+
 def mask_of(tensor):
     """Which positions of a layer's output count, bool [B, T]; None where all do."""
     return getattr(tensor, "_keras_mask", None)

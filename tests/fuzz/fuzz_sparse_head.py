@@ -217,14 +217,14 @@ def check_reduce(head, given, arrays, gradients, reduction):
     for_labels = arrays.gradient(head.ids.shape, arrays.pick(GRADIENTS))
     query, weights, indices = given
     labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
-    group = head.group_size
-    function = (query, weights, indices, bias, labels, reduction, group)
+    group = {"group_size": head.group_size}
+    function = (query, weights, indices, bias, labels, reduction, head.group_size)
     if not valid:
         refused("sparse_head_reduce", sparse_head_reduce, *function)
         op = library.load().tfxc_sparse_head_reduce_grad
         handles = query, weights.handle, indices.handle, bias, labels
-        upstreams = np.zeros(n, np.float32), upstream, for_labels
-        refused("tfxc_sparse_head_reduce_grad", op, *handles, *upstreams, reduction=reduction, group_size=group)
+        given = *handles, np.zeros(n, np.float32), upstream, for_labels
+        refused("tfxc_sparse_head_reduce_grad", op, *given, reduction=reduction, **group)
         return
     with tf.GradientTape() as tape:
         tape.watch([query, bias])
@@ -318,11 +318,24 @@ def check_shapes(head, given, arrays):
     reduction = arrays.pick(REDUCTIONS)
     zeros = tf.zeros([n])
     refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
-    refused("tfxc_sparse_head_logits_grad", ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]), **group)
+    refused(
+        "tfxc_sparse_head_logits_grad",
+        ops.tfxc_sparse_head_logits_grad,
+        *bad,
+        0,
+        0,
+        tf.zeros([n, 0]),
+        **group,
+    )
     refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction, **group)
     upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
     refused(
-        "tfxc_sparse_head_reduce_grad", ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction, **group
+        "tfxc_sparse_head_reduce_grad",
+        ops.tfxc_sparse_head_reduce_grad,
+        *bad,
+        *upstream,
+        reduction=reduction,
+        **group,
     )
     good = query, weights.handle, indices.handle
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])

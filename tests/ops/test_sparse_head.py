@@ -9,8 +9,8 @@ from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
 compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
-# N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no query; and in
-# groups that divide L or do not, of one vector, of several runs, of all classes
+# N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no
+# query; and in groups that divide L or do not, of one vector, of several runs, of all classes
 SHAPES = pytest.mark.parametrize(
     "shape",
     [
@@ -44,7 +44,10 @@ def test_logits(path, shape, part):
     start, stop = (int(round(share * shape[2])) for share in part)
     want = problem.logits[:, start:stop]
     np.testing.assert_allclose(
-        sparse_head_logits(problem.query, *problem.given, start, stop, problem.group_size), want, rtol=1e-4, atol=1e-5
+        sparse_head_logits(problem.query, *problem.given, start, stop, problem.group_size),
+        want,
+        rtol=1e-4,
+        atol=1e-5,
     )
     upstream = np.random.default_rng(2).normal(size=want.shape).astype(np.float32)
     of_logits = np.zeros(problem.logits.shape)

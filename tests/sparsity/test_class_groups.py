@@ -22,7 +22,9 @@ def test_classes_that_share_labels_share_a_group():
     assert {tuple(sorted(group)) for group in groups} == {tuple(sorted(topic)) for topic in topics}
     matrix = np.zeros((len(labels), 80))
     np.put_along_axis(matrix, labels, 2.5, 1)
-    np.testing.assert_array_equal(group_classes(scipy.sparse.coo_matrix(matrix), 80, 4).reshape(20, 4), groups)
+    np.testing.assert_array_equal(
+        group_classes(scipy.sparse.coo_matrix(matrix), 80, 4).reshape(20, 4), groups
+    )
 
 
 def test_without_anything_in_common_the_frequent_come_first():

@@ -34,14 +34,16 @@ class UniformSparseHead(Head):
     noise; the estimate of the loss stays exact, since a sampler knows its own distribution.
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
-    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then takes
-    half the time, and connections 4 bytes a G-th of a weight; the price is that a group has one choice of inputs.
+    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
+    takes about half the time, and a weight's connection 4 / G bytes; the price is that a group has one choice
+    of inputs (docs/heads.md has the figures).
     ``tfxc.sparsity.group_classes`` numbers the classes so that those which share labels share a group.
 
     Args:
         num_classes: L.
         fan_in: K, in [1, E]; 32 or 64 are good values.
-        group_size: G, at least 1; the last group is smaller where G does not divide L. 16 suits the processor.
+        group_size: G, at least 1; 16 suits the processor. Where G does not divide L the last one is
+            smaller.
         use_bias: whether each class has a bias; for "which of L labels apply" it should.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
             ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
@@ -111,7 +113,9 @@ class UniformSparseHead(Head):
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
-        self.indices = add_weight(self, "indices", topology.shape, constant(topology), "int32", trainable=False)
+        self.indices = add_weight(
+            self, "indices", topology.shape, constant(topology), "int32", trainable=False
+        )
         if self.use_bias:
             self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)

@@ -27,6 +27,7 @@ from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.memory import warn_of_large_save
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 
@@ -168,7 +169,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def save(self, filepath, overwrite=True, **kwargs):
-        """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole."""
+        """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
+
+        Warns before it starts where that takes more than 4 GB of memory, and says what takes less.
+        """
+        warn_of_large_save(self)
         with _aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 

@@ -1,7 +1,7 @@
 """Logits of uniformly sparse classes: of blocks, of chosen ones, and reductions over all of them.
 
-Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``, G
-classes at a time the same ones.
+Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``,
+G classes at a time the same ones.
 The compiled ops read the variables where they lie and never hold ``[N, L]``. The reference paths in
 TensorFlow ops add up one input of each class at a time, in blocks of classes: ``[N, b]`` at most.
 """
@@ -140,7 +140,11 @@ def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
         return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
     _announce(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
-        query=query, weights=weights.handle, indices=indices.handle, class_ids=class_ids, group_size=group_size
+        query=query,
+        weights=weights.handle,
+        indices=indices.handle,
+        class_ids=class_ids,
+        group_size=group_size,
     )
 
 
@@ -160,8 +164,8 @@ def _check(query, weights, indices, bias, group_size):
     if not fits:
         raise ValueError(
             f"A sparse head needs query [N, E], weights [L, K], indices [{num_groups}, K] for groups of "
-            f"{group_size}, and bias [L] or [0], but their shapes are {query.shape}, {weights.shape}, {indices.shape} and "
-            f"{bias.shape}."
+            f"{group_size}, and bias [L] or [0], but their shapes are {query.shape}, {weights.shape}, "
+            f"{indices.shape} and {bias.shape}."
         )
     return query
 
@@ -200,9 +204,7 @@ def _block_logits(query, weights, indices, bias, start, stop, group_size):
     num_classes = weights.shape[0]
     with tf.control_dependencies(_require(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")):
         classes = tf.range(start, stop)
-    own, inputs, own_bias = _rows(
-        weights, indices, bias, classes, tf.shape(query)[1], group_size
-    )
+    own, inputs, own_bias = _rows(weights, indices, bias, classes, tf.shape(query)[1], group_size)
     by_input = tf.transpose(query)  # gathered by rows
 
     def add(k, logits):
@@ -236,7 +238,9 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
         block = tf.recompute_grad(
             lambda query, bias, start=start, stop=stop: function(
-                _block_logits(query, weights, indices, bias, tf.constant(start), tf.constant(stop), group_size)
+                _block_logits(
+                    query, weights, indices, bias, tf.constant(start), tf.constant(stop), group_size
+                )
             )
         )
         parts.append(block(query, bias))

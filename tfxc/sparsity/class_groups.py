@@ -16,12 +16,12 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
             ``tfxc.data.LabeledPoints`` has it.
         num_classes: L.
         group_size: G, at least 1.
-        max_labels: examples with more labels than that tell little of any two, and cost their square: they are
-            passed over.
+        max_labels: examples with more labels than that tell little of any two, and cost their square: they
+            are passed over.
 
     Returns:
-        int32 [L], the class at each place, each class once. Train on ``np.argsort(order)[labels]``, and what a
-        model says of class i, it says of class ``order[i]``.
+        int32 [L], the class at each place, each class once. Train on ``np.argsort(order)[labels]``, padding
+        aside; what a model says of class i, it says of class ``order[i]``.
 
     Raises:
         ValueError: for labels of another rank, or outside [-1, L), or a group_size below 1.

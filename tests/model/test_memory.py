@@ -1,0 +1,98 @@
+"""What a model takes in memory, before training begins."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import dense_encoder
+
+import tfxc
+from tfxc import layers, losses, optimizers, samplers
+from tfxc._keras import keras
+from tfxc.model import memory
+
+L, D = 1000, 16
+
+
+def compiled(head, sampler=None, encoder=None, optimizer=None, loss=None):
+    encoder = encoder or keras.Sequential([keras.Input((8,)), keras.layers.Dense(D)])
+    model = tfxc.ExtremeClassifier(encoder, head, sampler=sampler)
+    model.compile(optimizer or optimizers.LazyAdam(), loss=loss or losses.SoftmaxCrossentropy())
+    return model
+
+
+def test_a_dense_head():
+    report = tfxc.memory_report(compiled(layers.DenseHead(L)))
+    own = 4 * (8 * D + D)
+    assert report.encoder == own and report.tables == 4 * L * D and report.indices == 0
+    assert 2 * (report.tables + own) <= report.slots <= 2 * (report.tables + own) + 100  # and counters
+    assert report.step == report.tables + own
+    assert report.peak == report.encoder + report.tables + report.slots + report.step
+    assert report.save == 3 * (report.encoder + report.tables + report.slots)
+    assert "class tables" in str(report) and f"{report.peak / 2**20:,.1f} MB" in str(report)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_with_a_sampler_a_step_has_rows(shared):
+    model = compiled(layers.DenseHead(L), samplers.Uniform(10, shared=shared, seed=0))
+    rows = 4 * 2 + 10 if shared else 4 * (2 + 10)
+    report = tfxc.memory_report(model, batch_size=4, num_labels=2)
+    assert report.step == rows * 4 * D + report.encoder
+
+
+def test_rowwise_adagrad_keeps_a_number_a_class():
+    report = tfxc.memory_report(compiled(layers.DenseHead(L), optimizer=optimizers.RowwiseAdagrad(0.1)))
+    assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100
+
+
+@pytest.mark.parametrize("group_size", [1, 16])
+def test_connections_are_indices(group_size):
+    head = layers.UniformSparseHead(L, fan_in=4, group_size=group_size, seed=0)
+    report = tfxc.memory_report(compiled(head, loss=losses.SquaredHinge()))
+    connections = 4 * 4 * -(-L // group_size)
+    assert report.tables == 4 * 4 * L
+    assert connections <= report.indices <= connections + 2 * 4 * (D + 1) + 8
+
+
+def test_a_tied_table_counts_once():
+    encoder = keras.Sequential(
+        [
+            keras.Input((3,), dtype="int32"),
+            keras.layers.Embedding(L, D, name="items"),
+            keras.layers.Lambda(lambda x: x[:, 0]),
+        ]
+    )
+    report = tfxc.memory_report(compiled(layers.DenseHead(L, tied_to="items"), encoder=encoder))
+    assert report.encoder == 4 * L * D and report.tables == 0
+    assert report.step == 4 * L * D  # over all classes
+
+
+def test_the_slots_are_those_of_training():
+    model = compiled(layers.DenseHead(L))
+    before = tfxc.memory_report(model)
+    model.fit(np.ones((4, 8), np.float32), np.arange(4), verbose=0)
+    assert tfxc.memory_report(model) == before
+
+
+def test_a_model_has_to_be_built():
+    class Encoder(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    with pytest.raises(ValueError, match="needs a built model"):
+        tfxc.memory_report(tfxc.ExtremeClassifier(Encoder(), layers.DenseHead(5)))
+
+
+@pytest.mark.parametrize("name", ["batch_size", "num_labels"])
+def test_numbers_are_checked(name):
+    with pytest.raises(ValueError, match=f"{name} must be an integer"):
+        tfxc.memory_report(compiled(layers.DenseHead(L)), **{name: 0})
+
+
+def test_saving_a_large_model_warns_before_it_starts(tmp_path, monkeypatch):
+    model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(L))
+    model(tf.ones([1, *model.encoder.input_shape[1:]]))
+    path = tmp_path / "model.keras"
+    monkeypatch.setattr(memory, "_LARGE_SAVE", 1000)
+    with pytest.warns(UserWarning, match="Checkpoint"):
+        model.save(path)
+    assert path.exists()

@@ -1,0 +1,155 @@
+"""What a model takes in memory, told before training begins."""
+
+import warnings
+from typing import NamedTuple
+
+from tfxc._keras import is_compiled, keras, layers_of, tf_variable, variables_of
+from tfxc.arguments import positive_int
+from tfxc.layers.embedding_bag import EmbeddingBag
+
+# While Keras writes a model it holds it three times: the model, a copy of its weights, and the file.
+_COPIES_OF_A_SAVE = 3
+_LARGE_SAVE = 4 << 30
+
+
+class MemoryReport(NamedTuple):
+    """Bytes that a model takes, as ``memory_report`` gives them; ``print`` shows them in MB.
+
+    Args:
+        encoder: the encoder's weights, tables shared with the head among them.
+        tables: the head's trainable weights that are not the encoder's.
+        indices: all else that head and sampler keep: connections, codebooks, hash tables, counts.
+        slots: what the optimizer keeps.
+        step: about what a training step adds: gradients, and the class vectors of its candidates.
+        save: about what ``model.save`` needs while it writes, the model itself included; a
+            ``tf.train.Checkpoint`` needs next to nothing beyond the model.
+    """
+
+    encoder: int
+    tables: int
+    indices: int
+    slots: int
+    step: int
+    save: int
+
+    @property
+    def peak(self):
+        """All that is there in the middle of a training step. TensorFlow itself takes some 400 MB beside."""
+        return self.encoder + self.tables + self.indices + self.slots + self.step
+
+    def __str__(self):
+        parts = {**self._asdict(), "peak": self.peak}
+        titles = {
+            "encoder": "encoder",
+            "tables": "class tables",
+            "indices": "indices and connections",
+            "slots": "optimizer",
+            "step": "a training step, about",
+            "peak": "in the middle of a step, about",
+            "save": "model.save, about",
+        }
+        return "\n".join(f"{title:<30}{parts[name] / 2**20:>12,.1f} MB" for name, title in titles.items())
+
+
+def memory_report(model, batch_size=32, num_labels=1):
+    """What a model takes in memory: tables, indices, optimizer, and about what a training step adds.
+
+    The optimizer's slots are made here, if the model is compiled and has not trained yet: as by the first
+    step. A step that scores all classes has a gradient as large as the tables; with a sampler it has a row a
+    candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where those
+    are shared. What the encoder computes in between is left out.
+
+    Args:
+        model: a built ``ExtremeClassifier``.
+        batch_size: queries in a step; of sequences, positions with a label.
+        num_labels: labels of a query.
+
+    Returns:
+        ``MemoryReport``.
+
+    Raises:
+        ValueError: for a model that is not built, or numbers below 1.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+        >>> model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(1000))
+        >>> model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
+        >>> report = tfxc.memory_report(model)
+        >>> report.tables, report.encoder
+        (64000, 576)
+    """
+    positive_int(batch_size, "batch_size")
+    positive_int(num_labels, "num_labels")
+    if not model.built:
+        raise ValueError(
+            "memory_report needs a built model: call it on a batch, or give the encoder an Input."
+        )
+    of_encoder = {id(variable) for variable in variables_of(model.encoder)}
+    own = [weight for weight in model.head.trainable_weights if id(tf_variable(weight)) not in of_encoder]
+    tables = _size(own)
+    encoder = _size(model.encoder.weights)
+    if is_compiled(model):
+        model.optimizer.build(model.trainable_variables)
+    slots = _slots(model)
+    of_sampler = [] if model.sampler is None else model.sampler.weights
+    everything = _size([*model.encoder.weights, *model.head.weights, *of_sampler])
+    return MemoryReport(
+        encoder=encoder,
+        tables=tables,
+        indices=everything - encoder - tables,
+        slots=slots,
+        step=_gradients_of_classes(model, batch_size, num_labels) + _gradients_of_encoder(model.encoder),
+        save=_COPIES_OF_A_SAVE * (everything + slots),
+    )
+
+
+def warn_of_large_save(model):
+    """Says so before Keras begins to write a model that needs 4 GB for it, and names what needs less."""
+    needed = _COPIES_OF_A_SAVE * (_size(model.weights) + _slots(model))
+    if needed > _LARGE_SAVE:
+        warnings.warn(
+            f"Saving this model takes about {needed / 2**30:.1f} GB of memory, the model itself included. "
+            "tf.train.Checkpoint(model=model).write(path) takes next to nothing beyond the model.",
+            stacklevel=3,
+        )
+
+
+def _size(weights):
+    """Bytes, of each variable once."""
+    variables = {
+        id(variable): variable for variable in map(tf_variable, weights) if hasattr(variable, "shape")
+    }
+    return sum(each.shape.num_elements() * each.dtype.size for each in variables.values())
+
+
+def _slots(model):
+    """Bytes of what the optimizer keeps by now."""
+    if not is_compiled(model):
+        return 0
+    optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
+    return _size([variable for each in optimizers for variable in each.variables])
+
+
+def _gradients_of_classes(model, batch_size, num_labels):
+    sampler = model.sampler
+    # A table that is tied to one of the encoder's is none of the head's own.
+    listed = [rows.weight for rows in model.head.class_rows() if rows.weight.trainable]
+    trained = [*model.head.trainable_weights, *listed]
+    if sampler is None:
+        return _size(trained)
+    num_drawn = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
+    shared = sampler.num_negatives is None or sampler.shared
+    rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
+    a_row = sum(
+        _size([weight]) // max(1, weight.shape[0]) for weight in model.head.trainable_weights or listed
+    )
+    return min(rows * a_row, _size(trained))
+
+
+def _gradients_of_encoder(encoder):
+    """Those of embedding tables have a row for each id of a batch, and are left out."""
+    lookups = keras.layers.Embedding, EmbeddingBag
+    rows = {
+        id(weight) for layer in layers_of(encoder) if isinstance(layer, lookups) for weight in layer.weights
+    }
+    return _size([weight for weight in encoder.trainable_weights if id(weight) not in rows])
