@@ -25,7 +25,7 @@ def test_a_dense_head():
     own = 4 * (8 * D + D)
     assert report.encoder == own and report.tables == 4 * L * D and report.indices == 0
     assert 2 * (report.tables + own) <= report.slots <= 2 * (report.tables + own) + 100  # and counters
-    assert report.step == report.tables + own
+    assert report.step == 2 * report.tables + own
     assert report.peak == report.encoder + report.tables + report.slots + report.step
     assert report.save == 3 * (report.encoder + report.tables + report.slots)
     assert "class tables" in str(report) and f"{report.peak / 2**20:,.1f} MB" in str(report)
@@ -49,7 +49,7 @@ def test_connections_are_indices(group_size):
     head = layers.UniformSparseHead(L, fan_in=4, group_size=group_size, seed=0)
     report = tfxc.memory_report(compiled(head, loss=losses.SquaredHinge()))
     connections = 4 * 4 * -(-L // group_size)
-    assert report.tables == 4 * 4 * L
+    assert report.tables == 4 * 4 * L and report.step == report.tables + report.encoder
     assert connections <= report.indices <= connections + 2 * 4 * (D + 1) + 8
 
 
@@ -63,7 +63,7 @@ def test_a_tied_table_counts_once():
     )
     report = tfxc.memory_report(compiled(layers.DenseHead(L, tied_to="items"), encoder=encoder))
     assert report.encoder == 4 * L * D and report.tables == 0
-    assert report.step == 4 * L * D  # over all classes
+    assert report.step == 2 * 4 * L * D  # over all classes
 
 
 def test_the_slots_are_those_of_training():

@@ -56,6 +56,9 @@ class Head(keras.layers.Layer):
     supports_jit = False  # the compiled ops do not run under XLA
     max_block_size = 8192
     indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
+    # Gradients as large as the head that are there at once in a step over all classes: that of the reduction,
+    # and its sum with that of the labels' scores.
+    num_whole_gradients = 2
     can_filter = False  # whether reduce_classes heeds the loss's filter_below
 
     def __init__(self, num_classes, **kwargs):

@@ -73,6 +73,7 @@ class UniformSparseHead(Head):
     """
 
     indexable = False  # its class vectors are sketches
+    num_whole_gradients = 1  # one op gives reduction and labels' scores
     max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
 
     def __init__(

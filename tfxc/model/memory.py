@@ -34,7 +34,7 @@ class MemoryReport(NamedTuple):
 
     @property
     def peak(self):
-        """All that is there in the middle of a training step. TensorFlow itself takes some 400 MB beside."""
+        """All that is there in the middle of a training step. TensorFlow itself takes some 700 MB beside."""
         return self.encoder + self.tables + self.indices + self.slots + self.step
 
     def __str__(self):
@@ -55,8 +55,8 @@ def memory_report(model, batch_size=32, num_labels=1):
     """What a model takes in memory: tables, indices, optimizer, and about what a training step adds.
 
     The optimizer's slots are made here, if the model is compiled and has not trained yet: as by the first
-    step. A step that scores all classes has a gradient as large as the tables; with a sampler it has a row a
-    candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where those
+    step. A step that scores all classes has one or two gradients as large as the tables; with a sampler it has
+    a row a candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where those
     are shared. What the encoder computes in between is left out.
 
     Args:
@@ -136,7 +136,7 @@ def _gradients_of_classes(model, batch_size, num_labels):
     listed = [rows.weight for rows in model.head.class_rows() if rows.weight.trainable]
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
-        return _size(trained)
+        return _size(trained) * model.head.num_whole_gradients
     num_drawn = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
     shared = sampler.num_negatives is None or sampler.shared
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
