@@ -261,11 +261,9 @@ class GroupGradients {
 
   const SparseRows& rows_;
   const int64_t padded_, most_;
-  Buffer weights_, own_;     // [most, padded K]
-  Buffer panel_;             // [padded K, columns], and turned round,
-  Buffer queries_;           // [columns, padded K]
-  Buffer of_panel_;          // [padded K, columns]
-  Buffer gradient_, bias_;   // [most, columns], [most]
+  Buffer weights_, own_;               // [most, padded K]
+  Buffer panel_, queries_, of_panel_;  // [padded K, columns], the same turned round, and its gradient
+  Buffer gradient_, bias_;             // [most, columns], [most]
   int64_t first_ = 0, num_rows_ = 0;
 };
 

@@ -55,9 +55,9 @@ def memory_report(model, batch_size=32, num_labels=1):
     """What a model takes in memory: tables, indices, optimizer, and about what a training step adds.
 
     The optimizer's slots are made here, if the model is compiled and has not trained yet: as by the first
-    step. A step that scores all classes has one or two gradients as large as the tables; with a sampler it has
-    a row a candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where those
-    are shared. What the encoder computes in between is left out.
+    step. A step that scores all classes has one or two gradients as large as the tables; with a sampler it
+    has a row a candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where
+    those are shared. What the encoder computes in between is left out.
 
     Args:
         model: a built ``ExtremeClassifier``.
