@@ -74,12 +74,14 @@ def write_arrays(path, arrays, notes):
         for name, array in arrays.items():
             file.write(bytes(-file.tell() % _ALIGNED))
             index.append([name, tf.as_dtype(array.dtype).name, list(array.shape), file.tell()])
-            index[-1].append([_written(file, block) for block in _blocks(_bytes_of(array))])
+            index[-1].append([_written(file, block) for block in _blocks(bytes_of(array))])
         _write_index(file, index, notes)
 
 
 def read_arrays(path):
     """What ``write_arrays`` wrote: arrays that are mapped from the file, each checked, and the notes.
+
+    Who writes into an array writes into memory of its own, not into the file.
 
     Raises:
         DamagedFile: naming the file, and what is wrong.
@@ -93,7 +95,7 @@ def read_arrays(path):
         if 0 in shape:
             arrays[name] = np.zeros(shape, dtype)
             continue
-        mapped = np.memmap(path, np.uint8, "r", start, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        mapped = np.memmap(path, np.uint8, "c", start, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         if [zlib.crc32(block) for block in _blocks(mapped)] != checksums:
             raise DamagedFile(f"{path} is damaged: {name} is not what was written.")
         arrays[name] = mapped.view(dtype).reshape(shape)
@@ -103,13 +105,13 @@ def read_arrays(path):
 def seal_array(path, name, array, notes):
     """Makes of a file that holds one array from its first byte on one that ``read_arrays`` reads."""
     with open(path, "r+b") as file:
-        checksums = [zlib.crc32(block) for block in _blocks(_bytes_of(array))]
+        checksums = [zlib.crc32(block) for block in _blocks(bytes_of(array))]
         file.seek(0, os.SEEK_END)
         _write_index(file, [[name, array.dtype.name, list(array.shape), 0, checksums]], notes)
     _sync(path)
 
 
-def _bytes_of(array):
+def bytes_of(array):
     """The bytes uint8 [n] of an array or tensor, in order; of a tensor without a copy."""
     if tf.is_tensor(array):
         array = np.asarray(memoryview(tf.bitcast(array, tf.uint16) if array.dtype == tf.bfloat16 else array))

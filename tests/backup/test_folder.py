@@ -5,6 +5,7 @@ import resource
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxc.backup.folder import BackupFolder
 from tfxc.checked_file import DamagedFile
@@ -39,6 +40,70 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path):
     assert notes == {"step": 5} and (arrays["values"] == 5).all()
     with_steps(tmp_path, 7)  # it is newer than all that are whole
     assert BackupFolder(tmp_path).newest()[1] == {"step": 7}
+
+
+def write_changes(folder, first, last):
+    """Steps of which each touches one row of a table, the row of its number."""
+    for step in range(first, last + 1):
+        table = np.zeros([20_000, 4], np.float32)
+        table[: step + 1] = 1
+        folder.write(step, {"table": tf.constant(table)}, {"step": step})
+    folder.wait()
+    assert folder.take_error() is None
+
+
+def steps_in(path):
+    return [int(name[5:17]) for name in sorted(os.listdir(path))]
+
+
+def assert_newest(path, step):
+    arrays, notes = BackupFolder(path).newest()
+    assert notes == {"step": step} and arrays["table"].sum() == 4 * (step + 1)
+
+
+def test_of_a_large_table_the_changed_rows_are_written(tmp_path):
+    folder = BackupFolder(tmp_path)
+    write_changes(folder, 1, 5)
+    assert steps_in(tmp_path) == [1, 4, 5]
+    whole, change = (os.path.getsize(folder.path / f"step-{step:012d}.backup") for step in (1, 5))
+    assert whole > 320_000 and change < 2000
+    assert_newest(tmp_path, 5)
+    write_changes(folder, 6, 14)  # after ten changes, 12 is whole
+    assert steps_in(tmp_path) == [1, 12, 13, 14]
+    write_changes(folder, 15, 24)  # and so is 23
+    assert steps_in(tmp_path) == [12, 23, 24]
+    assert_newest(tmp_path, 24)
+
+
+def test_what_changes_are_told_from_stays_until_it_is_not_needed(tmp_path):
+    write_changes(BackupFolder(tmp_path), 1, 4)
+    resumed = BackupFolder(tmp_path)
+    assert resumed.newest()[1] == {"step": 4}
+    write_changes(resumed, 5, 5)
+    assert steps_in(tmp_path) == [1, 4, 5]
+    cut(tmp_path / "step-000000000005.backup")
+    with pytest.warns(UserWarning, match="step-000000000005.backup is cut short"):
+        assert_newest(tmp_path, 4)
+
+
+def test_where_what_changes_are_told_from_is_damaged_the_whole_one_before_is_used(tmp_path):
+    write_changes(BackupFolder(tmp_path), 1, 14)
+    cut(tmp_path / "step-000000000012.backup")
+    with pytest.warns(UserWarning, match="step-000000000012.backup is cut short"):
+        assert_newest(tmp_path, 1)
+
+
+def test_where_what_changes_are_told_from_is_gone_a_whole_one_is_written(tmp_path):
+    folder = BackupFolder(tmp_path)
+    write_changes(folder, 1, 3)
+    (tmp_path / "step-000000000001.backup").unlink()
+    with (
+        pytest.warns(UserWarning, match="since step-000000000001.backup, which is gone"),
+        pytest.raises(DamagedFile, match="No backup"),
+    ):
+        BackupFolder(tmp_path).newest()
+    write_changes(folder, 4, 5)
+    assert_newest(tmp_path, 5)
 
 
 def test_where_none_is_whole_nothing_starts_anew_by_itself(tmp_path):

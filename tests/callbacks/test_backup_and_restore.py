@@ -7,11 +7,11 @@ import threading
 import kill_training
 import numpy as np
 import pytest
-from backup_checks import STEPS, X, Y, assert_same, run
+from backup_checks import STEPS, Stop, X, Y, assert_same, run
 from classifier_checks import DIM, make_model
 
 import tfxc
-from tfxc._keras import keras
+from tfxc._keras import keras, variables_of_training
 from tfxc.backup.folder import BackupFolder
 from tfxc.callbacks import BackupAndRestore, SamplerRefresh
 from tfxc.callbacks.backup_and_restore import Position
@@ -95,6 +95,24 @@ def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path):
     newest.write_bytes(newest.read_bytes()[:1000])
     with pytest.warns(UserWarning, match=f"{newest.name} is cut short or damaged"):
         assert_same(run(tmp_path / "killed", batch_size=10), expected)
+
+
+def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path):
+    def script(folder, stop=None):
+        keras.utils.set_random_seed(1)
+        head = tfxc.layers.DenseHead(20_000)
+        model = make_model(tfxc.samplers.Uniform(6, shared=True), head=head)
+        callbacks = [BackupAndRestore(folder, save_freq=3), *([] if stop is None else [Stop(stop)])]
+        model.fit(X, Y, batch_size=10, epochs=2, verbose=0, callbacks=callbacks)
+        return [variable.numpy() for variable in variables_of_training(model).values()]
+
+    expected = script(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        script(tmp_path / "killed", stop=15)
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "killed").iterdir())]
+    assert sizes[0] > 20_000 * DIM * 4 * 3 > 20 * sizes[-1]  # a table and its two slots, once
+    for variable, value in zip(script(tmp_path / "killed"), expected, strict=True):
+        np.testing.assert_array_equal(variable, value)
 
 
 def test_a_slow_disk_holds_training_up_before_two_backups_are_missing(tmp_path, monkeypatch):

@@ -178,6 +178,20 @@ def test_refresh_follows_the_head_and_is_deterministic():
     assert np.abs(first - second).max() > 0.01
 
 
+def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
+    def no_memory(*_):
+        raise MemoryError
+
+    sampler = make(5, 100)
+    sampler.build((100, 6))
+    sampler.refresh(head_of(clustered(100, 6, seed=1)))
+    before = all_probs(sampler, queries(2, 6))
+    monkeypatch.setattr(MIDX, "_cells", no_memory)
+    with pytest.raises(MemoryError):
+        sampler.refresh(head_of(clustered(100, 6, seed=9)))
+    np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
+
+
 def test_refresh_takes_effect_in_a_traced_function():
     sampler = make(200, 60)
     sampler.build((60, 6))

@@ -6,16 +6,24 @@ import threading
 import warnings
 from pathlib import Path
 
+import numpy as np
+import tensorflow as tf
+
 from tfxc.background import lower_priority
+from tfxc.backup.changes import changes_since, with_changes
 from tfxc.checked_file import ASIDE, DamagedFile, read_arrays, write_arrays
 
 _NAME = "step-{:012d}.backup"
 _PATTERN = re.compile(r"step-\d{12}\.backup")
 _NUM_KEPT = 2
+_MOST_CHANGES = 10
 
 
 class BackupFolder:
     """Files ``step-000000001000.backup``, of which one is written at a time, by a thread.
+
+    Where less than half of the bytes changed since the last whole backup, a file holds the changes only.
+    After ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
 
     Args:
         path: the folder; made where there is none.
@@ -45,6 +53,8 @@ class BackupFolder:
         for left in self.path.glob(f"{ASIDE}*"):
             left.unlink()
         self.last_step = None
+        self._bases = []  # the last two whole backups; changes are told from the latter
+        self._num_changes = _MOST_CHANGES  # backups that tell changes from it; the first is whole
         self._thread = None
         self._error = None
 
@@ -57,20 +67,31 @@ class BackupFolder:
         damaged = []
         for path in reversed(self._files()):
             try:
-                found = read_arrays(path)
+                *found, base = self._read(path)
             except DamagedFile as error:
                 damaged.append(path)
                 warnings.warn(f"{error} The backup before it is used.", stacklevel=2)
                 continue
             for path in damaged:  # or it would pass for newer than those to come
                 path.rename(path.with_suffix(".damaged"))
-            return found
+            self._bases = [base]
+            return tuple(found)
         if damaged:
             raise DamagedFile(
                 f"No backup in {self.path} is whole: {', '.join(path.name for path in damaged)}. To start "
                 "anew, delete them."
             )
         return None
+
+    def _read(self, path):
+        """Arrays, notes, and the whole backup that they were told from."""
+        arrays, notes = read_arrays(path)
+        if notes["base"] is None:
+            return arrays, notes["own"], path
+        base = self.path / notes["base"]
+        if not base.exists():
+            raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
+        return with_changes(read_arrays(base)[0], arrays), notes["own"], base
 
     def _files(self):
         return sorted(path for path in self.path.iterdir() if _PATTERN.fullmatch(path.name))
@@ -100,10 +121,33 @@ class BackupFolder:
 
     def _write(self, step, arrays, notes):
         lower_priority()
+        path = self.path / _NAME.format(step)
         try:
-            write_arrays(self.path / _NAME.format(step), arrays, notes)
+            changes = self._changes(arrays)
+            if changes is None:
+                write_arrays(path, arrays, {"base": None, "own": notes})
+                self._bases, self._num_changes = [*self._bases[-1:], path], 0
+            else:
+                write_arrays(path, changes, {"base": self._bases[-1].name, "own": notes})
+                self._num_changes += 1
             self.last_step = step
-            for path in self._files()[:-_NUM_KEPT]:
-                path.unlink()
+            for old in self._files()[:-_NUM_KEPT]:
+                if old not in self._bases:
+                    old.unlink()
         except OSError as error:
             self._error = error
+
+    def _changes(self, arrays):
+        """What changed since the last base; None where a whole backup is due, or takes hardly more room."""
+        if self._num_changes == _MOST_CHANGES:
+            return None
+        try:
+            base, _ = read_arrays(self._bases[-1])
+        except (DamagedFile, FileNotFoundError):
+            return None
+        changes = changes_since(base, arrays)
+        return changes if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
+
+
+def _num_bytes(arrays):
+    return sum(int(np.prod(array.shape)) * tf.as_dtype(array.dtype).size for array in arrays.values())

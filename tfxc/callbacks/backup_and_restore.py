@@ -30,10 +30,11 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
     the disk. A backup that comes due while the one before is still being written is made right after that;
-    training waits where a second would, so that a kill costs no more than twice ``save_freq``. Files are
-    checksummed and the last two are kept; where the newest is damaged, a warning names it and the one before
-    is used. A disk that is full is a warning, and training goes on. SIGTERM makes a last backup after the
-    step that is running, then has the effect it had before.
+    training waits where a second would, so that a kill costs no more than twice ``save_freq``. Of a large
+    table a file holds the rows that changed since a whole one before, where they are few. Files are
+    checksummed; the last two are kept, and the last two whole ones. Where the newest is damaged, a warning
+    names it and the one before is used. A disk that is full is a warning, and training goes on. SIGTERM
+    makes a last backup after the step that is running, then has the effect it had before.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder.
 

@@ -155,9 +155,11 @@ class MIDX(Sampler):
             everything = tf.range(self.num_classes)
             weight = gather_counts(tf_variable(self.class_weight), everything, "MIDX").numpy()
         codebooks, codes = self._fitted(head, weight)
+        cells = self._cells(self._cell_of(codes), weight)
+        # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
         for variable, codebook in zip(self.codebooks, codebooks, strict=True):
             tf_variable(variable).assign(codebook)
-        for name, value in self._cells(self._cell_of(codes), weight).items():
+        for name, value in cells.items():
             self._set(name, value)
         if self.learnable:
             self.learner.summarize(head, codebooks, codes, weight)

@@ -1,0 +1,70 @@
+"""What changed since an earlier backup, row by row: of a large table, steps touch a few rows."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.checked_file import bytes_of
+
+_BLOCK_BYTES = 1 << 22
+_SMALLEST_TABLE = 1 << 16  # bytes; what is smaller is kept whole
+_ROWS_OF = "rows of "
+
+
+def changes_since(base, arrays):
+    """Arrays that say what changed: of each large table with few changed rows these rows, the others whole.
+
+    Rows are compared bit by bit, a block at a time.
+
+    Args:
+        base: a dict, name -> array, as of ``read_arrays``.
+        arrays: a dict, name -> array or eager tensor.
+
+    Returns:
+        A dict, name -> array or tensor; beside a table's rows, "rows of NAME" holds their numbers int64.
+
+    Example:
+        >>> base = {"table": np.zeros([9000, 4], np.float32), "step": np.int64(1)}
+        >>> now = {"table": base["table"].copy(), "step": np.int64(2)}
+        >>> now["table"][7] = 1
+        >>> changes = changes_since(base, now)
+        >>> changes["table"].tolist(), changes["rows of table"].tolist()
+        ([[1.0, 1.0, 1.0, 1.0]], [7])
+        >>> bool((with_changes(base, changes)["table"] == now["table"]).all())
+        True
+    """
+    changes = {}
+    for name, array in arrays.items():
+        changes[name] = array
+        known = base.get(name)
+        if known is None or known.nbytes < _SMALLEST_TABLE:
+            continue
+        if known.shape != tuple(array.shape) or known.dtype != tf.as_dtype(array.dtype).as_numpy_dtype:
+            continue
+        own, rows = (bytes_of(one).reshape(known.shape[0], -1) for one in (array, known))
+        changed = _changed_rows(rows, own)
+        if 2 * len(changed) < len(own):
+            changes[_ROWS_OF + name] = changed
+            changes[name] = own[changed].view(known.dtype).reshape(len(changed), *known.shape[1:])
+    return changes
+
+
+def with_changes(base, changes):
+    """The arrays of which ``changes_since`` told what changed; writes into those of ``base``."""
+    arrays = {}
+    for name, array in changes.items():
+        if _ROWS_OF + name in changes:
+            base[name][changes[_ROWS_OF + name]] = array
+            arrays[name] = base[name]
+        elif not name.startswith(_ROWS_OF):
+            arrays[name] = array
+    return arrays
+
+
+def _changed_rows(base, rows):
+    """The numbers int64 of the rows uint8 [n, bytes] that are not the same."""
+    size = max(1, _BLOCK_BYTES // rows.shape[1])
+    changed = [
+        start + np.flatnonzero((rows[start : start + size] != base[start : start + size]).any(axis=1))
+        for start in range(0, len(rows), size)
+    ]
+    return np.concatenate(changed)
