@@ -1,6 +1,6 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
 
-from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search
+from tfxc import callbacks, cluster, data, encoders, layers, losses, metrics, optimizers, samplers, search
 from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.step import head_loss
@@ -11,6 +11,7 @@ __all__ = [
     "ExtremeClassifier",
     "callbacks",
     "change_classes",
+    "cluster",
     "data",
     "encoders",
     "head_loss",

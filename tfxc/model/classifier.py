@@ -17,7 +17,8 @@ from tfxc._keras import (
     unpack_x_y_sample_weight,
 )
 from tfxc.arguments import positive_int
-from tfxc.callbacks.sampler_refresh import with_refresh
+from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
+from tfxc.callbacks.step_clock import EPOCH
 from tfxc.checked_file import replacing
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
@@ -29,6 +30,7 @@ from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
+from tfxc.ops.remote import with_servers
 
 _NAMES_FILE = "class_names.json"
 
@@ -186,7 +188,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``. (Not with parameter servers.) With a ``BackupAndRestore`` among them it
+        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a ``BackupAndRestore`` among them it
         goes on where the newest backup stands.
         """
         if class_weight is not None:
@@ -200,11 +202,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
             given.arguments.setdefault("shuffle", False)
         refuse_names(given.arguments.get("y"))
-        # With parameter servers Keras refuses callbacks that look at batches.
-        if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
-            given.arguments["callbacks"] = with_refresh(
-                given.arguments.get("callbacks"), self.sampler, self.head
-            )
+        with self.distribute_strategy.scope():
+            every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
+        callbacks = given.arguments.get("callbacks")
+        given.arguments["callbacks"] = with_refresh(callbacks, self.sampler, self.head, every)
         with sentence_first(), resuming(self, given.arguments):
             return super().fit(**given.arguments)
 
