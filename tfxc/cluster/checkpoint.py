@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras import tf_variable, weights_of
-from tfxc.ops.remote import Shard
+from tfxc._keras import learning_rate_variable, tf_variable, weights_of
+from tfxc.ops.remote import Shard, shards_of, whole_of
 from tfxc.optimizers.slots import slots_of
 
 _NAME = "epoch-{:06d}"
@@ -131,33 +131,25 @@ def _tables(model):
     if optimizer is None:
         return tables
     optimizer.build(model.trainable_variables)
-    of_weights = set()
+    known = set()
     for name, table in list(tables.items()):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]
         for kind in slots[0]:
             own = [slot[kind] for slot in slots]
-            of_weights.update(map(id, own))
+            known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = _Table(shards, (table.shape[0], *own[0].shape[1:]))
-    others = [tf_variable(variable) for variable in optimizer.variables]
-    others = [variable for variable in others if id(variable) not in of_weights]
-    for number, variable in enumerate(others):
-        tables[f"optimizer {number}"] = _Table([Shard(0, variable)], tuple(variable.shape))
+    rate = learning_rate_variable(optimizer)
+    others = [tf_variable(variable) for variable in optimizer.variables] + ([] if rate is None else [rate])
+    others = [table for table in _whole_tables(others) if id(table.shards[0].variable) not in known]
+    tables.update({f"optimizer {number}": table for number, table in enumerate(others)})
     return tables
 
 
 def _whole_tables(variables):
-    """Variables, shards of one table put together; a layer lists them one after the other."""
-    tables = []
-    for variable in variables:
-        part = variable._save_slice_info
-        if part is None:
-            tables.append(_Table([Shard(0, variable)], tuple(variable.shape)))
-        elif part.var_offset[0] == 0:
-            tables.append(_Table([Shard(0, variable)], tuple(part.full_shape)))
-        else:
-            tables[-1].shards.append(Shard(part.var_offset[0], variable))
-    return tables
+    """The tables that variables are, or are shards of."""
+    whole = {id(own): own for own in map(whole_of, variables)}
+    return [_Table(shards_of(own) or [Shard(0, own)], tuple(own.shape)) for own in whole.values()]
 
 
 def _batches(tables):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxc._keras import tf_variable
 from tfxc.ids import check_ids
 from tfxc.ops.remote import at
 
@@ -54,7 +55,7 @@ class HeadShards:
     def _ask(self, question):
         """What each shard answers: ``question(head, start)`` gives a function and its inputs."""
         return [
-            at(head.trainable_variables[0].device, *question(head, start), head.trainable_variables)
+            at(_device(head), *question(head, start), [tf_variable(own) for own in head.trainable_variables])
             for head, start in zip(self.heads, self.starts, strict=True)
         ]
 
@@ -111,7 +112,7 @@ class HeadShards:
         for head, start in zip(self.heads, self.starts, strict=True):
             places.append(tf.where((class_ids >= start) & (class_ids < start + head.num_classes)))
             ids = tf.gather_nd(class_ids, places[-1]) - start
-            with tf.device(head.trainable_variables[0].device):
+            with tf.device(_device(head)):
                 vectors.append(tf.stop_gradient(head.class_vectors_of(ids)))
         shape = [tf.size(class_ids, tf.int64), self.heads[0].effective_dim]
         return _put_together(places, vectors, tf.stack([tf.cast(size, tf.int64) for size in shape]))
@@ -131,7 +132,7 @@ class HeadShards:
         """As ``Head.find_best``."""
         found = []
         for head, start in zip(self.heads, self.starts, strict=True):
-            with tf.device(head.trainable_variables[0].device):
+            with tf.device(_device(head)):
                 out = None if exclude is None else exclude - start
                 scores, ids = head.find_best(query, tf.minimum(k, head.num_classes), out)
                 found.append((scores, tf.where(ids >= 0, ids + start, -1)))
@@ -141,7 +142,7 @@ class HeadShards:
         """As ``Head.losses_and_best``."""
         reduced, found, nobody = [], [], tf.zeros([tf.shape(query)[0], 0], tf.int32)
         for head, start in zip(self.heads, self.starts, strict=True):
-            with tf.device(head.trainable_variables[0].device):
+            with tf.device(_device(head)):
                 out = None if exclude is None else exclude - start
                 most = tf.minimum(k, head.num_classes)
                 part, ids = head.losses_and_best(query, nobody, _ReductionAlone(loss), most, out)
@@ -174,6 +175,10 @@ class _ReductionAlone:
 
     def combine(self, reduced, positive_logits, is_label):
         return reduced
+
+
+def _device(head):
+    return tf_variable(head.trainable_variables[0]).device
 
 
 def _call_of(head):

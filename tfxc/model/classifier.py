@@ -28,6 +28,7 @@ from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.on_servers import check_parts
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
@@ -90,6 +91,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 f"{head.num_classes}: give each model a sampler of its own."
             )
         head.check_sampler(sampler)
+        check_parts(head, sampler)
         self.encoder = encoder
         self.head = head
         self.sampler = sampler

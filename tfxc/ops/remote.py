@@ -42,6 +42,17 @@ def shards_of(variable):
     return [Shard(0, variable)] if on_server(variable) else []
 
 
+def whole_of(variable):
+    """The ``ShardedVariable`` that a ``tf.Variable`` is a shard of; of any other, itself.
+
+    >>> variable = tf.Variable(1.0)
+    >>> whole_of(variable) is variable
+    True
+    """
+    table = getattr(variable, "_sharded_container", None)  # a weak reference, of shards alone
+    return variable if table is None else table()
+
+
 def on_server(variable):
     """Whether a ``tf.Variable`` lies on a parameter server.
 

@@ -1,0 +1,50 @@
+"""What works where variables lie on parameter servers; anything else is refused before it is built."""
+
+from tfxc.layers import DenseHead, UniformSparseHead
+from tfxc.ops.remote import with_servers
+from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
+
+_HEADS = (DenseHead, UniformSparseHead)
+_SAMPLERS = (Uniform, LogUniform, Unigram, InBatch, MIDX, Mixture)
+
+
+def check_parts(head, sampler):
+    """In the scope of a strategy with parameter servers: refuses what does not work there.
+
+    Args:
+        head: the model's.
+        sampler: the model's, or None.
+
+    Raises:
+        ValueError: naming what does not work, and what to take instead.
+
+    Example:
+        >>> check_parts(tfxc.layers.MACHHead(10, num_buckets=4, num_repetitions=2), None)  # on this machine
+    """
+    if not with_servers():
+        return
+    if not isinstance(head, _HEADS):
+        raise ValueError(
+            f"{type(head).__name__} does not train with parameter servers: its classes cannot be cut into "
+            "shards. Take DenseHead or UniformSparseHead, or train on one machine."
+        )
+    _check_sampler(sampler)
+
+
+def _check_sampler(sampler):
+    if sampler is None:
+        return
+    if type(sampler) not in _SAMPLERS:
+        names = ", ".join(known.__name__ for known in _SAMPLERS)
+        raise ValueError(
+            f"{type(sampler).__name__} does not train with parameter servers: it would read class vectors or "
+            f"an index of them in every step. Take one of {names}."
+        )
+    if isinstance(sampler, Mixture):
+        for part in sampler.samplers:
+            _check_sampler(part)
+    elif isinstance(sampler, MIDX) and sampler.learnable:
+        raise ValueError(
+            "MIDX(learnable=True) does not train with parameter servers: its codebooks learn from class "
+            "vectors, which would travel in every step. Leave learnable out: they are fitted every epoch."
+        )
