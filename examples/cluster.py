@@ -11,6 +11,7 @@ on. On machines of their own the processes are the same: `TF_CONFIG` says what e
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -120,6 +121,8 @@ def coordinate(args):
     tests = tfxc.data.sequence_training_dataset(split.test, args.max_length, 64, windows="all", seed=None)
     loss, ndcg = alone.evaluate(tests, verbose=0)
     alone.export(str(args.output / "served"))
+    results = {"loss": loss, "ndcg_at_10": ndcg, "epochs": args.epochs}
+    (args.output / "results.json").write_text(json.dumps(results), encoding="utf-8")
     print(f"test: loss {loss:.4f}, NDCG@10 {ndcg:.4f}; exported to {args.output / 'served'}", flush=True)
 
 
@@ -145,8 +148,6 @@ def main():
     if "TF_CONFIG" not in os.environ:
         launch(args)
         return
-    import json
-
     if sys.stdin is not None and not sys.stdin.isatty():
         die_with_parent()
     task = json.loads(os.environ["TF_CONFIG"])["task"]

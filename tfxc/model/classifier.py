@@ -13,6 +13,7 @@ from tfxc._keras import (
     adopt_own_loss_and_metrics,
     keras,
     mask_of,
+    refuse_keras_3,
     register,
     unpack_x_y_sample_weight,
 )
@@ -193,6 +194,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a ``BackupAndRestore`` among them it
         goes on where the newest backup stands.
         """
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
         if class_weight is not None:
             raise ValueError(
                 "class_weight is not supported with class-id labels of this many classes: pass "
