@@ -5,9 +5,9 @@ Without arguments: the words of the bundled novels, two workers and two servers 
     python examples/cluster.py --workers 2 --servers 2
 
 Kill any of its processes (`kill -9`): a worker is replaced and the others go on; for a server or the
-coordinator all are started again, from the last checkpoint. Kill the program itself, and the same command goes
-on. On machines of their own the processes are the same: `TF_CONFIG` says what each one is, and the folder of
-`--output` is one that all see.
+coordinator all are started again, from the last checkpoint. Kill the program itself, and the same command
+goes on. On machines of their own the processes are the same: `TF_CONFIG` says what each one is, and the
+folder of `--output` is one that all see.
 """
 
 import argparse
@@ -95,6 +95,7 @@ def coordinate(args):
     import tensorflow as tf
 
     import tfxc
+
     split = load(args)
     num_classes = split.train.num_classes
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

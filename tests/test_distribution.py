@@ -12,6 +12,7 @@ import pytest
 
 from tfxc._keras import IS_KERAS_3
 
+
 def start(program, **environment):
     """A process that runs a program of this folder."""
     path = os.pathsep.join(sys.path)

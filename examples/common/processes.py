@@ -102,7 +102,9 @@ class Cluster:
 
 def name_of(task):
     """What a process, (job, number), is called."""
-    return {"worker": "worker", "ps": "server", COORDINATOR: "the coordinator, process"}[task[0]] + f" {task[1]}"
+    return {"worker": "worker", "ps": "server", COORDINATOR: "the coordinator, process"}[
+        task[0]
+    ] + f" {task[1]}"
 
 
 def _free_addresses(number):

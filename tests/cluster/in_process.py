@@ -1,4 +1,4 @@
-"""Trains with two workers and two parameter servers, threads of this process, and prints as JSON what came of it.
+"""Trains with two workers and two servers, threads of this process, and prints as JSON what came of it.
 
 For test_servers.py. A program of its own: TensorFlow connects a process to one cluster, for good.
 """

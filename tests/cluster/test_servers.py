@@ -79,7 +79,9 @@ def test_keras_3_is_told_that_it_has_no_parameter_servers():
 
 
 @needs_tf_keras
-@pytest.mark.parametrize(("num_servers", "num_shards", "message"), [(2, 3, "multiple"), (0, None, 'no job "ps"')])
+@pytest.mark.parametrize(
+    ("num_servers", "num_shards", "message"), [(2, 3, "multiple"), (0, None, 'no job "ps"')]
+)
 def test_shards_that_do_not_fit_the_servers_are_refused(num_servers, num_shards, message):
     with pytest.raises(ValueError, match=message):
         tfxc.cluster.strategy(resolver(num_servers), num_shards)

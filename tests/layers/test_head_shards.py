@@ -83,7 +83,9 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
 def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
     _, shards = both
     with tf.GradientTape() as tape:
-        positives, candidates = shards.candidate_logits(queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6]))
+        positives, candidates = shards.candidate_logits(
+            queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6])
+        )
         total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
     first, _, last = tape.gradient(total, [variables_of(head)[0] for head in shards.heads])
     assert set(first.indices.numpy()) == {0, 1} and set(last.indices.numpy()) == {2}
@@ -92,7 +94,7 @@ def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_a_loss_over_all_classes(both, loss):
     labels = tf.constant([[0, 7], [3, -1], [-1, -1]])
-    gradients(*both, lambda head, query: [part for part in head.reduce_classes(query, labels, loss)])
+    gradients(*both, lambda head, query: list(head.reduce_classes(query, labels, loss)))
     head, shards = both
     for exclude in (None, tf.constant([[0], [7], [-1]])):
         for k in (1, NUM_CLASSES):

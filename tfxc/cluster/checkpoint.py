@@ -85,9 +85,9 @@ class Checkpoint:
         if differ:
             first = differ[0]
             raise ValueError(
-                f"The checkpoint {paths[-1]} is of another model: {len(differ)} of its variables differ, the "
-                f"first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here (None: "
-                "missing). Build and compile the model as it was, under the same Keras."
+                f"The checkpoint {paths[-1]} is of another model: {len(differ)} of its variables differ, "
+                f"the first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here "
+                "(None: missing). Build and compile the model as it was, under the same Keras."
             )
         for device, pieces in _batches(tables):
             with tf.device(device):
@@ -182,8 +182,10 @@ def _pieces(name, table, shard):
 
 
 def _size(piece):
-    return piece.num_rows * max(piece.shard.variable.shape[1:].num_elements(), 1) * (
-        piece.shard.variable.dtype.size
+    return (
+        piece.num_rows
+        * max(piece.shard.variable.shape[1:].num_elements(), 1)
+        * (piece.shard.variable.dtype.size)
     )
 
 

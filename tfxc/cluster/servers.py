@@ -70,7 +70,8 @@ def strategy(resolver, num_shards=None):
         ```python
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         with tfxc.cluster.strategy(resolver).scope():
-            model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(100_000_000), tfxc.samplers.MIDX(100))
+            head = tfxc.layers.DenseHead(100_000_000)
+            model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.MIDX(100))
             model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
         model.fit(dataset, epochs=10, steps_per_epoch=1000)
         ```

@@ -157,9 +157,9 @@ class DenseHead(Head):
             embedding.build(None)
         if len(shards_of(tf_variable(embedding.embeddings))) > 1:
             raise ValueError(
-                f"The table of {self.tied_to!r} is cut into shards on parameter servers, and encoder and head "
-                "would send each other its rows through them. Leave tied_to out: the head gets a table of its "
-                "own. Or keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
+                f"The table of {self.tied_to!r} is cut into shards on parameter servers, and its rows would "
+                "travel between them and the workers. Leave tied_to out: the head gets a table of its own. Or "
+                "keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
             )
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:

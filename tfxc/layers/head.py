@@ -258,7 +258,7 @@ class Head(keras.layers.Layer):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
 
     def divide(self, weights, **others):
-        """For ``build``: where the weights with a row for each class lie on parameter servers, divides the head.
+        """For ``build``: divides the head where weights with a row for each class lie on parameter servers.
 
         From then on ``HeadShards`` answers for it: each shard is a head of this kind, of its classes alone.
 

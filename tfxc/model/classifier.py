@@ -191,8 +191,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a ``BackupAndRestore`` among them it
-        goes on where the newest backup stands.
+        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
+        ``BackupAndRestore`` among them it goes on where the newest backup stands.
         """
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
