@@ -2,8 +2,8 @@
 
     python benchmarks/cluster_faults.py --runs 20
 
-Every run is that of examples/cluster.py: next words, two workers, two servers. The first is left alone; in the
-others a worker, a server or the coordinator gets SIGKILL, in turns, at a random moment.
+Every run is that of examples/cluster.py: next words, two workers, two servers. The first is left alone; in
+the others a worker, a server or the coordinator gets SIGKILL, in turns, at a random moment.
 """
 
 import argparse

@@ -5,8 +5,8 @@
     python benchmarks/cluster_steps.py --classes 6000000 --sampler midx         # 4.6 GB in two servers
     python benchmarks/cluster_steps.py --classes 6000000 --sampler midx --servers 0  # in one process
 
-Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent classes can be learnt. Two
-cores for all processes: bytes and memory mean something, seconds little.
+Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent classes can be learnt.
+On two cores for all processes bytes and memory mean something, seconds little.
 """
 
 import argparse

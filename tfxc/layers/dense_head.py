@@ -158,8 +158,8 @@ class DenseHead(Head):
         if len(shards_of(tf_variable(embedding.embeddings))) > 1:
             raise ValueError(
                 f"The table of {self.tied_to!r} is cut into shards on parameter servers, and its rows would "
-                "travel between them and the workers. Leave tied_to out: the head gets a table of its own. Or "
-                "keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
+                "travel between them and the workers. Leave tied_to out: the head gets a table of its own. "
+                "Or keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
             )
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:

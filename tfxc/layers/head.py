@@ -6,8 +6,7 @@ from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
-from tfxc.layers.head_shards import HeadShards
-from tfxc.ops.remote import shards_of
+from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
@@ -269,27 +268,12 @@ class Head(keras.layers.Layer):
         Raises:
             ValueError: if the rows of a class lie on different servers.
         """
-        tables = [shards_of(tf_variable(getattr(self, name))) for name in weights]
-        if not tables[0]:
+        shards = divided(self, weights, others)
+        if shards is None:
             return
-        places = [[(shard.start, shard.device) for shard in table] for table in tables]
-        if any(other != places[0] for other in places):
-            raise ValueError(
-                f"The weights {weights} of {self.name} lie in different shards: {places}. Make the strategy "
-                "by tfxc.cluster.strategy, whose shards of tables of one height lie together."
-            )
-        heads = []
-        for shards in zip(*tables, strict=True):
-            num_classes = shards[0].variable.shape[0]
-            head = type(self).from_config({**self.get_config(), "num_classes": num_classes})
-            own = {name: shard.variable for name, shard in zip(weights, shards, strict=True)}
-            for name, value in {**own, **others}.items():
-                setattr(head, name, value)
-            head.built = True
-            heads.append(head)
-        self._shards = Untracked(HeadShards(heads, [shard.start for shard in tables[0]]))
+        self._shards = Untracked(shards)
         for name in HeadShards.ANSWERS:
-            setattr(self, name, getattr(self._shards.value, name))
+            setattr(self, name, getattr(shards, name))
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import tf_variable
 from tfxc.ids import check_ids
-from tfxc.ops.remote import at
+from tfxc.ops.remote import at, shards_of
 
 # How what the shards make of their classes becomes that of all classes.
 _MERGES = {
@@ -164,6 +164,31 @@ class HeadShards:
                 "filter_below compares with a probability among all classes, which no parameter server "
                 "knows: leave it out, or train on one machine."
             )
+
+
+def divided(head, weights, others):
+    """The ``HeadShards`` of a head whose weights lie on parameter servers; None on this machine.
+
+    Args: as of ``Head.divide``, which see.
+    """
+    tables = [shards_of(tf_variable(getattr(head, name))) for name in weights]
+    if not tables[0]:
+        return None
+    places = [[(shard.start, shard.device) for shard in table] for table in tables]
+    if any(other != places[0] for other in places):
+        raise ValueError(
+            f"The weights {weights} of {head.name} lie in different shards: {places}. Make the strategy by "
+            "tfxc.cluster.strategy, whose shards of tables of one height lie together."
+        )
+    heads = []
+    for shards in zip(*tables, strict=True):
+        part = type(head).from_config({**head.get_config(), "num_classes": shards[0].variable.shape[0]})
+        own = {name: shard.variable for name, shard in zip(weights, shards, strict=True)}
+        for name, value in {**own, **others}.items():
+            setattr(part, name, value)
+        part.built = True
+        heads.append(part)
+    return HeadShards(heads, [shard.start for shard in tables[0]])
 
 
 class _ReductionAlone:
