@@ -118,6 +118,21 @@ def refusals(strategy):
     return found
 
 
+def refused_late(model, folder):
+    """The errors of what cannot work with a model that is there."""
+    found = {}
+    shuffled = tfxc.data.row_batches(8, 4, lambda rows: (tf.zeros([4, DIM]), rows), seed=0)
+    for name, call in {
+        "export": lambda: model.export(folder + "/served"),
+        "data": lambda: model.fit(shuffled.repeat(), steps_per_epoch=1),
+    }.items():
+        try:
+            call()
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
 def main(folder):
     resolver = cluster()
     strategy = tfxc.cluster.strategy(resolver)
@@ -130,6 +145,7 @@ def main(folder):
             results["places"], results["answers"] = places(model), answers(model, x)
             query = model.encoder(x[:4])
             midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
+            results["refused"].update(refused_late(model, folder))
             results["counter"] = int(model.sampler.counter.numpy())
     for name, scope in {
         "alone": contextlib.nullcontext(),

@@ -63,10 +63,19 @@ def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
 
 
 @needs_tf_keras
-@pytest.mark.parametrize("name", ["head", "sampler", "learnable", "tied"])
-def test_what_cannot_work_is_refused_with_a_remedy(results, name):
-    remedies = {"head": "Take DenseHead", "sampler": "Take one of", "learnable": "Leave learnable out"}
-    assert remedies.get(name, "Leave tied_to out") in results["refused"][name]
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    {
+        "head": "Take DenseHead",
+        "sampler": "Take one of",
+        "learnable": "Leave learnable out",
+        "tied": "Leave tied_to out",
+        "data": "seed=None",
+        "export": "outside the strategy's scope",
+    }.items(),
+)
+def test_what_cannot_work_is_refused_with_a_remedy(results, name, remedy):
+    assert remedy in results["refused"][name]
 
 
 def resolver(num_servers=2, task_type=None):

@@ -29,7 +29,7 @@ from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
-from tfxc.model.on_servers import check_parts
+from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
@@ -209,6 +209,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_names(given.arguments.get("y"))
         with self.distribute_strategy.scope():
             every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
+        if every == EPOCH:
+            check_data(x)
         callbacks = given.arguments.get("callbacks")
         given.arguments["callbacks"] = with_refresh(callbacks, self.sampler, self.head, every)
         with sentence_first(), resuming(self, given.arguments):
@@ -348,6 +350,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         See ``tfxc.model.export.export_classifier``.
         """
+        refuse_to_export(self.head)
         self._refresh_head()
         export_classifier(self, path, index, strings)
 

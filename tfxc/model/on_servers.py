@@ -1,7 +1,11 @@
 """What works where variables lie on parameter servers; anything else is refused before it is built."""
 
+import tensorflow as tf
+
+from tfxc._keras import tf_variable
+from tfxc.data.batching import EpochOrder
 from tfxc.layers import DenseHead, UniformSparseHead
-from tfxc.ops.remote import with_servers
+from tfxc.ops.remote import on_server, with_servers
 from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
 
 _HEADS = (DenseHead, UniformSparseHead)
@@ -29,6 +33,40 @@ def check_parts(head, sampler):
             "shards. Take DenseHead or UniformSparseHead, or train on one machine."
         )
     _check_sampler(sampler)
+
+
+def check_data(data):
+    """Refuses a dataset whose order Python tells: a worker runs none of this process's Python.
+
+    Args:
+        data: what ``fit`` got; anything but a ``tf.data.Dataset`` is left to Keras.
+
+    Raises:
+        ValueError: for a shuffled pipeline of ``tfxc.data``.
+
+    Example:
+        >>> check_data(tf.data.Dataset.range(3))
+    """
+    steps = [data] if isinstance(data, tf.data.Dataset) else []
+    while steps:
+        step = steps.pop()
+        if isinstance(getattr(step, "epoch_order", None), EpochOrder):
+            raise ValueError(
+                "A shuffled pipeline of tfxc.data asks Python for its order, which the workers of a cluster "
+                "do not run. Make it with seed=None and shuffle it by TensorFlow: "
+                "dataset.unbatch().shuffle(100_000).repeat().batch(128)."
+            )
+        steps.extend(step._inputs())
+
+
+def refuse_to_export(head):
+    """Raises ValueError where the weights of a head lie on parameter servers."""
+    if any(on_server(tf_variable(weight)) for weight in head.weights):
+        raise ValueError(
+            "The model's weights lie on parameter servers, and what is exported is read by one machine. "
+            "Write tfxc.cluster.Checkpoint(model, folder).save(epoch), build the same model outside the "
+            "strategy's scope, load it there by restore(), and export that."
+        )
 
 
 def _check_sampler(sampler):
