@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/cluster_faults.json"))
+    parser.add_argument("--output", type=Path, default=Path("runs/cluster_faults.json"))
     args = parser.parse_args()
     random.seed(args.seed)
     options = ["--epochs", str(args.epochs), "--steps", str(args.steps)]
@@ -69,6 +69,7 @@ def main():
         moment = random.uniform(5.0, max(0.9 * rows[0]["seconds"], 6.0))
         rows.append(run(options, VICTIMS[number % len(VICTIMS)], moment))
         print(rows[-1], flush=True)
+        args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 

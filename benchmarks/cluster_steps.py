@@ -42,7 +42,7 @@ def parse_arguments(argv=None):
     add("--head", choices=("shards", "gather"), default="shards", help="gather: tf.gather of the rows")
     add("--steps", type=int, default=200, help="of an epoch")
     add("--epochs", type=int, default=3, help="the first, with its traces, is not measured")
-    add("--output", type=Path, default=Path("benchmarks/results/cluster_steps.jsonl"))
+    add("--output", type=Path, default=Path("runs/cluster_steps.jsonl"))
     return parser.parse_args(argv)
 
 

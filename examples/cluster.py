@@ -149,8 +149,7 @@ def main():
     if "TF_CONFIG" not in os.environ:
         launch(args)
         return
-    if sys.stdin is not None and not sys.stdin.isatty():
-        die_with_parent()
+    die_with_parent()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     if task["type"] in ("worker", "ps"):
         serve()

@@ -10,10 +10,13 @@ import threading
 import time
 
 COORDINATOR = "chief"
+_CHILD = "CLUSTER_CHILD"
 
 
 def die_with_parent():
-    """For a child: ends this process when the one that started it is gone."""
+    """Ends this process when the ``Cluster`` that started it is gone; one that is started by hand stays."""
+    if _CHILD not in os.environ:
+        return
 
     def wait():
         sys.stdin.read()  # ends when the parent's end of the pipe does, whatever closed it
@@ -87,7 +90,7 @@ class Cluster:
 
     def _start(self, task):
         config = {"cluster": self._addresses, "task": {"type": task[0], "index": task[1]}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(config), "TF_USE_LEGACY_KERAS": "1"}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config), "TF_USE_LEGACY_KERAS": "1", _CHILD: "1"}
         if task[0] != COORDINATOR:  # what they have to say, the coordinator says as well
             environment["TF_CPP_MIN_LOG_LEVEL"] = "3"
         self._running[task] = subprocess.Popen(self._command, env=environment, stdin=subprocess.PIPE)
