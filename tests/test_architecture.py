@@ -19,7 +19,7 @@ FLOORS = (
     {"samplers", "losses", "metrics", "search", "optimizers", "backup"},
     {"layers", "callbacks", "mining"},
     {"model"},
-    {"catalogue"},
+    {"catalogue", "cluster"},
 )
 # What Keras keeps to itself, and which Keras runs: for _keras.py alone to know. So is all that begins so.
 KERAS_PRIVATE = {"IS_KERAS_3", "_flatten_layers", "_learning_rate", "_trainable_variables", "_index_dict"}

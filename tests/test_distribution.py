@@ -1,7 +1,8 @@
-"""Training on two devices comes to the same as on one."""
+"""Training on two devices, or in two processes, comes to the same as on one."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +10,72 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PROGRAM = Path(__file__).with_name("two_devices.py")
+from tfxc._keras import IS_KERAS_3
+
+
+def start(program, **environment):
+    """A process that runs a program of this folder."""
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path, **environment}
+    command = [sys.executable, str(Path(__file__).with_name(program))]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def end(process):
+    """What it printed last, read as JSON."""
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, output + errors
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def results():
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return end(start("two_devices.py"))
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """What one process found alone, and what two did together."""
+    alone = end(start("two_processes.py"))
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
+    workers = [f"localhost:{own.getsockname()[1]}" for own in sockets]
+    for own in sockets:
+        own.close()
+    configs = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}} for i in range(2)]
+    together = [start("two_processes.py", TF_CONFIG=json.dumps(config)) for config in configs]
+    try:
+        return alone, [end(process) for process in together]
+    finally:
+        for process in together:
+            process.kill()
+
+
+def assert_same_weights(found, wanted):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_two_processes_train_the_same_weights_by_a_loop(processes):
+    alone, together = processes
+    for found in together:
+        assert_same_weights(found["loop"], alone["loop"])
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="fit works under tf-keras")
+def test_two_processes_train_the_same_weights_by_fit(processes):
+    alone, together = processes
+    for found in together:
+        assert_same_weights(found["fit"], alone["fit"])
+        before, after = found["sampled"]
+        assert after < 0.9 * before
+    assert together[0]["sampled"] == together[1]["sampled"]
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="there fit works")
+def test_keras_3_names_the_remedy_before_it_fits_in_two_processes(processes):
+    for found in processes[1]:
+        assert "TF_USE_LEGACY_KERAS=1" in found["fit"] and "head_loss" in found["fit"]
 
 
 @pytest.mark.parametrize("name", ["plain", "classifier", "own"])

@@ -1,6 +1,18 @@
-"""Extreme classification in Keras: models with 100 thousand to 10 million classes, on one machine."""
+"""Extreme classification in Keras: models with 100 thousand to 10 million classes."""
 
-from tfxc import callbacks, data, encoders, layers, losses, metrics, optimizers, samplers, search, sparsity
+from tfxc import (
+    callbacks,
+    cluster,
+    data,
+    encoders,
+    layers,
+    losses,
+    metrics,
+    optimizers,
+    samplers,
+    search,
+    sparsity,
+)
 from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.memory import memory_report
@@ -12,6 +24,7 @@ __all__ = [
     "ExtremeClassifier",
     "callbacks",
     "change_classes",
+    "cluster",
     "data",
     "encoders",
     "head_loss",

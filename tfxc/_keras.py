@@ -5,8 +5,10 @@ sets ``TF_USE_LEGACY_KERAS=1`` (TensorFlow Recommenders needs that one). Every
 other module imports ``keras`` and these helpers from here.
 """
 
+import functools
 import os
 
+import numpy as np
 import tensorflow as tf
 
 IS_KERAS_3 = os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True")
@@ -60,8 +62,12 @@ def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainab
 def constant(value):
     """An initializer that gives this value: variables must be right from the start, not assigned in build."""
 
-    def initializer(shape, dtype=None):
-        return tf.broadcast_to(tf.cast(value, dtype), shape)
+    def initializer(shape, dtype=None, partition_shape=None, partition_offset=None):
+        if partition_shape is None:
+            return tf.broadcast_to(tf.cast(value, dtype), shape)
+        whole = np.broadcast_to(value, shape)  # a server makes its rows of a table that is cut into shards
+        rows = slice(partition_offset[0], partition_offset[0] + partition_shape[0])
+        return tf.cast(whole[rows], dtype)
 
     return initializer
 
@@ -93,6 +99,27 @@ def variables_of(model):
 def is_compiled(model):
     """Whether a model has an optimizer."""
     return model.compiled if IS_KERAS_3 else model._is_compiled
+
+
+def weights_of(model):
+    """The weights of a model as Keras holds them, without the states of its metrics."""
+    metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
+    metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
+    of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
+    return [own for own in model.variables if id(own) not in of_metrics]
+
+
+def refuse_keras_3(what):
+    """Raises ValueError where Keras 3 runs, which does not train so.
+
+    Args:
+        what: does not work, for the error.
+    """
+    if IS_KERAS_3:
+        raise ValueError(
+            f"Keras 3 does not train with {what}. Set the environment variable TF_USE_LEGACY_KERAS=1 before "
+            "TensorFlow is imported, and install tf_keras; or train by tfxc.head_loss in a loop of your own."
+        )
 
 
 def mask_of(tensor):
@@ -169,8 +196,9 @@ def constraint_of(optimizer, index, variable):
 def add_slot(optimizer, variable, name, shape, initial_value):
     """A new variable of an optimizer, placed beside the weight that it is a slot of."""
     if not IS_KERAS_3:
-        initial_value = tf.fill(shape, tf.cast(initial_value, variable.dtype))
-        return optimizer.add_variable_from_reference(variable, name, initial_value=initial_value)
+        fill = functools.partial(tf.fill, shape, tf.cast(initial_value, variable.dtype))
+        # A function, so that the slot is filled where it lies, which may be another machine.
+        return optimizer.add_variable_from_reference(variable, name, initial_value=fill)
     with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
         return optimizer.add_variable(
             shape=shape,
@@ -273,11 +301,8 @@ def variables_of_training(model):
     """
     model.optimizer.build(model.trainable_variables)
     optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
-    metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
-    metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
-    of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
     groups = {
-        "weight": [own for own in model.variables if id(own) not in of_metrics] + _random_states(model),
+        "weight": weights_of(model) + _random_states(model),
         "optimizer": [own for each in optimizers for own in each.variables],
         "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
         "loss": [] if not hasattr(model, "loss_tracker") else model.loss_tracker.variables,

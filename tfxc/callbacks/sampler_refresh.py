@@ -47,6 +47,9 @@ class SamplerRefresh(keras.callbacks.Callback):
         self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, growth)
         if growth < 1 or (every in (EPOCH, AUTO) and growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
+        if every == EPOCH:
+            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
+            self.on_train_batch_end = super().on_train_batch_end
         self.every = every
         self.growth = growth
         self._last_step = None
@@ -102,23 +105,24 @@ class SamplerRefresh(keras.callbacks.Callback):
         self._seconds += time.perf_counter() - start
 
 
-def with_refresh(callbacks, sampler, head):
+def with_refresh(callbacks, sampler, head, every=AUTO):
     """The callbacks of a training, with a ``SamplerRefresh`` in front if sampler or head need one.
 
     Args:
         callbacks: what ``fit`` takes: None, a callback, a list of them or a ``CallbackList``.
         sampler: the model's, or None.
         head: the model's.
+        every: as of ``SamplerRefresh``.
     """
     if sampler is None or not (sampler.needs_refresh or head.cache_age is not None):
         return callbacks
     if isinstance(callbacks, keras.callbacks.CallbackList):
         if not _any_refresh(callbacks.callbacks):
-            callbacks.append(SamplerRefresh(AUTO))
+            callbacks.append(SamplerRefresh(every))
         return callbacks
     callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
     # In front, so that the others' logs have what it says.
-    return callbacks if _any_refresh(callbacks) else [SamplerRefresh(AUTO), *callbacks]
+    return callbacks if _any_refresh(callbacks) else [SamplerRefresh(every), *callbacks]
 
 
 def _any_refresh(callbacks):

@@ -10,6 +10,7 @@ from tfxc.layers.head import Head, class_biases, of_filled_slots
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
+from tfxc.ops.remote import beside, shards_of
 
 _EPSILON = 1e-12
 
@@ -138,8 +139,11 @@ class DenseHead(Head):
         else:
             self._check_tied(dim)
         if self.use_bias:
-            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
+            with beside(self.table_variable):
+                self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.effective_dim = dim + int(self.use_bias)
+        if self.tied_to is None:
+            self.divide(["table", "bias"][: 1 + self.use_bias], effective_dim=self.effective_dim)
         super().build(input_shape)
 
     def _check_tied(self, dim):
@@ -151,6 +155,12 @@ class DenseHead(Head):
         embedding = self._shared.value
         if not embedding.built:
             embedding.build(None)
+        if len(shards_of(tf_variable(embedding.embeddings))) > 1:
+            raise ValueError(
+                f"The table of {self.tied_to!r} is cut into shards on parameter servers, and its rows would "
+                "travel between them and the workers. Leave tied_to out: the head gets a table of its own. "
+                "Or keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
+            )
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:
             raise ValueError(

@@ -2,10 +2,11 @@
 
 import tensorflow as tf
 
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
+from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
@@ -257,6 +258,25 @@ class Head(keras.layers.Layer):
 
     def tie(self, encoder):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
+
+    def divide(self, weights, **others):
+        """For ``build``: divides the head where weights with a row for each class lie on parameter servers.
+
+        From then on ``HeadShards`` answers for it: each shard is a head of this kind, of its classes alone.
+
+        Args:
+            weights: names of the attributes that hold these weights; the first is trainable.
+            **others: further attributes that a shard needs, as they are.
+
+        Raises:
+            ValueError: if the rows of a class lie on different servers.
+        """
+        shards = divided(self, weights, others)
+        if shards is None:
+            return
+        self._shards = Untracked(shards)
+        for name in HeadShards.ANSWERS:
+            setattr(self, name, getattr(shards, name))
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""

@@ -9,6 +9,7 @@ from tfxc._keras import add_weight, constant, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers.head import Head, class_biases
+from tfxc.ops.remote import beside
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
 from tfxc.sparsity import group_norms, grow, random_topology, smallest
@@ -114,17 +115,22 @@ class UniformSparseHead(Head):
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
-        self.indices = add_weight(
-            self, "indices", topology.shape, constant(topology), "int32", trainable=False
-        )
+        with beside(tf_variable(self.kernel)):
+            self.indices = add_weight(
+                self, "indices", topology.shape, constant(topology), "int32", trainable=False
+            )
         if self.use_bias:
-            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
+            with beside(tf_variable(self.kernel)):
+                self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
         bucket, sign, _ = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
         # Weights, since an index built from sketches is of no use with others.
         self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
         self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
+        names = ["kernel", "indices", "bias"][: 2 + self.use_bias]
+        shared = {name: getattr(self, name) for name in ("num_inputs", "effective_dim", "bucket", "sign")}
+        self.divide(names, **shared)
         super().build(input_shape)
 
     def _random_weights(self, shape):

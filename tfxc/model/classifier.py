@@ -13,11 +13,13 @@ from tfxc._keras import (
     adopt_own_loss_and_metrics,
     keras,
     mask_of,
+    refuse_keras_3,
     register,
     unpack_x_y_sample_weight,
 )
 from tfxc.arguments import positive_int
-from tfxc.callbacks.sampler_refresh import with_refresh
+from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
+from tfxc.callbacks.step_clock import EPOCH
 from tfxc.checked_file import replacing
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
@@ -28,8 +30,10 @@ from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.memory import warn_of_large_save
+from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
+from tfxc.ops.remote import with_servers
 
 _NAMES_FILE = "class_names.json"
 
@@ -89,6 +93,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 f"{head.num_classes}: give each model a sampler of its own."
             )
         head.check_sampler(sampler)
+        check_parts(head, sampler)
         self.encoder = encoder
         self.head = head
         self.sampler = sampler
@@ -191,9 +196,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``. (Not with parameter servers.) With a ``BackupAndRestore`` among them it
-        goes on where the newest backup stands.
+        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
+        ``BackupAndRestore`` among them it goes on where the newest backup stands.
         """
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
         if class_weight is not None:
             raise ValueError(
                 "class_weight is not supported with class-id labels of this many classes: pass "
@@ -208,11 +215,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
             given.arguments.setdefault("shuffle", False)
         refuse_names(given.arguments.get("y"))
-        # With parameter servers Keras refuses callbacks that look at batches.
-        if not isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
-            given.arguments["callbacks"] = with_refresh(
-                given.arguments.get("callbacks"), self.sampler, self.head
-            )
+        with self.distribute_strategy.scope():
+            every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
+        if every == EPOCH:
+            check_data(x)
+        callbacks = given.arguments.get("callbacks")
+        given.arguments["callbacks"] = with_refresh(callbacks, self.sampler, self.head, every)
         with sentence_first(), resuming(self, given.arguments):
             return super().fit(**given.arguments)
 
@@ -350,6 +358,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         See ``tfxc.model.export.export_classifier``.
         """
+        refuse_to_export(self.head)
         self._refresh_head()
         export_classifier(self, path, index, strings)
 

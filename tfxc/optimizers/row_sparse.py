@@ -13,6 +13,7 @@ from tfxc._keras import (
     tf_variable,
     variable_index,
 )
+from tfxc.ops.remote import with_servers
 from tfxc.ops.row_updates import sum_duplicate_rows
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -102,6 +103,13 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(self, grads_and_vars):
         grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
         return list(zip(self._clip(grads), variables, strict=True))
+
+    def aggregate_gradients(self, grads_and_vars):
+        """tf-keras calls this to sum the gradients of replicas.
+
+        With parameter servers a worker is alone in its step; gradients would only travel to it, and back.
+        """
+        return grads_and_vars if with_servers() else super().aggregate_gradients(grads_and_vars)
 
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):

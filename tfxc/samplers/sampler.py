@@ -1,5 +1,6 @@
 """The contract of a sampler: one question a step, one answer."""
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, tf_variable
 from tfxc.arguments import positive_int
+from tfxc.ops.remote import beside, on_server
 
 
 class Step(NamedTuple):
@@ -129,7 +131,11 @@ class Sampler(keras.layers.Layer):
         self.counter = add_weight(
             self, "counter", (), dtype="int64", trainable=False, aggregation="only_first_replica"
         )
-        self.build_index()
+        with beside(tf_variable(self.counter)):
+            self.build_index()
+        # Draws are few numbers, an index has some for each class: where it lies on a server, that one draws.
+        on_a_server = on_server(tf_variable(self.counter)) and len(self.weights) > 1
+        self._device = tf_variable(self.counter).device if on_a_server else None
         super().build(input_shape)
 
     def build_index(self):
@@ -164,11 +170,12 @@ class Sampler(keras.layers.Layer):
 
     def sample(self, step):
         """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
-        question = self.ask(step)
-        ids, log_count = question.draw()
-        label_log_count = question.log_count(step.labels)
-        log_counts = tf.stop_gradient(log_count), tf.stop_gradient(label_log_count)
-        return Draw(ids, *log_counts, question.label_slots(step.labels))
+        with contextlib.nullcontext() if self._device is None else tf.device(self._device):
+            question = self.ask(step)
+            ids, log_count = question.draw()
+            label_log_count = question.log_count(step.labels)
+            log_counts = tf.stop_gradient(log_count), tf.stop_gradient(label_log_count)
+            return Draw(ids, *log_counts, question.label_slots(step.labels))
 
     def ask(self, step):
         """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
@@ -229,8 +236,12 @@ class Sampler(keras.layers.Layer):
         replica = tf.distribute.get_replica_context()
         replica = 0 if replica is None else replica.replica_id_in_sync_group
         count = tf_variable(self.counter)
-        count.assign_add(1)
-        return tf.stack([self.seed + tf.cast(replica, tf.int64) * 2**32, count.read_value()])
+        if on_server(count):  # workers count on it at once: to add and then to read would give one seed twice
+            number = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
+        else:
+            count.assign_add(1)
+            number = count.read_value()
+        return tf.stack([self.seed + tf.cast(replica, tf.int64) * 2**32, number])
 
 
 def refuse_log_prob(sampler, why):

@@ -1,0 +1,77 @@
+"""Trainings over several processes in which one is killed at a random moment: do all finish, and as well?
+
+    python benchmarks/cluster_faults.py --runs 20
+
+Every run is that of examples/cluster.py: next words, two workers, two servers. The first is left alone; in
+the others a worker, a server or the coordinator gets SIGKILL, in turns, at a random moment.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from common.processes import COORDINATOR, Cluster, name_of  # noqa: E402
+
+VICTIMS = ("worker", "ps", COORDINATOR)
+
+
+def run(options, job, moment):
+    """One training; after ``moment`` seconds a process of that job dies. None: none does."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(EXAMPLES / "cluster.py"), "--output", folder, *options]
+        cluster = Cluster(command, 2, 2)
+        timer = threading.Timer(moment, lambda: kill(cluster, job))
+        if job is not None:
+            timer.start()
+        start = time.perf_counter()
+        cluster.run()
+        timer.cancel()
+        results = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
+    return {
+        **results,
+        "killed": job,
+        "at": round(moment, 1),
+        "seconds": round(time.perf_counter() - start, 1),
+        "new_workers": cluster.num_new_workers,
+        "restarts": cluster.num_restarts,
+    }
+
+
+def kill(cluster, job):
+    """Kills a process of the job, if they are not all just being started again."""
+    victims = [task for task in cluster.tasks() if task[0] == job]
+    if victims:
+        victim = random.choice(victims)
+        print(f"Killing {name_of(victim)}.", flush=True)
+        cluster.kill(victim)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("runs/cluster_faults.json"))
+    args = parser.parse_args()
+    random.seed(args.seed)
+    options = ["--epochs", str(args.epochs), "--steps", str(args.steps)]
+    rows = [run(options, None, 0.0)]
+    for number in range(args.runs):
+        moment = random.uniform(5.0, max(0.9 * rows[0]["seconds"], 6.0))
+        rows.append(run(options, VICTIMS[number % len(VICTIMS)], moment))
+        print(rows[-1], flush=True)
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Steps over parameter servers: bytes over loopback, memory of each process, exact loss beside one process.
+
+    python benchmarks/cluster_steps.py                                          # bytes a step
+    python benchmarks/cluster_steps.py --head gather                            # beside stock tf.gather
+    python benchmarks/cluster_steps.py --classes 6000000 --sampler midx         # 4.6 GB in two servers
+    python benchmarks/cluster_steps.py --classes 6000000 --sampler midx --servers 0  # in one process
+
+Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent classes can be learnt.
+On two cores for all processes bytes and memory mean something, seconds little.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from cluster import loopback_bytes, serve  # noqa: E402
+from common.processes import Cluster, die_with_parent  # noqa: E402
+
+NUM_WAVES = 128
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--workers", type=int, default=2)
+    add("--servers", type=int, default=2, help="0: one process, no cluster")
+    add("--classes", type=int, default=200_000)
+    add("--dim", type=int, default=64)
+    add("--batch-size", type=int, default=512)
+    add("--num-negatives", type=int, default=100)
+    add("--sampler", choices=("uniform", "midx"), default="uniform")
+    add("--head", choices=("shards", "gather"), default="shards", help="gather: tf.gather of the rows")
+    add("--steps", type=int, default=200, help="of an epoch")
+    add("--epochs", type=int, default=3, help="the first, with its traces, is not measured")
+    add("--output", type=Path, default=Path("runs/cluster_steps.jsonl"))
+    return parser.parse_args(argv)
+
+
+def batches(args, seed=None):
+    """Endless batches made where they are read: of other labels in every process, or by a seed."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    frequency = random.uniform(0, 2 * np.pi, NUM_WAVES)
+    phase = random.uniform(0, 2 * np.pi, NUM_WAVES)
+
+    def make(number):
+        shape = [args.batch_size]
+        if seed is None:
+            uniform = tf.random.uniform(shape, dtype=tf.float64)
+        else:
+            uniform = tf.random.stateless_uniform(shape, [seed, number], dtype=tf.float64)
+        labels = tf.cast(tf.exp(uniform * np.log(args.classes)), tf.int64) - 1
+        waves = tf.cast(labels, tf.float64)[:, tf.newaxis] * frequency + phase
+        return tf.cast(tf.cos(waves), tf.float32), tf.cast(labels, tf.int32)
+
+    return tf.data.Dataset.range(1 << 40).map(make)
+
+
+def gather_head(num_classes):
+    """A head that takes scored rows to the worker, as tf.gather of a sharded table does."""
+    import tensorflow as tf
+
+    import tfxc
+
+    class GatherHead(tfxc.layers.DenseHead):
+        def divide(self, weights, **others):
+            pass
+
+        def score(self, query, class_ids):
+            rows = tf.nn.embedding_lookup(self.table, tf.reshape(class_ids, [-1]))
+            rows = tf.reshape(rows, [*tf.unstack(tf.shape(class_ids)), query.shape[1]])
+            return tf.einsum("nd,nsd->ns", query, rows)
+
+    return GatherHead(num_classes)
+
+
+def make_model(args):
+    import tfxc
+    from tfxc._keras import keras
+
+    encoder = keras.Sequential([keras.Input((NUM_WAVES,)), keras.layers.Dense(args.dim)])
+    head = tfxc.layers.DenseHead(args.classes) if args.head == "shards" else gather_head(args.classes)
+    samplers = {"uniform": tfxc.samplers.Uniform, "midx": tfxc.samplers.MIDX}
+    model = tfxc.ExtremeClassifier(encoder, head, samplers[args.sampler](args.num_negatives, seed=0))
+    model.compile(tfxc.optimizers.LazyAdam(3e-3), loss=tfxc.losses.SoftmaxCrossentropy())
+    return model
+
+
+def coordinate(args):
+    """Trains, and prints what was measured."""
+    import contextlib
+
+    import tensorflow as tf
+
+    import tfxc
+
+    scope = contextlib.nullcontext()
+    if args.servers:
+        scope = tfxc.cluster.strategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()).scope()
+    with scope:
+        model = make_model(args)
+    data, rows = batches(args), []
+    for epoch in range(args.epochs):
+        start, sent = time.perf_counter(), loopback_bytes()
+        fit = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": args.steps, "verbose": 0}
+        # What an epoch costs beside its steps, its refresh above all, is told apart by one of other length.
+        history = model.fit(data, callbacks=[tfxc.callbacks.SamplerRefresh()], **fit).history
+        rows.append((time.perf_counter() - start, loopback_bytes() - sent, history["loss"][-1]))
+    short = max(args.steps // 5, 1)
+    sent = loopback_bytes()
+    model.fit(data, epochs=1, steps_per_epoch=short, verbose=0)
+    sent = loopback_bytes() - sent
+    ideal = 4 * (args.batch_size * args.dim + 2 * args.batch_size * args.num_negatives)
+    per_step = (rows[-1][1] - sent) / max(args.steps - short, 1)
+    exact = None  # of gathered rows nobody computes it
+    if args.head == "shards":
+        exact = round(float(model.evaluate(batches(args, seed=1), steps=2, verbose=0)), 4)
+    result = {
+        **{name: value for name, value in vars(args).items() if name != "output"},
+        "steps_per_second": round(args.steps / rows[-1][0], 2),
+        "megabytes_a_step": round(per_step / 1e6, 3),
+        "of_ideal": round(per_step / ideal, 2),
+        "sampled_losses": [round(loss, 4) for *_, loss in rows],
+        "exact_loss": exact,
+    }
+    keep(args, result)
+
+
+def keep(args, result):
+    print(json.dumps(result), flush=True)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with args.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+
+
+def watch(cluster, used):
+    """Follows what each process takes: the most MB resident, those without code, and CPU seconds so far."""
+    while True:
+        for task, pid in list(cluster.tasks().items()):
+            try:
+                text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+            except OSError:
+                continue
+            megabytes = [int(found) >> 10 for found in re.findall(r"(?:VmRSS|RssAnon):\s*(\d+)", text)]
+            if not megabytes:
+                continue  # it is just coming to its end
+            before = used.get(f"{task[0]} {task[1]}", {"resident": 0, "anonymous": 0})
+            used[f"{task[0]} {task[1]}"] = {
+                "resident": max(before["resident"], megabytes[0]),
+                "anonymous": max(before["anonymous"], megabytes[1]),
+                "cpu_seconds": sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+                / os.sysconf("SC_CLK_TCK"),
+            }
+        time.sleep(0.25)
+
+
+def main():
+    args = parse_arguments()
+    if "TF_CONFIG" in os.environ:
+        die_with_parent()
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        serve() if task["type"] in ("worker", "ps") else coordinate(args)
+        return
+    if not args.servers:
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        coordinate(args)
+        return
+    cluster, used = Cluster([sys.executable, __file__, *sys.argv[1:]], args.workers, args.servers), {}
+    threading.Thread(target=watch, args=(cluster, used), daemon=True).start()
+    cluster.run()
+    keep(args, {"processes": used})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Next items over several processes: a class table cut into shards on parameter servers, trained by workers.
+
+Without arguments: the words of the bundled novels, two workers and two servers on this machine.
+
+    python examples/cluster.py --workers 2 --servers 2
+
+Kill any of its processes (`kill -9`): a worker is replaced and the others go on; for a server or the
+coordinator all are started again, from the last checkpoint. Kill the program itself, and the same command
+goes on. On machines of their own the processes are the same: `TF_CONFIG` says what each one is, and the
+folder of `--output` is one that all see.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from common.processes import Cluster, die_with_parent
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--workers", type=int, default=2)
+    add("--servers", type=int, default=2)
+    add("--data", type=Path, help="file of sequences, a line each; default: the bundled novels")
+    add("--min-count", type=int, default=1, help="novels: rarer words are left out")
+    add("--max-length", type=int, default=20)
+    add("--dim", type=int, default=64)
+    add("--num-negatives", type=int, default=100)
+    add("--num-codewords", type=int, default=32)
+    add("--batch-size", type=int, default=64, help="sequences")
+    add("--epochs", type=int, default=3)
+    add("--steps", type=int, default=200, help="of an epoch, of all workers together")
+    add("--learning-rate", type=float, default=3e-3)
+    add("--output", type=Path, default=Path("runs/cluster"), help="folder of checkpoints and the export")
+    return parser.parse_args(argv)
+
+
+def load(args):
+    """The split sequences."""
+    from common.recommendation_data import BUNDLED
+
+    from tfxc import data
+
+    if args.data is not None:
+        return data.leave_last_out(data.read_sequences(str(args.data)))
+    words, _ = data.k_core(data.read_text(str(BUNDLED)), min_user=1, min_item=args.min_count)
+    return data.tail_split(words, 0.01, 0.03)
+
+
+def training_batches(split, args):
+    """Endless batches that workers can read alone.
+
+    Shuffled by tf.data: the order of ``seed=`` is told by Python, which the coordinator alone runs. No global
+    seed is set, so that every worker has an order of its own.
+    """
+    import tfxc
+
+    rows = tfxc.data.sequence_training_dataset(split.train, args.max_length, 1, windows="all", seed=None)
+    return rows.unbatch().shuffle(100_000).repeat().batch(args.batch_size, drop_remainder=True)
+
+
+def make_model(num_classes, args):
+    """The compiled model; the scope in which it is made says where its tables lie."""
+    import tfxc
+
+    encoder = tfxc.encoders.sasrec(num_classes, args.max_length, args.dim, num_blocks=1)
+    sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=0)
+    # A table of its own: one that is shared with the encoder would travel.
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), sampler)
+    model.compile(
+        tfxc.optimizers.LazyAdam(args.learning_rate),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.NDCGAtK(10)],
+    )
+    return model
+
+
+def loopback_bytes():
+    """What this machine's processes have sent each other so far; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.strip().startswith("lo:")), 0)
+
+
+def coordinate(args):
+    """The coordinator: trains what is left to train, evaluates and exports."""
+    import tensorflow as tf
+
+    import tfxc
+
+    split = load(args)
+    num_classes = split.train.num_classes
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    with tfxc.cluster.strategy(resolver).scope():
+        model = make_model(num_classes, args)
+    checkpoint = tfxc.cluster.Checkpoint(model, args.output / "checkpoints")
+    done = checkpoint.restore()
+    print(f"{num_classes:,} classes; {f'after epoch {done}' if done else 'from the start'}", flush=True)
+    batches = training_batches(split, args)
+    for epoch in range(done, args.epochs):
+        start, sent = time.perf_counter(), loopback_bytes()
+        history = model.fit(
+            batches, initial_epoch=epoch, epochs=epoch + 1, steps_per_epoch=args.steps, verbose=0
+        )
+        seconds, sent = time.perf_counter() - start, loopback_bytes() - sent
+        checkpoint.save(epoch + 1)
+        print(
+            f"epoch {epoch + 1}: loss {history.history['loss'][-1]:.4f}, {args.steps / seconds:.1f} steps/s, "
+            f"{sent / args.steps / 1e6:.2f} MB a step over loopback",
+            flush=True,
+        )
+    alone = make_model(num_classes, args)  # on this machine: evaluated exactly, and exported
+    tfxc.cluster.Checkpoint(alone, args.output / "checkpoints").restore()
+    tests = tfxc.data.sequence_training_dataset(split.test, args.max_length, 64, windows="all", seed=None)
+    loss, ndcg = alone.evaluate(tests, verbose=0)
+    alone.export(str(args.output / "served"))
+    results = {"loss": loss, "ndcg_at_10": ndcg, "epochs": args.epochs}
+    (args.output / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    print(f"test: loss {loss:.4f}, NDCG@10 {ndcg:.4f}; exported to {args.output / 'served'}", flush=True)
+
+
+def serve():
+    """A worker or a parameter server."""
+    import tensorflow as tf
+
+    import tfxc
+
+    tfxc.cluster.start_server(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def launch(args):
+    """Starts all processes and watches over them."""
+    args.output.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster([sys.executable, __file__, *sys.argv[1:]], args.workers, args.servers)
+    print(f"{args.workers} workers, {args.servers} servers and a coordinator on this machine", flush=True)
+    cluster.run()
+
+
+def main():
+    args = parse_arguments()
+    if "TF_CONFIG" not in os.environ:
+        launch(args)
+        return
+    die_with_parent()
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    if task["type"] in ("worker", "ps"):
+        serve()
+        return
+    coordinate(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Trains with two workers and two servers, threads of this process, and prints as JSON what came of it.
+
+For test_servers.py. A program of its own: TensorFlow connects a process to one cluster, for good.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import keras
+
+NUM_CLASSES, DIM, NUM_POINTS, BATCH = 20_001, 8, 1024, 64  # above the height from which tables are cut
+SAMPLERS = {
+    "midx": lambda: tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
+    "shared": lambda: tfxc.samplers.Unigram(500, shared=True, seed=1),
+    "mixture": lambda: tfxc.samplers.Mixture([tfxc.samplers.InBatch(20), tfxc.samplers.LogUniform(20)]),
+    "none": lambda: None,
+}
+
+
+def free_addresses(number):
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
+    addresses = [f"localhost:{own.getsockname()[1]}" for own in sockets]
+    for own in sockets:
+        own.close()
+    return addresses
+
+
+def cluster():
+    """The resolver of a cluster in this process."""
+    addresses = free_addresses(4)
+    spec = tf.train.ClusterSpec({"worker": addresses[:2], "ps": addresses[2:]})
+    # Threads that wait for each other, more of them than the machine has processors.
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=8)
+    for job in spec.jobs:
+        for task in range(2):
+            tf.distribute.Server(spec, job_name=job, task_index=task, protocol="grpc", config=config)
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
+
+
+def data():
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(NUM_CLASSES, DIM)).astype(np.float32)
+    labels = random.choice([0, 7, 10_000, 10_001, 20_000], NUM_POINTS).astype(np.int32)
+    return centres[labels] + 0.1 * random.normal(size=(NUM_POINTS, DIM)).astype(np.float32), labels
+
+
+def make_model(sampler=None, head=None):
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
+    head = head or tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
+    model = tfxc.ExtremeClassifier(encoder, head, sampler, k=3)
+    loss, metrics = tfxc.losses.SoftmaxCrossentropy(), [tfxc.metrics.RecallAtK(3)]
+    model.compile(tfxc.optimizers.LazyAdam(0.02), loss=loss, metrics=metrics)
+    return model
+
+
+def trained(strategy, sampler=None, head=None, epochs=2):
+    with strategy.scope():
+        model = make_model(sampler, head)
+    points = tf.data.Dataset.from_tensor_slices(data()).shuffle(NUM_POINTS, seed=1).repeat().batch(BATCH)
+    history = model.fit(points, epochs=epochs, steps_per_epoch=20, verbose=0).history
+    tests = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(256)
+    return model, {"losses": history["loss"], "evaluated": model.evaluate(tests, steps=4, verbose=0)}
+
+
+def table_of(model):
+    return np.concatenate([part.numpy() for part in model.head.table.variables])
+
+
+def places(model):
+    """Where the shards of the table, of the biases and of their slots lie."""
+    slots = [model.optimizer.slots_of(weight) for weight in model.head.trainable_variables]
+    return {
+        "weights": [weight.device for weight in model.head.trainable_variables],
+        "slots": [[slot.device for slot in own.values()] for own in slots],
+        "index": sorted({weight.device for weight in model.sampler.weights}),
+        "rows": [weight.shape[0] for weight in model.head.trainable_variables],
+    }
+
+
+def answers(model, x):
+    """Scores of chosen classes, and the best ones, next to what the whole table says."""
+    query = model.encoder(x[:4]).numpy()
+    bias = np.concatenate([part.numpy() for part in model.head.bias.variables])
+    logits = query @ table_of(model).T + bias
+    ids = np.array([[0, 10_000, 10_001, 20_000]] * 4, np.int32)
+    return {
+        "scores": model.head.score(query, tf.constant(ids)).numpy().tolist(),
+        "wanted scores": np.take_along_axis(logits, ids, 1).tolist(),
+        "best": model.predict(x[:4], verbose=0)["ids"].tolist(),
+        "wanted best": np.argsort(-logits, 1)[:, :3].tolist(),
+    }
+
+
+def refusals(strategy):
+    """The errors of what cannot work."""
+    parts = {
+        "head": (tfxc.layers.MACHHead(NUM_CLASSES, num_buckets=8, num_repetitions=2), None),
+        "sampler": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LSH(8)),
+        "learnable": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.MIDX(8, learnable=True)),
+        "tied": (tfxc.layers.DenseHead(NUM_CLASSES, tied_to="items"), None),
+        "groups": (tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, group_size=4), None),
+    }
+    found = {}
+    for name, (head, sampler) in parts.items():
+        with strategy.scope():
+            items = keras.Input((3,), dtype="int32")
+            query = keras.layers.Embedding(NUM_CLASSES, DIM, name="items")(items)
+            try:
+                tfxc.ExtremeClassifier(keras.Model(items, query), head, sampler)
+            except ValueError as error:
+                found[name] = str(error)
+    return found
+
+
+def refused_late(model, folder):
+    """The errors of what cannot work with a model that is there."""
+    found = {}
+    shuffled = tfxc.data.row_batches(8, 4, lambda rows: (tf.zeros([4, DIM]), rows), seed=0)
+    for name, call in {
+        "export": lambda: model.export(folder + "/served"),
+        "data": lambda: model.fit(shuffled.repeat(), steps_per_epoch=1),
+    }.items():
+        try:
+            call()
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
+def main(folder):
+    resolver = cluster()
+    strategy = tfxc.cluster.strategy(resolver)
+    results = {"refused": refusals(strategy)}
+    for name, sampler in SAMPLERS.items():
+        model, results[name] = trained(strategy, sampler())
+        if name == "midx":
+            tfxc.cluster.Checkpoint(model, folder).save(2)
+            x = data()[0]
+            results["places"], results["answers"] = places(model), answers(model, x)
+            query = model.encoder(x[:4])
+            midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
+            results["refused"].update(refused_late(model, folder))
+            results["counter"] = int(model.sampler.counter.numpy())
+    for name, scope in {
+        "alone": contextlib.nullcontext(),
+        "four shards": tfxc.cluster.strategy(resolver, num_shards=4).scope(),
+    }.items():
+        with scope:
+            again = make_model(SAMPLERS["midx"]())
+        epoch = tfxc.cluster.Checkpoint(again, folder).restore()
+        difference = again.head.score(query, tf.range(0, NUM_CLASSES, 100)) - midx_scores
+        results[name] = epoch, len(again.head.trainable_variables), float(tf.reduce_max(tf.abs(difference)))
+    head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
+    results["sparse"] = trained(strategy, tfxc.samplers.Uniform(50, seed=1), head)[1]
+    print(json.dumps(results), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)  # servers have no way to stop

@@ -1,0 +1,71 @@
+"""Checkpoints on one machine; those of shards are in test_servers.py."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, learnable, make_model
+
+import tfxc
+from tfxc._keras import keras, tf_variable, weights_of
+
+
+def fitted(**options):
+    keras.utils.set_random_seed(1)
+    model = make_model(tfxc.samplers.MIDX(8, num_codewords=4), **options)
+    model.fit(*learnable(64), verbose=0)
+    return model
+
+
+def test_it_restores_weights_slots_and_counters(tmp_path):
+    model = fitted()
+    tfxc.cluster.Checkpoint(model, tmp_path).save(2)
+    again = make_model(tfxc.samplers.MIDX(8, num_codewords=4, seed=model.sampler.seed))
+    assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 2
+    for a, b in zip(weights_of(again), weights_of(model), strict=True):
+        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+    assert int(again.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) > 0
+    x, y = learnable(64)
+    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
+def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfxc.cluster.checkpoint, "_BLOCK_BYTES", 100)
+    model = fitted()
+    tfxc.cluster.Checkpoint(model, tmp_path).save(0)
+    reader = tf.train.load_checkpoint(str(tmp_path / "epoch-000000" / "variables"))
+    tables = [model.head.table.numpy(), model.head.bias.numpy()]
+    for table in tables:
+        saved = [
+            reader.get_tensor(name)
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if shape == list(table.shape)
+        ]
+        assert any(np.array_equal(table, own) for own in saved)
+    again = make_model(tfxc.samplers.MIDX(8, num_codewords=4))
+    assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 0
+    np.testing.assert_array_equal(again.head.table.numpy(), tables[0])
+
+
+def test_the_last_two_stay_and_what_a_kill_left_does_not_count(tmp_path):
+    checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
+    assert checkpoint.restore() == 0
+    for epoch in (1, 2, 3):
+        checkpoint.save(epoch)
+    (tmp_path / "epoch-000004.writing").mkdir()
+    assert checkpoint.restore() == 3
+    checkpoint.save(4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
+
+
+def test_another_model_is_named(tmp_path):
+    tfxc.cluster.Checkpoint(fitted(), tmp_path).save(1)
+    other = make_model(head=tfxc.layers.DenseHead(NUM_CLASSES + 1))
+    with pytest.raises(ValueError, match="of another model"):
+        tfxc.cluster.Checkpoint(other, tmp_path).restore()
+
+
+def test_a_model_that_is_not_built_is_refused(tmp_path):
+    model = tfxc.ExtremeClassifier(keras.Sequential([keras.layers.Dense(3)]), tfxc.layers.DenseHead(5))
+    with pytest.raises(ValueError, match="not built"):
+        tfxc.cluster.Checkpoint(model, tmp_path)

@@ -1,0 +1,104 @@
+"""Training with parameter servers, in the threads of one other process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import IS_KERAS_3
+
+PROGRAM = Path(__file__).with_name("in_process.py")
+needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("checkpoints"))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@needs_tf_keras
+@pytest.mark.parametrize("name", ["midx", "shared", "mixture", "none", "sparse"])
+def test_it_trains_and_evaluates(results, name):
+    losses, (loss, recall) = results[name]["losses"], results[name]["evaluated"]
+    assert losses[-1] < losses[0]
+    assert loss < 0.95 * np.log(20_001) and recall > 0.5
+
+
+@needs_tf_keras
+def test_shards_and_their_slots_lie_together_and_an_index_on_one_server(results):
+    places = results["places"]
+    assert places["rows"] == [10_001, 10_000] * 2
+    assert len(set(places["weights"])) == 2 and places["weights"][:2] == places["weights"][2:]
+    assert places["slots"] == [[place] * 2 for place in places["weights"]]
+    assert len(places["index"]) == 1 and "/job:ps/" in places["index"][0]
+
+
+@needs_tf_keras
+def test_scores_and_rankings_are_those_of_the_whole_table(results):
+    answers = results["answers"]
+    np.testing.assert_allclose(answers["scores"], answers["wanted scores"], rtol=1e-4, atol=1e-5)
+    assert answers["best"] == answers["wanted best"]
+
+
+@needs_tf_keras
+def test_no_draw_is_made_twice(results):
+    assert results["counter"] == 40  # steps
+
+
+@needs_tf_keras
+@pytest.mark.parametrize(("name", "num_weights"), [("alone", 2), ("four shards", 8)])
+def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
+    epoch, number, difference = results[name]
+    assert epoch == 2 and number == num_weights and difference < 1e-6
+
+
+@needs_tf_keras
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    {
+        "head": "Take DenseHead",
+        "sampler": "Take one of",
+        "learnable": "Leave learnable out",
+        "tied": "Leave tied_to out",
+        "groups": "group_size=1",
+        "data": "seed=None",
+        "export": "outside the strategy's scope",
+    }.items(),
+)
+def test_what_cannot_work_is_refused_with_a_remedy(results, name, remedy):
+    assert remedy in results["refused"][name]
+
+
+def resolver(num_servers=2, task_type=None):
+    spec = tf.train.ClusterSpec({"worker": ["localhost:1"], "ps": ["localhost:2"] * num_servers})
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=task_type)
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has them")
+def test_keras_3_is_told_that_it_has_no_parameter_servers():
+    with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS=1"):
+        tfxc.cluster.strategy(resolver())
+
+
+@needs_tf_keras
+@pytest.mark.parametrize(
+    ("num_servers", "num_shards", "message"), [(2, 3, "multiple"), (0, None, 'no job "ps"')]
+)
+def test_shards_that_do_not_fit_the_servers_are_refused(num_servers, num_shards, message):
+    with pytest.raises(ValueError, match=message):
+        tfxc.cluster.strategy(resolver(num_servers), num_shards)
+
+
+def test_the_coordinator_is_no_server():
+    with pytest.raises(ValueError, match="calls tfxc.cluster.strategy"):
+        tfxc.cluster.start_server(resolver(task_type="chief"))

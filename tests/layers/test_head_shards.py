@@ -1,0 +1,133 @@
+"""Shards of a head against the head that holds all classes; here all lie on this machine."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxc
+from tfxc._keras import tf_variable
+from tfxc.layers.head_shards import HeadShards
+
+SIZES = (3, 1, 4)
+NUM_CLASSES, DIM, BATCH = sum(SIZES), 5, 3
+STARTS = [0, 3, 4]
+HEADS = {
+    "dense": lambda size: tfxc.layers.DenseHead(size),
+    "cosine": lambda size: tfxc.layers.DenseHead(size, use_bias=True, normalize=True, temperature=0.2),
+    "sparse": lambda size: tfxc.layers.UniformSparseHead(size, fan_in=2, use_bias=True, seed=1),
+}
+ROWS = {"dense": ["table"], "cosine": ["table", "bias"], "sparse": ["kernel", "indices", "bias"]}
+LOSSES = [tfxc.losses.SoftmaxCrossentropy(), tfxc.losses.BinaryCrossentropy(), tfxc.losses.SquaredHinge()]
+
+
+@pytest.fixture(params=HEADS)
+def both(request):
+    """The whole head, and the shards of it."""
+    random = np.random.default_rng(1)
+    whole, *parts = (HEADS[request.param](size) for size in (NUM_CLASSES, *SIZES))
+    for head in (whole, *parts):
+        head.build((None, DIM))
+    for name in ROWS[request.param]:
+        values = tf_variable(getattr(whole, name))
+        if name != "indices":
+            values.assign(random.normal(size=values.shape))
+        for start, head in zip(STARTS, parts, strict=True):
+            tf_variable(getattr(head, name)).assign(values.numpy()[start : start + head.num_classes])
+    return whole, HeadShards(parts, STARTS)
+
+
+def queries():
+    return tf.constant(np.random.default_rng(0).normal(size=(BATCH, DIM)), tf.float32)
+
+
+def gradients(head, shards, function):
+    """What a function of a head and the queries gives, and its gradients, of the head and of its shards."""
+    parts = list(map(variables_of, shards.heads))
+    wanted, found = [], []
+    for answers, asked, variables in ((wanted, head, variables_of(head)), (found, shards, parts)):
+        query = queries()
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            outputs = function(asked, query)
+            total = tf.add_n([tf.reduce_sum(tf.sin(part / 10)) for part in outputs])
+        of_query, of_weights = tape.gradient(total, [query, variables])
+        answers += [*outputs, of_query]
+        if asked is shards:
+            of_weights = [tf.concat(list(map(dense, rows)), 0) for rows in zip(*of_weights, strict=True)]
+        answers += map(dense, of_weights)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def variables_of(head):
+    return list(map(tf_variable, head.trainable_variables))
+
+
+def dense(gradient):
+    return tf.convert_to_tensor(gradient)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scores_of_own_and_of_shared_classes(both, compiled):
+    ids, labels = tf.constant([[0, 7, -1], [3, 3, 2], [4, 5, 6]]), tf.constant([[1], [-1], [3]])
+    asked = [
+        lambda head, query: [head.score(query, ids)],
+        lambda head, query: [head.score(query, tf.constant([5, -1, 0, 3]))],
+        lambda head, query: list(head.candidate_logits(query, labels, ids)),
+        lambda head, query: list(head.candidate_logits(query, labels, tf.constant([2, 7, 7]))),
+    ]
+    for function in asked:
+        gradients(*both, tf.function(function, autograph=False) if compiled else function)
+
+
+def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
+    _, shards = both
+    with tf.GradientTape() as tape:
+        positives, candidates = shards.candidate_logits(
+            queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6])
+        )
+        total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
+    first, _, last = tape.gradient(total, [variables_of(head)[0] for head in shards.heads])
+    assert set(first.indices.numpy()) == {0, 1} and set(last.indices.numpy()) == {2}
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_a_loss_over_all_classes(both, loss):
+    labels = tf.constant([[0, 7], [3, -1], [-1, -1]])
+    gradients(*both, lambda head, query: list(head.reduce_classes(query, labels, loss)))
+    head, shards = both
+    for exclude in (None, tf.constant([[0], [7], [-1]])):
+        for k in (1, NUM_CLASSES):
+            wanted = head.losses_and_best(queries(), labels, loss, k, exclude)
+            found = shards.losses_and_best(queries(), labels, loss, k, exclude)
+            np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+            np.testing.assert_array_equal(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("k", [1, 2, NUM_CLASSES])
+def test_the_best_classes(both, k):
+    head, shards = both
+    exclude = tf.constant([[0, 3], [7, -1], [-1, -1]])
+    for out in (None, exclude):
+        wanted, found = head.find_best(queries(), k, out), shards.find_best(queries(), k, out)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+        np.testing.assert_array_equal(found[1], wanted[1])
+
+
+def test_all_logits_and_class_vectors(both):
+    head, shards = both
+    np.testing.assert_allclose(shards.call(queries()), head(queries()), rtol=1e-5, atol=1e-6)
+    if isinstance(head, tfxc.layers.DenseHead):  # of the other, each head has its own sketch
+        ids = tf.constant([7, 0, 3, 3])
+        np.testing.assert_array_equal(shards.class_vectors_of(ids), head.class_vectors_of(ids))
+
+
+def test_an_id_outside_is_named(both):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
+        both[1].score(queries(), tf.fill([BATCH, 1], NUM_CLASSES))
+
+
+def test_losses_that_cannot_be_merged_are_refused(both):
+    with pytest.raises(ValueError, match="filter_below"):
+        both[1].check_loss(tfxc.losses.SoftmaxCrossentropy(filter_below=0.1))
+    both[1].check_loss(tfxc.losses.SoftmaxCrossentropy())

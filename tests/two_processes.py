@@ -1,0 +1,82 @@
+"""Trains in one of two processes, or alone without TF_CONFIG, and prints as JSON what came of it.
+
+For test_distribution.py: by ``fit``, and by a loop around ``head_loss``.
+"""
+
+import json
+import os
+
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
+
+import tfxc
+from tfxc._keras import keras, tf_variable
+
+TOGETHER = "TF_CONFIG" in os.environ
+STRATEGY = tf.distribute.MultiWorkerMirroredStrategy() if TOGETHER else tf.distribute.get_strategy()
+
+
+def batches():
+    """16 points a batch, of which each of two processes gets half."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return tf.data.Dataset.from_tensor_slices(learnable(64)).batch(16).with_options(options)
+
+
+def weights_of(*layers):
+    """All weights, as lists."""
+    return [tf_variable(weight).numpy().tolist() for layer in layers for weight in layer.trainable_weights]
+
+
+def fitted():
+    """The weights after ``fit``, or the error that says why not."""
+    keras.utils.set_random_seed(1)
+    with STRATEGY.scope():
+        model = make_model()
+    try:
+        model.fit(batches(), epochs=2, verbose=0)
+    except ValueError as error:
+        return str(error)
+    return weights_of(model)
+
+
+def sampled():
+    """The exact loss before and after ``fit`` over drawn classes."""
+    keras.utils.set_random_seed(1)
+    with STRATEGY.scope():
+        model = make_model(tfxc.samplers.MIDX(20, num_codewords=4, seed=1))
+    x, y = learnable(64)
+    losses = [float(tfxc.losses.SoftmaxCrossentropy()(y, model.head(model.encoder(x))))]
+    model.fit(batches(), epochs=5, verbose=0)
+    return [*losses, float(tfxc.losses.SoftmaxCrossentropy()(y, model.head(model.encoder(x))))]
+
+
+def looped():
+    """The weights after a loop of one's own."""
+    keras.utils.set_random_seed(1)
+    with STRATEGY.scope():
+        encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
+        head.build((None, encoder.output_shape[-1]))
+        optimizer = tfxc.optimizers.LazyAdam(0.05)
+        optimizer.build([*encoder.trainable_variables, *head.trainable_variables])
+    loss = tfxc.losses.SoftmaxCrossentropy()
+
+    def step(x, y):
+        variables = [*encoder.trainable_variables, *head.trainable_variables]
+        with tf.GradientTape() as tape:
+            value = tfxc.head_loss(head, loss, encoder(x), y)
+        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+
+    run = tf.function(lambda x, y: STRATEGY.run(step, args=(x, y)))
+    data = STRATEGY.experimental_distribute_dataset(batches()) if TOGETHER else batches()
+    for _ in range(2):
+        for x, y in data:
+            run(x, y)
+    return weights_of(encoder, head)
+
+
+if __name__ == "__main__":
+    results = {"fit": fitted(), "loop": looped()}
+    if not isinstance(results["fit"], str):
+        results["sampled"] = sampled()
+    print(json.dumps(results), flush=True)

@@ -1,0 +1,128 @@
+"""Work done on the machine that holds a variable, with its gradient: only inputs and answers travel."""
+
+import contextlib
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
+from tensorflow.python.ops import resource_variable_ops
+
+_SERVERS = "ps"
+
+
+class Shard(NamedTuple):
+    """Some rows of a table, and where they lie.
+
+    Args:
+        start: the row of the table that is the shard's first.
+        variable: the ``tf.Variable`` that holds the rows.
+    """
+
+    start: int
+    variable: tf.Variable
+
+    @property
+    def device(self):
+        """The name of the device that holds the rows."""
+        return self.variable.device
+
+
+def shards_of(variable):
+    """The shards of a table that lies on parameter servers, in the order of their rows; else an empty list.
+
+    Args:
+        variable: a ``tf.Variable``, or the ``ShardedVariable`` that a strategy with parameter servers makes.
+
+    >>> shards_of(tf.Variable(tf.zeros([4, 2])))
+    []
+    """
+    if isinstance(variable, ShardedVariable):
+        starts = [offsets[0] for offsets in variable._var_offsets]
+        return [Shard(start, part) for start, part in zip(starts, variable.variables, strict=True)]
+    return [Shard(0, variable)] if on_server(variable) else []
+
+
+def whole_of(variable):
+    """The ``ShardedVariable`` that a ``tf.Variable`` is a shard of; of any other, itself.
+
+    >>> variable = tf.Variable(1.0)
+    >>> whole_of(variable) is variable
+    True
+    """
+    table = getattr(variable, "_sharded_container", None)  # a weak reference, of shards alone
+    return variable if table is None else table()
+
+
+def on_server(variable):
+    """Whether a ``tf.Variable`` lies on a parameter server.
+
+    >>> on_server(tf.Variable(1.0))
+    False
+    """
+    return tf.DeviceSpec.from_string(variable.device).job == _SERVERS
+
+
+def beside(variable):
+    """A context in which new variables lie whole on the parameter server of a variable.
+
+    Anywhere else, or beside a variable that is cut into shards, it changes nothing.
+
+    >>> with beside(tf.Variable(1.0)):
+    ...     bias = tf.Variable(2.0)
+    """
+    if isinstance(variable, ShardedVariable) or not on_server(variable):
+        return contextlib.nullcontext()
+    return tf.distribute.get_strategy().extended.colocate_vars_with(variable)
+
+
+def with_servers():
+    """Whether the strategy in whose scope this is called keeps variables on parameter servers.
+
+    >>> with_servers()
+    False
+    """
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy)
+
+
+def at(device, function, inputs, variables):
+    """``function(*inputs)``, and later its gradient, computed on a device: variables that lie there stay.
+
+    What a gradient is made of, too: TensorFlow itself would add up the sparse gradients of a variable on
+    whatever machine asked for them, and so send the rows there and back.
+
+    Args:
+        device: name of the device.
+        function: of tensors to a list of tensors. It reads no variable but those given.
+        inputs: list of tensors; those of floats get a gradient.
+        variables: list of ``tf.Variable``.
+
+    Returns:
+        List of tensors, computed on the device.
+
+    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> with tf.GradientTape() as tape:
+    ...     (rows,) = at("CPU:0", lambda ids: [tf.gather(table, ids)], [tf.constant([1])], [table])
+    >>> rows.numpy().tolist(), tape.gradient(rows, table).indices.numpy().tolist()
+    ([[3.0, 4.0]], [1])
+    """
+    for variable in variables:
+        resource_variable_ops.variable_accessed(variable)
+    inputs = [tf.convert_to_tensor(given) for given in inputs]
+    with tf.device(device), tf.GradientTape(persistent=True) as tape:
+        # Cut off from what is around, whose tapes would find their own way through the function.
+        own = [tf.stop_gradient(given) for given in inputs]
+        tape.watch([given for given in own if given.dtype.is_floating])
+        found = function(*own)
+    with tf.device(device):
+        found_alone = [tf.stop_gradient(part) for part in found]
+
+    @tf.custom_gradient
+    def answer(*given):
+        def gradient(*of_answers):
+            with tf.device(device):
+                return tape.gradient(found, [*own, *variables], output_gradients=list(of_answers))
+
+        with tf.device(device):
+            return [tf.identity(part) for part in found_alone], gradient
+
+    return answer(*inputs, *[variable.handle for variable in variables])
