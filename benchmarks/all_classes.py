@@ -13,6 +13,7 @@ beside the times.
 """
 
 import argparse
+from time import perf_counter
 
 import numpy as np
 import tensorflow as tf
@@ -21,10 +22,12 @@ from _tables import add_results, keep, show
 from step_time import BATCH, DIM, batch, encoder, keras_dense, step_of
 
 import tfxc
+from tfxc._keras import keras
 from tfxc.ops.dense_scan import left_by_filter
 
 K = 10
 FILTER = 2**-12
+NUM_EVALUATED = 100_000
 KERAS, MATMUL = "Keras dense softmax, Adam", "matmul + tf.math.top_k"
 SQUARE = 4096
 LOSSES = {
@@ -188,6 +191,31 @@ def one_query(num_classes):
     show(f"Top {K} of {num_classes:,} for one query", rows, ["ranking", "ms", "GB of the table per second"])
 
 
+def evaluations(num_classes):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(NUM_EVALUATED, DIM)).astype(np.float32)
+    y = rng.integers(0, num_classes, NUM_EVALUATED).astype(np.int32)
+    ours = Exact("softmax")(num_classes)
+    ours.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy(), metrics=[tfxc.metrics.RecallAtK(K)])
+    plain = keras_dense(num_classes)
+    recall = keras.metrics.SparseTopKCategoricalAccuracy(K)
+    plain.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[recall])
+
+    def evaluate(model, num_queries):
+        return lambda: model.evaluate(x[:num_queries], y[:num_queries], batch_size=BATCH, verbose=0)
+
+    few = 4 * BATCH
+    names = "Keras dense softmax, loss and top 10", "tfxc, loss and top 10"
+    seconds = in_turns({names[0]: evaluate(plain, few), names[1]: evaluate(ours, few)}, rounds=3)
+    rows = [[name, few, time, few / time, seconds[names[0]] / time] for name, time in seconds.items()]
+    start = perf_counter()
+    evaluate(ours, NUM_EVALUATED)()
+    whole = perf_counter() - start
+    rows.append([names[1], NUM_EVALUATED, whole, NUM_EVALUATED / whole, ""])
+    columns = ["evaluate", "queries", "s", "queries per second", "speed"]
+    show(f"Evaluation over {num_classes:,} classes", rows, columns)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=1_000_000)
@@ -197,6 +225,7 @@ def main():
     steps_of_a_trained_model(args.classes)
     rankings(args.classes)
     one_query(args.classes)
+    evaluations(args.classes)
     keep(args.results)
 
 

@@ -92,6 +92,33 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     assert np.isfinite(history).all()
 
 
+def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
+    names = [f"item {i}" for i in range(3000)]
+    retired = set(names[::10])
+    queries = tf.constant(features(100_000))
+
+    def served_names(model, folder):
+        index = tfxc.search.InvertedIndex(num_cells=50, num_probes=4)
+        index.build_from(model.head)
+        model.export(tmp_path / folder, index=index)
+        served = tf.saved_model.load(str(tmp_path / folder))
+        return {name.decode() for part in tf.split(queries, 10) for name in answer_of(served, part)}
+
+    def answer_of(served, part):
+        found = served.serve(part)["names"].numpy()
+        assert found.shape == (10_000, 5)
+        return np.unique(found)
+
+    model = tfxc.ExtremeClassifier(
+        dense_encoder(), layers.DenseHead(3000, normalize=True), k=5, class_names=names
+    )
+    model.compile(optimizers.LazyAdam(0.05), loss=losses.SoftmaxCrossentropy())
+    assert len(served_names(model, "before") & retired) > 100
+    changed = tfxc.change_classes(model, [*(name for name in names if name not in retired), "new"])
+    after = served_names(changed, "after")
+    assert len(after) > 1000 and not after & retired
+
+
 @pytest.mark.parametrize("way", ["trained", "file", "checkpoint"])
 def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
     """Renumbered classes only: the same losses, step by step, wherever the model came from."""
