@@ -121,13 +121,14 @@ def test_a_slow_disk_holds_training_up_before_two_backups_are_missing(tmp_path, 
 
     def slow(path, *args):
         started.append(int(path.stem.removeprefix("step-")))
-        waited_for.clear()
         waited_for.wait()
         write_arrays(path, *args)
 
     def note(folder):
-        waited_for.set()
+        if folder.busy:
+            waited_for.set()
         wait(folder)
+        waited_for.clear()
 
     monkeypatch.setattr("tfxc.backup.folder.write_arrays", slow)
     monkeypatch.setattr(BackupFolder, "wait", note)
