@@ -117,7 +117,7 @@ RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
   for (int64_t q = 0; q < count; ++q) {
     const float norm = std::sqrt(Words(query + q * dim, dim, words.data()));
     norms_[q] = norm <= kLargestNorm ? norm : INFINITY;
-    uint32_t* block = &words_[q / kWidth * kWidth * num_words_ + q % kWidth];
+    uint32_t* block = words_.data() + q / kWidth * kWidth * num_words_ + q % kWidth;
     for (int64_t k = 0; k < num_words_; ++k) block[k * kWidth] = words[k];
   }
 }
@@ -128,7 +128,7 @@ void RoughTile::Set(const float* rows, const float* scales, const float* bias, i
   scale_ = 1.0f;
   float largest = 0.0f;
   for (int64_t r = 0; r < num_rows; ++r) {
-    const float square = Words(rows + r * dim_, dim_, &words_[r * ((dim_ + 1) / 2)]);
+    const float square = Words(rows + r * dim_, dim_, words_.data() + r * ((dim_ + 1) / 2));
     // What a scale makes small may have been too large before.
     Raise(scales == nullptr || !(square <= kLargestNorm) ? square : square * scales[r] * scales[r], &largest);
     if (scales != nullptr) Raise(scales[r], &scale_);

@@ -145,14 +145,14 @@ class GatheredBlock {
     std::fill_n(upstream_, kWidest, 0.0f);
     for (int64_t i = 0; i < count; ++i) {
       const float* row = pass->row(queries[i]);
-      std::copy_n(row, dim_, &rows_[i * padded_]);
+      std::copy_n(row, dim_, rows_.data() + i * padded_);
       for (int64_t d = 0; d < dim_; ++d) columns_[d * width + i] = row[d];
       reduced_[i] = *pass->reduced(queries[i]);
       upstream_[i] = *pass->upstream(queries[i]);
     }
     tile->Add({width, columns_.data(), rows_.data(), reduced_, upstream_, gradients_.data()});
     for (int64_t i = 0; i < count; ++i) {
-      AddScaled(1.0f, &gradients_[i * padded_], pass->gradient(shard, queries[i]), dim_);
+      AddScaled(1.0f, gradients_.data() + i * padded_, pass->gradient(shard, queries[i]), dim_);
     }
   }
 

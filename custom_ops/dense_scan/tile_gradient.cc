@@ -38,7 +38,7 @@ void TileGradient::Start(const float* rows, const float* bias, int64_t num_rows)
   std::fill_n(row_sums_, kTileClasses, 0.0f);
   if (normalize_) InverseNorms(rows, num_rows, dim_, scales_);
   for (int64_t r = 0; r < num_rows; ++r) {
-    ScaleInto(normalize_ ? scales_[r] : 1.0f, rows + r * dim_, &rows_[r * padded_], dim_);
+    ScaleInto(normalize_ ? scales_[r] : 1.0f, rows + r * dim_, rows_.data() + r * padded_, dim_);
   }
 }
 
@@ -59,8 +59,8 @@ void TileGradient::Add(const QueryBlock& block) {
 
 void TileGradient::Finish(bool add, float* d_rows, float* d_bias) {
   for (int64_t r = 0; r < num_rows_; ++r) {
-    float* own = &own_[r * padded_];
-    if (normalize_) ThroughNorm(&rows_[r * padded_], scales_[r], dim_, own);
+    float* own = own_.data() + r * padded_;
+    if (normalize_) ThroughNorm(rows_.data() + r * padded_, scales_[r], dim_, own);
     Write(own, dim_, add, d_rows + r * dim_);
   }
   if (bias_ != nullptr) Write(row_sums_, num_rows_, add, d_bias);
