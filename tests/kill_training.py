@@ -161,10 +161,10 @@ def survive(num_kills, pause, longest, seed=0):
     rng, hit = random.Random(seed), collections.Counter()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
         expected = train(folder)
-    num_trainings = 0
+    num_trainings, num_twice = 0, 0
     while sum(hit.values()) < num_kills:
         with tempfile.TemporaryDirectory() as folder:
-            done = False
+            done, before = False, sum(hit.values())
             while not done:
                 enough = sum(hit.values()) >= num_kills
                 said, done = life(folder, pause, None if enough else rng.uniform(0, longest))
@@ -173,7 +173,12 @@ def survive(num_kills, pause, longest, seed=0):
             if said != expected:
                 raise SystemExit(f"Training {num_trainings} ended otherwise than the uninterrupted one.")
         num_trainings += 1
-        print(f"{num_trainings} trainings, kills: {dict(hit)}: all ended alike, bit for bit", flush=True)
+        num_twice += sum(hit.values()) > before + 1
+        print(
+            f"{num_trainings} trainings, {num_twice} of them killed more than once, kills: {dict(hit)}: "
+            "all ended alike, bit for bit",
+            flush=True,
+        )
     return hit
 
 
