@@ -293,6 +293,17 @@ class StartsAtBatch:
         return super()._maybe_load_initial_counters_from_ckpt(steps_per_epoch, initial_epoch)
 
 
+def steps_per_execution(model):
+    """How many training steps a compiled model makes from one report to its callbacks to the next."""
+    return int(getattr(model, "_steps_per_execution", None) or model.steps_per_execution)
+
+
+def list_of_callbacks(callbacks):
+    """What ``fit`` takes as callbacks, None, one, a list of them or a ``CallbackList``, as a list."""
+    callbacks = getattr(callbacks, "callbacks", callbacks)
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+
+
 def variables_of_training(model):
     """What a training step reads or changes: a dict, name -> ``tf.Variable``. The optimizer gets built.
 

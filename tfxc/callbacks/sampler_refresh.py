@@ -109,21 +109,13 @@ def with_refresh(callbacks, sampler, head, every=AUTO):
     """The callbacks of a training, with a ``SamplerRefresh`` in front if sampler or head need one.
 
     Args:
-        callbacks: what ``fit`` takes: None, a callback, a list of them or a ``CallbackList``.
+        callbacks: a list of them.
         sampler: the model's, or None.
         head: the model's.
         every: as of ``SamplerRefresh``.
     """
     if sampler is None or not (sampler.needs_refresh or head.cache_age is not None):
         return callbacks
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        if not _any_refresh(callbacks.callbacks):
-            callbacks.append(SamplerRefresh(every))
+    if any(isinstance(callback, SamplerRefresh) for callback in callbacks):
         return callbacks
-    callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
-    # In front, so that the others' logs have what it says.
-    return callbacks if _any_refresh(callbacks) else [SamplerRefresh(every), *callbacks]
-
-
-def _any_refresh(callbacks):
-    return any(isinstance(callback, SamplerRefresh) for callback in callbacks)
+    return [SamplerRefresh(every), *callbacks]  # in front, so that the others' logs have what it says

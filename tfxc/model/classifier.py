@@ -12,6 +12,7 @@ from tfxc._keras import (
     Untracked,
     adopt_own_loss_and_metrics,
     keras,
+    list_of_callbacks,
     mask_of,
     refuse_keras_3,
     register,
@@ -31,6 +32,7 @@ from tfxc.model.finite import require_finite
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
+from tfxc.model.place import Place
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
@@ -219,9 +221,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
         if every == EPOCH:
             check_data(x)
-        callbacks = given.arguments.get("callbacks")
-        given.arguments["callbacks"] = with_refresh(callbacks, self.sampler, self.head, every)
-        with sentence_first(), resuming(self, given.arguments):
+        callbacks = list_of_callbacks(given.arguments.get("callbacks"))
+        callbacks = with_refresh(callbacks, self.sampler, self.head, every)
+        place = None if every == EPOCH else Place()
+        given.arguments["callbacks"] = callbacks if place is None else [place, *callbacks]
+        with sentence_first(place), resuming(self, given.arguments):
             return super().fit(**given.arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):

@@ -7,8 +7,11 @@ import tensorflow as tf
 
 
 @contextlib.contextmanager
-def sentence_first():
+def sentence_first(place=None):
     """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
+
+    Args:
+        place: where it happened, whose ``str`` is added to the sentence; or None.
 
     Example:
         >>> @tf.function
@@ -24,9 +27,13 @@ def sentence_first():
         yield
     except tf.errors.InvalidArgumentError as error:
         sentence = sentence_of(error.message)
+        # One that is a sentence already has the report as its cause, which Keras cuts off.
+        cause = error.__cause__ or error.__context__ if sentence == error.message else error
+        if place is not None:
+            sentence = f"{sentence} It was {place}."
         if sentence == error.message:
-            raise error from error.__cause__ or error.__context__  # Keras cuts the cause off
-        raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from error
+            raise error from cause
+        raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from cause
 
 
 def sentence_of(report):

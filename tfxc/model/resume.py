@@ -19,7 +19,7 @@ def resuming(model, arguments):
 
     Args:
         model: the ``ExtremeClassifier``.
-        arguments: a dict, the arguments of ``fit``; it is changed.
+        arguments: a dict, the arguments of ``fit``, callbacks as a list; it is changed.
 
     Raises:
         ValueError: if the model is not built, or the backup is of another.
@@ -28,8 +28,7 @@ def resuming(model, arguments):
         >>> with resuming(None, {"callbacks": []}):
         ...     pass
     """
-    given = arguments.get("callbacks")
-    callbacks = list(getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]))
+    callbacks = arguments["callbacks"]
     backup = next((own for own in callbacks if isinstance(own, BackupAndRestore)), None)
     if backup is None:
         yield

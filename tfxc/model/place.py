@@ -1,0 +1,37 @@
+"""Where a call of ``fit`` is, for an error that stops it."""
+
+from tfxc._keras import keras, steps_per_execution
+
+
+class Place(keras.callbacks.Callback):
+    """Follows a training; ``str`` of it is the batch and the epoch, from 1 as in the progress bar.
+
+    Example:
+        >>> place = Place()
+        >>> place.set_model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+        >>> place.model.compile("sgd")
+        >>> place.on_epoch_begin(1)
+        >>> place.on_train_batch_begin(16)
+        >>> str(place)
+        'batch 17 of epoch 2'
+    """
+
+    async_safe = _supports_tf_logs = True  # it waits for no logs, and need not be waited for
+
+    def __init__(self):
+        super().__init__()
+        self._epoch, self._step = 1, "the beginning"
+
+    def __str__(self):
+        return f"{self._step} of epoch {self._epoch}"
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._step = epoch + 1, "the beginning"
+
+    def on_train_batch_begin(self, batch, logs=None):
+        num_steps = steps_per_execution(self.model)
+        several = f"one of the batches {batch + 1} to {batch + num_steps}"
+        self._step = several if num_steps > 1 else f"batch {batch + 1}"
+
+    def on_test_begin(self, logs=None):
+        self._step = "the validation"
