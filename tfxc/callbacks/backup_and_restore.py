@@ -1,6 +1,7 @@
 """When a training is backed up, and where it goes on after a kill."""
 
 import contextlib
+import os
 import signal
 import threading
 import warnings
@@ -192,13 +193,18 @@ class BackupAndRestore(keras.callbacks.Callback):
             warnings.warn(f"A backup could not be written ({error}); {last}.", stacklevel=2)
 
     def _note_sigterm(self, number, frame):
-        self._terminated = True
+        if os.getpid() == self._process:
+            self._terminated = True
+            return
+        signal.signal(signal.SIGTERM, self._handler)  # a forked helper has no backup to make
+        signal.raise_signal(signal.SIGTERM)
 
     @contextlib.contextmanager
     def _watching_for_sigterm(self):
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may
             return
+        self._process = os.getpid()
         self._handler = signal.signal(signal.SIGTERM, self._note_sigterm)
         try:
             yield

@@ -29,6 +29,7 @@ from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
+from tfxc.model.forked import refuse_forked
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
@@ -201,6 +202,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
         ``BackupAndRestore`` among them it goes on where the newest backup stands.
         """
+        refuse_forked()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
         if class_weight is not None:
@@ -230,6 +232,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
+        refuse_forked()
         refuse_names(y)
         self._refresh_head()
         with sentence_first():
@@ -237,6 +240,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def predict(self, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
+        refuse_forked()
         self._refresh_head()
         with sentence_first():
             return super().predict(*args, **kwargs)
