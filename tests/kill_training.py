@@ -4,9 +4,9 @@
 
 The training has all that has a state: dropout, shuffled arrays, a growing refresh of MIDX, connections
 that move, hard negatives that are mined, a learning rate that falls on plateaus. Each process is killed
-(SIGKILL) at a random moment after it began to train, and the script is run again until it gets through; then
-all variables, the history and the loss of every step must be those of the uninterrupted training, bit for
-bit.
+(SIGKILL) at a random moment after it began to train, or in the middle of a save, a refresh, an evolution or
+the mining, and the script is run again until it gets through; then all variables, the history and the loss of
+every step must be those of the uninterrupted training, bit for bit.
 """
 
 import argparse
@@ -135,8 +135,11 @@ def digest_of(model, history, losses):
     return digest.hexdigest()
 
 
-def life(folder, pause, seconds=None):
-    """Runs the script, and kills it so long after it began to train: its last words, and whether it ended."""
+STAGES = ("step", "save", "rename", "refresh", "evolution", "mining")
+
+
+def life(folder, pause, stage=None, seconds=0.0):
+    """Runs the script, and kills it so long after it first is in a stage: its last words, and if it ended."""
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, os.path.abspath(__file__), "--train", folder, "--pause", str(pause)]
@@ -145,7 +148,7 @@ def life(folder, pause, seconds=None):
         timer = None
         for line in process.stdout:
             said.append(line.strip())
-            if timer is None and seconds is not None:
+            if timer is None and said[-1] == stage:
                 timer = threading.Timer(seconds, process.send_signal, [signal.SIGKILL])
                 timer.start()
         process.wait()
@@ -167,8 +170,10 @@ def survive(num_kills, pause, longest, seed=0):
             done, before = False, sum(hit.values())
             while not done:
                 enough = sum(hit.values()) >= num_kills
-                said, done = life(folder, pause, None if enough else rng.uniform(0, longest))
-                hit.update([] if done else [said])
+                stage = None if enough else rng.choice(STAGES)
+                seconds = rng.uniform(0, longest if stage == "step" else 2 * pause)
+                said, done = life(folder, pause, stage, seconds)
+                hit.update([] if done else [said if said in STAGES else "end"])
                 print(f"{sum(hit.values())} kills", file=sys.stderr, flush=True)
             if said != expected:
                 raise SystemExit(f"Training {num_trainings} ended otherwise than the uninterrupted one.")

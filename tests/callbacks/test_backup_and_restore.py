@@ -61,8 +61,8 @@ def test_one_that_was_stopped_early_stays_stopped(tmp_path):
 
 def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
     expected = kill_training.train(tmp_path / "whole")
-    for seconds in (0.5, 2.0):
-        _, done = kill_training.life(str(tmp_path / "killed"), 0.01, seconds)
+    for stage, seconds in (("step", 1.0), ("mining", 0.01)):
+        _, done = kill_training.life(str(tmp_path / "killed"), 0.01, stage, seconds)
         assert not done
     assert kill_training.train(tmp_path / "killed") == expected
 
