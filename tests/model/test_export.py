@@ -23,24 +23,35 @@ import sys
 for name in ("tfxc", "keras", "tf_keras"):
     sys.modules[name] = None
 import numpy as np, tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-given = np.load(sys.argv[2])
-x, exclude = tf.constant(given["x"]), tf.constant(given["exclude"])
-name = sys.argv[4]
-calls = {"plain": {}, "k": {"k": tf.constant(3)}, "both": {"k": tf.constant(99), "exclude": exclude}}
-out = {f"{call}_{key}": value.numpy() for call, options in calls.items()
-       for key, value in loaded.serve(**{name: x}, **options).items()}
-np.savez(sys.argv[3], **out)
+for line in sys.stdin:
+    path, name = line.split()
+    loaded = tf.saved_model.load(path + "/1")
+    given = np.load(path + "/given.npz")
+    x, exclude = tf.constant(given["x"]), tf.constant(given["exclude"])
+    calls = {"plain": {}, "k": {"k": tf.constant(3)}, "both": {"k": tf.constant(99), "exclude": exclude}}
+    out = {f"{call}_{key}": value.numpy() for call, options in calls.items()
+           for key, value in loaded.serve(**{name: x}, **options).items()}
+    np.savez(path + "/got.npz", **out)
+    print(path, flush=True)
 """
 
 
-def served_elsewhere(path, tmp_path, x, exclude, name):
-    """What a process that cannot import this package gets from a SavedModel."""
-    np.savez(tmp_path / "given.npz", x=x, exclude=exclude)
+@pytest.fixture(scope="module")
+def served_elsewhere(tmp_path_factory):
+    """What a process that cannot import this package gets from the SavedModel ``path/1``."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    arguments = [str(path), str(tmp_path / "given.npz"), str(tmp_path / "got.npz"), name]
-    subprocess.run([sys.executable, "-c", READ, *arguments], check=True, cwd=tmp_path, env=environment)
-    return dict(np.load(tmp_path / "got.npz"))
+    options = {"cwd": tmp_path_factory.mktemp("elsewhere"), "env": environment, "text": True}
+    command = [sys.executable, "-c", READ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options) as process:
+
+        def served(path, x, exclude, name):
+            np.savez(path / "given.npz", x=x, exclude=exclude)
+            print(path, name, file=process.stdin, flush=True)
+            assert process.stdout.readline().strip() == str(path)
+            return dict(np.load(path / "got.npz"))
+
+        yield served
+        process.stdin.close()
 
 
 def tied_model():
@@ -49,19 +60,19 @@ def tied_model():
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_served_without_the_package(tmp_path, tied):
+def test_served_without_the_package(tmp_path, served_elsewhere, tied):
     model = tied_model() if tied else make_model(MIDX(4, num_codewords=4))
     x = np.array([[0, 3, 1], [2, 2, 5]], np.int32) if tied else features(2)
     exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
     model.fit(x, np.full(x.shape[:2] if tied else 2, 3), verbose=0)
-    model.export(tmp_path / "served" / "1")
-    got = served_elsewhere(tmp_path / "served" / "1", tmp_path, x, exclude, "history" if tied else "features")
+    model.export(tmp_path / "1")
+    got = served_elsewhere(tmp_path, x, exclude, "history" if tied else "features")
     assert got["plain_ids"].dtype == np.int32 and got["plain_scores"].dtype == np.float32
     for call, k, excluded in (("plain", 5, None), ("k", 3, None), ("both", NUM_CLASSES, exclude)):
         want = model.rank(tf.constant(x), k, excluded)
         np.testing.assert_array_equal(got[f"{call}_ids"], want["ids"])
         np.testing.assert_allclose(got[f"{call}_scores"], want["scores"], rtol=1e-5)
-    assert got["both_ids"][0, -2:].tolist() == [-1, -1] and os.listdir(tmp_path / "served") == ["1"]
+    assert got["both_ids"][0, -2:].tolist() == [-1, -1]
 
 
 def signature_of(path):
@@ -124,14 +135,14 @@ def test_a_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
     assert json.loads((path / "assets.extra" / "class_names.json").read_text(encoding="utf-8")) == ["a", "b"]
 
 
-def test_text_in_ids_out(tmp_path):
+def test_text_in_ids_out(tmp_path, served_elsewhere):
     words = keras.Input((), dtype="string", name="word")
     index = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=1)(words)
     encoder = keras.Model(words, keras.layers.Embedding(4, DIM)(index))
     model = make_model(encoder=encoder)
     model.export(tmp_path / "1")
     x = np.array([b"blue", b"red", b"what"], dtype="S5")
-    got = served_elsewhere(tmp_path / "1", tmp_path, x, np.full((3, 1), -1, np.int32), "word")
+    got = served_elsewhere(tmp_path, x, np.full((3, 1), -1, np.int32), "word")
     want = model.rank(tf.constant(x), 5)
     np.testing.assert_array_equal(got["plain_ids"], want["ids"])
     np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
@@ -206,12 +217,12 @@ def test_an_index_is_served_without_the_heads_table(tmp_path):
         served.serve(features=tf.constant(x), num_probes=tf.constant(0))
 
 
-def test_an_index_is_served_without_the_package(tmp_path):
+def test_an_index_is_served_without_the_package(tmp_path, served_elsewhere):
     model, x = make_model(), features(2)
     exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
     index = index_of(model, num_probes=5)
     model.export(tmp_path / "1", index=index)
-    got = served_elsewhere(tmp_path / "1", tmp_path, x, exclude, "features")
+    got = served_elsewhere(tmp_path, x, exclude, "features")
     want = model.rank(tf.constant(x), NUM_CLASSES, exclude)
     np.testing.assert_array_equal(
         got["both_ids"], want["ids"]
@@ -298,10 +309,11 @@ def test_strings_need_names_that_can_be_told_apart(tmp_path):
 def test_an_export_takes_the_place_of_another(tmp_path, monkeypatch, exchanges):
     if not exchanges:
         monkeypatch.setattr(export, "_exchange", lambda one, other: False)
-    for k in (3, 4):
-        make_model(k=k).export(tmp_path / "1")
+    model = make_model()
+    for model.k in (3, 4):
+        model.export(tmp_path / "1")
         served = tf.saved_model.load(str(tmp_path / "1"))
-        assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, k) and os.listdir(tmp_path) == ["1"]
+        assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, model.k) and os.listdir(tmp_path) == ["1"]
 
 
 KILLED = """
