@@ -16,8 +16,9 @@ OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h
 AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
 SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
 BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
-# The tests of what runs on the compiled ops: these run on the reference path as well.
-REFERENCE_TESTS := tests/ops tests/samplers tests/optimizers
+# The tests of what runs on the compiled ops: these run on the reference path as well. The others build on what these try.
+REFERENCE_TESTS := $(wildcard tests/samplers/test_*.py tests/optimizers/test_*.py)
+REFERENCE_TESTS := tests/ops $(filter-out %_learner.py %_diagnostics.py %_negatives.py %/test_multi_optimizer.py,$(REFERENCE_TESTS))
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
 KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
 KERNEL_TESTS += -k "not reference and not stock and not xla"
@@ -51,7 +52,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
 	$(MAKE) test-avx2
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
-	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 $(KERAS_TESTS)
+	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-avx2: setup-tests  ## The ops' tests, their kernels compiled for processors without AVX-512

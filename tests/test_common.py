@@ -168,8 +168,6 @@ MODELS = {
     **{name: {"metrics": lambda metric=metric: [metric()]} for name, metric in METRICS.items()},
     **{name: {"sampler": SAMPLERS["Uniform"], "optimizer": rule} for name, rule in OPTIMIZERS.items()},
 }
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
-STATEFUL = pytest.mark.parametrize("name", [*HEADS, *SAMPLERS, *OPTIMIZERS])
 # Training goes on by way of each component's state, which is compared for all of them: so it is tried with
 # one component of each kind, and with every optimizer, whose slots nothing else compares.
 REPRESENTATIVES = [
@@ -181,6 +179,16 @@ REPRESENTATIVES = [
     "NDCGAtK",
     *OPTIMIZERS,
 ]
+
+
+def under_one_keras(names):
+    """Those that both Kerases save by the same methods of one base class: under one of them."""
+    both = {*HEADS, *REPRESENTATIVES}
+    return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
+
+
+EVERY_MODEL = pytest.mark.parametrize("name", under_one_keras(MODELS))
+STATEFUL = pytest.mark.parametrize("name", under_one_keras([*HEADS, *SAMPLERS, *OPTIMIZERS]))
 
 
 def public(module, base):

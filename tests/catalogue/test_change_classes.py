@@ -92,6 +92,7 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     assert np.isfinite(history).all()
 
 
+@pytest.mark.one_keras
 def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     names = [f"item {i}" for i in range(3000)]
     retired = set(names[::10])
@@ -164,6 +165,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_draws_the_classes_there_are(name):
     model = trained(named(SAMPLERS[name]()))

@@ -132,7 +132,7 @@ def filtered_reference(layer, query, labels, threshold):
     return [d_query, *grads], touched
 
 
-@pytest.mark.parametrize("threshold", [1e-30, 0.01, 0.2, 0.9999])
+@pytest.mark.parametrize("threshold", [1e-30, 0.2])
 @EVERY_CONFIGURATION
 def test_filtered_gradients(tiny_blocks, name, threshold):  # noqa: F811
     layer, query = make_head(name, 301, 5), tf.constant(2 * queries(4, 5))
@@ -162,17 +162,17 @@ def test_filtered_training_goes_where_exact_training_goes():
     """The same validation loss, with fewer rows touched, from where the exact training had come."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(400, 16))
-    y = random.integers(0, 400, 3000)
-    x = (centres[y] + 0.3 * random.normal(size=(3000, 16))).astype(np.float32)
+    y = random.integers(0, 400, 2000)
+    x = (centres[y] + 0.3 * random.normal(size=(2000, 16))).astype(np.float32)
     losses = {}
     for threshold in (None, 2**-8):
         keras.utils.set_random_seed(0)
         encoder = keras.Sequential([keras.Input((16,)), keras.layers.Dense(16)])
         model = ExtremeClassifier(encoder, DenseHead(400))
         for loss, epochs in ((SoftmaxCrossentropy(), 3), (SoftmaxCrossentropy(filter_below=threshold), 5)):
-            model.compile(LazyAdam(0.01), loss=loss)
-            model.fit(x[:2500], y[:2500], batch_size=50, epochs=epochs, verbose=0)
-        losses[threshold] = model.evaluate(x[2500:], y[2500:], verbose=0, return_dict=True)["loss"]
+            model.compile(LazyAdam(0.02), loss=loss)
+            model.fit(x[:1500], y[:1500], batch_size=50, epochs=epochs, verbose=0)
+        losses[threshold] = model.evaluate(x[1500:], y[1500:], verbose=0, return_dict=True)["loss"]
     exact, filtered = losses.values()
     assert abs(filtered - exact) < 0.1 * exact + 0.02, losses
 
