@@ -18,9 +18,11 @@ from pathlib import Path
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
+from _tables import add_results, keep, show  # noqa: E402
 from common.processes import COORDINATOR, Cluster, name_of  # noqa: E402
 
 VICTIMS = ("worker", "ps", COORDINATOR)
+COLUMNS = "killed", "at (s)", "seconds", "new workers", "restarts", "loss", "NDCG@10"
 
 
 def run(options, job, moment):
@@ -35,14 +37,9 @@ def run(options, job, moment):
         cluster.run()
         timer.cancel()
         results = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
-    return {
-        **results,
-        "killed": job,
-        "at": round(moment, 1),
-        "seconds": round(time.perf_counter() - start, 1),
-        "new_workers": cluster.num_new_workers,
-        "restarts": cluster.num_restarts,
-    }
+    seconds = time.perf_counter() - start
+    quality = results["loss"], results["ndcg_at_10"]
+    return job or "none", moment, seconds, cluster.num_new_workers, cluster.num_restarts, *quality
 
 
 def kill(cluster, job):
@@ -60,17 +57,17 @@ def main():
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("runs/cluster_faults.json"))
+    add_results(parser)
     args = parser.parse_args()
     random.seed(args.seed)
     options = ["--epochs", str(args.epochs), "--steps", str(args.steps)]
     rows = [run(options, None, 0.0)]
     for number in range(args.runs):
-        moment = random.uniform(5.0, max(0.9 * rows[0]["seconds"], 6.0))
+        moment = random.uniform(5.0, max(0.9 * rows[0][COLUMNS.index("seconds")], 6.0))
         rows.append(run(options, VICTIMS[number % len(VICTIMS)], moment))
-        print(rows[-1], flush=True)
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        print(dict(zip(COLUMNS, rows[-1], strict=True)), flush=True)
+    show("One process killed at a random moment", rows, COLUMNS)
+    keep(args.results)
 
 
 if __name__ == "__main__":

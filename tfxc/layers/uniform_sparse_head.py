@@ -81,27 +81,27 @@ class UniformSparseHead(Head):
         self,
         num_classes,
         fan_in,
+        group_size=1,
         use_bias=False,
         bias_initializer="zeros",
         seed=None,
-        group_size=1,
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
         self.fan_in = positive_int(fan_in, "fan_in")
+        self.group_size = positive_int(group_size, "group_size")
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = random.randrange(2**31) if seed is None else int(seed)
-        self.group_size = positive_int(group_size, "group_size")
 
     def get_config(self):
         return {
             **super().get_config(),
             "fan_in": self.fan_in,
+            "group_size": self.group_size,
             "use_bias": self.use_bias,
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
-            "group_size": self.group_size,
         }
 
     def build(self, input_shape):
