@@ -13,7 +13,7 @@ import pytest  # noqa: E402
 gc.set_threshold(50_000, 20, 50)
 
 # Programs, which tests run in a process of their own.
-collect_ignore = ["kill_training.py", "two_devices.py", "mutants.py", "wheel.py"]
+collect_ignore = ["kill_training.py", "damage_files.py", "two_devices.py", "mutants.py", "wheel.py"]
 
 
 @pytest.fixture(autouse=True)

@@ -167,9 +167,9 @@ def survive(num_kills, pause, longest, seed=0):
     num_trainings, num_twice = 0, 0
     while sum(hit.values()) < num_kills:
         with tempfile.TemporaryDirectory() as folder:
-            done, before = False, sum(hit.values())
+            done, before, most = False, sum(hit.values()), rng.randint(1, 9)
             while not done:
-                enough = sum(hit.values()) >= num_kills
+                enough = sum(hit.values()) >= min(num_kills, before + most)
                 stage = None if enough else rng.choice(STAGES)
                 seconds = rng.uniform(0, longest if stage == "step" else 2 * pause)
                 said, done = life(folder, pause, stage, seconds)

@@ -51,7 +51,7 @@ def test_each_damaged_file_is_named(folder, name):
 def test_a_damaged_index(folder):
     path = folder / "sequences.json"
     index = json.loads(path.read_text())
-    for content in ("", "[]", "{}", path.read_text()[:-5], json.dumps({**index, "format": "x"})):
+    for content in ("", "[]", "{}", path.read_text()[:-5], json.dumps({**index, "columns": []})):
         path.write_text(content)
         with pytest.raises(ValueError, match="sequences.json is damaged"):
             open_sequences(folder)

@@ -70,6 +70,19 @@ def test_truncated_or_edited_file(tmp_path, damage):
         Vocabulary.load(path)
 
 
+def test_a_letter_that_changed_is_told_by_the_checksum(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    Vocabulary(["one", "two", "three"]).save(path)
+    path.write_bytes(path.read_bytes().replace(b"two", b"twp"))
+    with pytest.raises(ValueError, match="vocabulary.txt is damaged or was edited: .* checksum"):
+        Vocabulary.load(path)
+
+
+def test_files_of_the_first_version_had_no_checksum(tmp_path):
+    (tmp_path / "vocabulary.txt").write_text("tfxc-vocabulary 1 2\none\ntwo\n")
+    assert Vocabulary.load(tmp_path / "vocabulary.txt").names == ["one", "two"]
+
+
 @pytest.mark.parametrize("text", ["", "a\nb\n", "tfxc-vocabulary 1 x\n"])
 def test_not_a_vocabulary(tmp_path, text):
     path = tmp_path / "names.txt"
@@ -82,7 +95,7 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path):
     path = tmp_path / "names.txt"
     for content in (b"tfxc-vocabulary 1 1\n\xff\n", b"\xff"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"names.txt is no vocabulary, or damaged: it is not UTF-8"):
+        with pytest.raises(ValueError, match=r"names.txt is no vocabulary"):
             Vocabulary.load(path)
 
 

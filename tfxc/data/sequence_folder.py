@@ -133,7 +133,11 @@ def write_index(folder: str, columns: dict[str, bool]):
         "columns": list(columns.items()),
     }
     with open(os.path.join(folder, _INDEX), "w", encoding="utf-8") as file:
-        json.dump(index, file, indent=1)
+        json.dump({**index, "checksum": _checksum_of_index(index)}, file, indent=1)
+
+
+def _checksum_of_index(index):
+    return zlib.crc32(json.dumps(index).encode())
 
 
 def _index(directory) -> dict:
@@ -143,6 +147,8 @@ def _index(directory) -> dict:
             index = json.load(file)
         if index["format"] != _FORMAT:
             raise ValueError(f"its format is {index['format']!r}, expected {_FORMAT!r}")
+        if index.pop("checksum") != _checksum_of_index(index):
+            raise ValueError("its checksum is wrong")
         return index
     except FileNotFoundError:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Raw item names and the class ids that stand for them."""
 
-import os
-import tempfile
+import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -9,9 +9,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
+from tfxc.checked_file import replacing
 from tfxc.data.names import Names
 
-_HEADER = "tfxc-vocabulary 1"
+_HEADER = "tfxc-vocabulary 2"
+_HEADERS = rb"tfxc-vocabulary (?:1 (\d+)|2 (\d+) ([0-9a-f]{8}))\n"  # 1 had no checksum
 
 
 class Vocabulary:
@@ -128,45 +130,47 @@ class Vocabulary:
         return flat.reshape(ids.shape).tolist()
 
     def save(self, path):
-        """Writes a UTF-8 text file: a header with the number of names, then one name a line.
+        """Writes a UTF-8 text file: a header with number and checksum of the names, then one name a line.
 
         Backslash, newline and carriage return inside a name are written `\\\\`, `\\n` and `\\r`. The file
         appears under its name only when it is complete.
         """
-        path = os.fspath(path)
-        handle, aside = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path))
-        try:
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(f"{_HEADER} {len(self)}\n")
-                file.writelines(_escape(name) + "\n" for name in self.names)
-            os.chmod(aside, 0o644)  # mkstemp makes it readable by its owner alone
-            os.replace(aside, path)
-        except BaseException:
-            os.unlink(aside)
-            raise
+        text = "".join(_escape(name) + "\n" for name in self.names).encode()
+        with replacing(path) as aside, open(aside, "wb") as file:
+            file.write(f"{_HEADER} {len(self)} {zlib.crc32(text):08x}\n".encode())
+            file.write(text)
 
     @classmethod
     def load(cls, path) -> "Vocabulary":
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: if the file is no vocabulary, not UTF-8, or not of as many names as its header says.
+            ValueError: if the file is no vocabulary, not UTF-8, or not the names that its header tells of.
         """
-        with open(path, encoding="utf-8", newline="\n") as file:
-            try:
-                header, _, count = file.readline().rstrip("\n").rpartition(" ")
-                if header != _HEADER or not count.isdecimal():
-                    raise ValueError(f"{path} is no vocabulary: its first line is not '{_HEADER} <count>'.")
-                lines = file.read().split("\n")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
-                    "with Vocabulary.save."
-                ) from error
-        if len(lines) != int(count) + 1 or lines[-1]:
+        with open(path, "rb") as file:
+            header, text = file.readline(), file.read()
+        told = re.fullmatch(_HEADERS, header)
+        if told is None:
+            raise ValueError(
+                f"{path} is no vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
+            )
+        count, checksum = int(told[1] or told[2]), told[3]
+        try:
+            lines = text.decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
+                "with Vocabulary.save."
+            ) from error
+        if len(lines) != count + 1 or lines[-1]:
             raise ValueError(
                 f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it was "
                 f"cut short or edited. Write it again with Vocabulary.save."
+            )
+        if checksum is not None and int(checksum, 16) != zlib.crc32(text):
+            raise ValueError(
+                f"{path} is damaged or was edited: its names have not the checksum of its header. Write it "
+                "again with Vocabulary.save."
             )
         return cls(_unescape(line) for line in lines[:-1])
 
