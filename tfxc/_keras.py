@@ -194,7 +194,14 @@ def constraint_of(optimizer, index, variable):
 
 
 def add_slot(optimizer, variable, name, shape, initial_value):
-    """A new variable of an optimizer, placed beside the weight that it is a slot of."""
+    """A new variable of an optimizer, placed beside the weight that it is a slot of; float32 for bfloat16."""
+    is_widened = variable.dtype == "bfloat16"
+    if not IS_KERAS_3 and is_widened:
+        with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
+            value = functools.partial(tf.fill, shape, tf.cast(initial_value, tf.float32))
+            slot = tf.Variable(value, name=f"{name}/{variable._shared_name}", trainable=False)
+        optimizer._variables.append(slot)
+        return slot
     if not IS_KERAS_3:
         fill = functools.partial(tf.fill, shape, tf.cast(initial_value, variable.dtype))
         # A function, so that the slot is filled where it lies, which may be another machine.
@@ -203,7 +210,7 @@ def add_slot(optimizer, variable, name, shape, initial_value):
         return optimizer.add_variable(
             shape=shape,
             initializer=constant(initial_value),  # Keras's own makes a second tensor of the size of the slot
-            dtype=variable.dtype,
+            dtype="float32" if is_widened else variable.dtype,
             name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
         )
 

@@ -1,6 +1,7 @@
 #include "row_updates/row_kernels.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "common/vectorize.h"
 
@@ -36,6 +37,20 @@ TFXC_VECTORIZE float MeanSquare(const float* g, int64_t width) {
   float sum = 0;
   for (float lane : lanes) sum += lane;
   return sum / static_cast<float>(width);
+}
+
+TFXC_VECTORIZE void WidenRow(const Bfloat16* row, int64_t width, float* x) { Widen(row, width, x); }
+
+TFXC_VECTORIZE void RoundRow(const float* __restrict x, int64_t width, const Seed& seed, uint32_t row,
+                             uint64_t* __restrict random, Bfloat16* __restrict out) {
+  const int64_t count = NumCounters(width);
+  Philox(seed, row, count, random, random + count);
+  const auto* bits = reinterpret_cast<const unsigned char*>(random);
+  for (int64_t d = 0; d < width; ++d) {
+    uint16_t own;
+    std::memcpy(&own, bits + d * sizeof(own), sizeof(own));
+    out[d] = RoundStochastically(x[d], own);
+  }
 }
 
 }  // namespace tfxc

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "common/bfloat16.h"
+#include "common/philox.h"
+
 namespace tfxc {
 
 struct AdamScalars {
@@ -18,6 +21,12 @@ void SgdRow(const float* g, float learning_rate, float* x, int64_t width);
 void AdamRow(const float* g, const AdamScalars& scalars, float* x, float* m, float* v, int64_t width);
 // mean of g^2, summed in a fixed order
 float MeanSquare(const float* g, int64_t width);
+
+void WidenRow(const Bfloat16* row, int64_t width, float* x);
+// How many random numbers of 128 bits a row takes, 16 bits each of its numbers.
+constexpr int64_t NumCounters(int64_t width) { return (width + 7) / 8; }
+// The bfloat16 of x, rounded by the random bits of stream `row` of the seed; `random` has room for 2 * NumCounters.
+void RoundRow(const float* x, int64_t width, const Seed& seed, uint32_t row, uint64_t* random, Bfloat16* out);
 
 }  // namespace tfxc
 

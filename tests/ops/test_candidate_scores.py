@@ -257,7 +257,7 @@ def test_the_op_checks_what_the_wrapper_cannot_see():
         op(table=table.handle, query=tf.ones([1, 3]), class_ids=[[0]], **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="row_offset is 6"):
         op(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], normalize=False, row_offset=6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 table"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 or bfloat16"):
         doubles = tf.Variable(tf.ones([5, 4], tf.float64))
         op(table=doubles.handle, query=tf.ones([1, 4]), class_ids=[[0]], **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape of class_ids"):

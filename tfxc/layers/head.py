@@ -77,9 +77,12 @@ class Head(keras.layers.Layer):
     def call(self, query):
         """All logits float32 [..., L] of queries [..., D]."""
         shape = tf.shape(query)
-        prepared = self.prepare(tf.reshape(query, [-1, query.shape[-1]]))
-        logits = self.block_logits(prepared, 0, self.num_classes)
+        logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1]]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def all_logits(self, query):
+        """All logits [N, L] of queries [N, D]."""
+        return self.block_logits(self.prepare(query), 0, self.num_classes)
 
     def effective_query(self, query):
         """What the class vectors are multiplied with: float32 [N, effective_dim] of queries [N, D]."""
