@@ -91,6 +91,15 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def stored_numbers(store):
+    """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
+    if IS_KERAS_3:
+        return store
+    arrays = {name: np.asarray(store[name]) for name in store}
+    half = tf.bfloat16.as_numpy_dtype
+    return {name: array.view(half) if array.dtype == "V2" else array for name, array in arrays.items()}
+
+
 def variables_of(model):
     """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
+from tfxc._keras import Untracked, add_weight, keras, layers_of, register, stored_numbers, tf_variable
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.block_initializer import in_blocks
@@ -14,6 +14,8 @@ from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
 from tfxc.ops.remote import at, beside, shards_of, with_servers
 from tfxc.ops.table_rows import gather_rows, refuse_plain_steps
+from tfxc.optimizers.multi_optimizer import MultiOptimizer
+from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 _EPSILON = 1e-12
 
@@ -128,6 +130,10 @@ class DenseHead(Head):
             "table_dtype": self.table_dtype,
         }
 
+    def load_own_variables(self, store):
+        """Keras calls this when it loads a model."""
+        super().load_own_variables(store if self.table_dtype == "float32" else stored_numbers(store))
+
     def get_build_config(self):
         """None if tied: when a saved head is read, the encoder with its table is not at hand yet."""
         return None if self.tied_to is not None else super().get_build_config()
@@ -210,14 +216,29 @@ class DenseHead(Head):
             )
 
     @property
+    def _table(self):
+        return self.table if self.tied_to is None else self._shared.value.embeddings
+
+    @property
     def table_variable(self):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
-        return tf_variable(self.table if self.tied_to is None else self._shared.value.embeddings)
+        return tf_variable(self._table)
+
+    def check_optimizer(self, optimizer):
+        if self.table_dtype == "float32" or not self._table.trainable:
+            return
+        if isinstance(optimizer, MultiOptimizer):
+            optimizer = optimizer.optimizer_of(self._table)
+        if not isinstance(optimizer, RowSparseOptimizer):
+            raise ValueError(
+                f"{type(optimizer).__name__} rounds to the nearest number, and would lose small steps of the "
+                "head's bfloat16 table. Train the head by LazyAdam, LazySGD or RowwiseAdagrad of "
+                "tfxc.optimizers, alone or in a MultiOptimizer, or leave out table_dtype."
+            )
 
     def class_rows(self):
-        table = self.table if self.tied_to is None else self._shared.value.embeddings
         biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
-        return [ClassRows(table, self.row_offset, BY_RULE), *biases]
+        return [ClassRows(self._table, self.row_offset, BY_RULE), *biases]
 
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)

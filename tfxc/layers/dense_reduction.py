@@ -50,7 +50,7 @@ def dense_reduction(head, loss, query, labels, variables):
 
 
 class _Blocks(TableBlocks):
-    """One pass of blocks forward and one backward, over resource handles."""
+    """One pass of blocks forward and one backward."""
 
     def __init__(self, head, loss, query, labels, variables):
         super().__init__(head, query, variables)
@@ -112,7 +112,7 @@ class _Blocks(TableBlocks):
     def sparse(self, ids, parts):
         """Gradients of table and biases from those of the rows and biases of some classes."""
         return [
-            tf.IndexedSlices(part, ids + shift, tf.constant(variable.shape))
+            tf.IndexedSlices(part, ids + shift, tf.constant(variable.shape.as_list()))
             for part, shift, variable in zip(parts, self.row_shifts, self.variables, strict=False)
         ]
 

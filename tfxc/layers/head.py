@@ -25,8 +25,8 @@ class Head(keras.layers.Layer):
 
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
-    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss`` accept what
-    they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
+    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss``,
+    ``check_optimizer`` accept what they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
     vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head
     whose ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
 
@@ -291,6 +291,9 @@ class Head(keras.layers.Layer):
                 f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
                 f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
             )
+
+    def check_optimizer(self, optimizer):
+        """Raises ValueError for an optimizer, built, that cannot train this head."""
 
     def class_rows(self):
         """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.

@@ -33,7 +33,7 @@ def gather_rows(table, row_ids):
     @tf.custom_gradient
     def read(handle):
         def gradient(upstream):  # that of a cast would be rounded
-            return tf.IndexedSlices(upstream, row_ids, tf.constant(table.shape))
+            return tf.IndexedSlices(upstream, row_ids, tf.constant(table.shape.as_list()))
 
         return read_rows(table, row_ids), gradient
 
