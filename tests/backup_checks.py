@@ -33,7 +33,18 @@ class Losses(keras.callbacks.Callback):
         self.seen.append((batch, float(logs["loss"])))
 
 
-def run(folder, save_freq="epoch", stop=None, epochs=3, x=X, y=Y, callbacks=(), sampler=None, make_head=None, **options):
+def run(
+    folder,
+    save_freq="epoch",
+    stop=None,
+    epochs=3,
+    x=X,
+    y=Y,
+    callbacks=(),
+    sampler=None,
+    make_head=None,
+    **options,
+):
     """The script; what it came to, or None if it was stopped."""
     keras.utils.set_random_seed(1)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])

@@ -193,7 +193,9 @@ def test_optimizers_that_would_lose_small_steps_are_refused():
     x, y = learnable(20)
     half = half_model(SAMPLERS["uniform"](), "adam")
     mixed = half_model(SAMPLERS["uniform"]())
-    mixed.compile(MultiOptimizer(LazyAdam(), (keras.optimizers.SGD(), mixed.head)), loss=SoftmaxCrossentropy())
+    mixed.compile(
+        MultiOptimizer(LazyAdam(), (keras.optimizers.SGD(), mixed.head)), loss=SoftmaxCrossentropy()
+    )
     for model, name in ((half, "Adam"), (mixed, "SGD")):
         with pytest.raises(ValueError, match=f"{name} rounds to the nearest.*RowwiseAdagrad.*table_dtype"):
             model.fit(x, y, verbose=0)

@@ -273,7 +273,9 @@ def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(score, normaliz
     wide = tf.Variable(tf.cast(half, tf.float32))
     upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
     options = {"normalize": normalize, "row_offset": 2}
-    found, want = (_gradients(score, one, tf.constant(query), ids, upstream, **options) for one in (half, wide))
+    found, want = (
+        _gradients(score, one, tf.constant(query), ids, upstream, **options) for one in (half, wide)
+    )
     for one, other in zip(found[:2], want[:2], strict=True):
         assert one.dtype == tf.float32
         np.testing.assert_array_equal(one, other)

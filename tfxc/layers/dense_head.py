@@ -2,7 +2,16 @@
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, layers_of, register, stored_numbers, tf_variable
+from tfxc._keras import (
+    Untracked,
+    add_weight,
+    keras,
+    layers_of,
+    register,
+    stored_numbers,
+    tf_variable,
+    variable_index,
+)
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.block_initializer import in_blocks
@@ -165,8 +174,8 @@ class DenseHead(Head):
         dim = input_shape[-1]
         if self.table_dtype == "bfloat16" and with_servers():
             raise ValueError(
-                "Parameter servers hold class tables in float32, but table_dtype is 'bfloat16'. Leave it out, "
-                "or train on one machine."
+                "Parameter servers hold class tables in float32, but table_dtype is 'bfloat16'. Leave it "
+                "out, or train on one machine."
             )
         if self.tied_to is None:
             rule = self.embeddings_initializer
@@ -225,7 +234,7 @@ class DenseHead(Head):
         return tf_variable(self._table)
 
     def check_optimizer(self, optimizer):
-        if self.table_dtype == "float32" or not self._table.trainable:
+        if self.table_dtype == "float32" or variable_index(optimizer, self._table) is None:
             return
         if isinstance(optimizer, MultiOptimizer):
             optimizer = optimizer.optimizer_of(self._table)
@@ -262,7 +271,7 @@ class DenseHead(Head):
         return self.vectors(rows, tf.gather(tf_variable(self.bias), class_ids))
 
     def _rows(self, class_ids):
-        """Raw rows [n, D]; those of a tied table of bfloat16 have gradients like the encoder's own lookups."""
+        """Raw rows [n, D]; of a tied table of bfloat16 with gradients as of the encoder's own lookups."""
         read = gather_rows if self.tied_to is None else tf.gather
         return read(self.table_variable, class_ids + self.row_offset)
 

@@ -26,9 +26,10 @@ class Head(keras.layers.Layer):
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
     ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss``,
-    ``check_optimizer`` accept what they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
-    vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head
-    whose ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
+    ``check_optimizer`` accept what they are given; and ``class_rows`` and ``config_for`` say what other
+    classes change. A head without class vectors gives ``prepare`` and ``block_logits`` instead, and its
+    ``losses``, and refuses samplers. A head whose ``reduce_classes`` heeds a loss's ``filter_below`` says so
+    by ``can_filter = True``.
 
     Args:
         num_classes: L, a positive integer.

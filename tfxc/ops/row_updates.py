@@ -18,7 +18,6 @@ from tfxc.ops import library
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import rows_dtype
 
-
 NO_SEED = (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Rounding to bfloat16 whose mean is the number itself, so that steps too small to show add up all the same."""
+"""Rounding to bfloat16 whose mean is the number itself: steps too small to show add up all the same."""
 
 import tensorflow as tf
 

@@ -41,7 +41,7 @@ def gather_rows(table, row_ids):
 
 
 def read_rows(table, row_ids):
-    """As ``gather_rows``, without a gradient: for the inside of custom ones, which tapes must not look into."""
+    """As ``gather_rows``, for the inside of custom gradients, which tapes must not look into."""
     rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=row_ids, dtype=table.dtype)
     return tf.cast(rows, rows_dtype(table))
 
@@ -62,8 +62,8 @@ def refuse_plain_steps(table):
 
     def refuse(*args, **kwargs):
         raise ValueError(
-            f"{table.name} is a table of bfloat16, and this step would be rounded to the nearest number: steps "
-            "below 1/256 of a number would be lost. Train it by tfxc.optimizers.LazyAdam, LazySGD or "
+            f"{table.name} is a table of bfloat16, and this step would be rounded to the nearest number: "
+            "steps below 1/256 of a number would be lost. Train it by tfxc.optimizers.LazyAdam, LazySGD or "
             "RowwiseAdagrad, which round stochastically, or leave out table_dtype."
         )
 

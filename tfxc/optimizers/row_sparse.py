@@ -130,7 +130,9 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        grads = [sum_duplicate_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in map(_widened, grads)]
+        grads = [
+            sum_duplicate_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in map(_widened, grads)
+        ]
         if self.global_clipnorm:
             return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
         if self.clipnorm:
