@@ -23,8 +23,9 @@ def stochastic_round(rows, row_ids, seed):
 
     Example:
         >>> rows = tf.fill([3, 4], 1 + 2.0**-9)  # between 1 and 1 + 2^-7, a quarter of the way
-        >>> set(stochastic_round(rows, tf.range(3), [0, 0]).numpy().astype(float).flat)
-        {1.0, 1.0078125}
+        >>> rounded = tf.cast(stochastic_round(rows, tf.range(3), [0, 0]), tf.float32)
+        >>> sorted({*tf.reshape(rounded, [-1]).numpy().tolist()})
+        [1.0, 1.0078125]
 
     Reference:
         Gupta et al., "Deep Learning with Limited Numerical Precision", 2015;
