@@ -14,12 +14,7 @@ struct Bfloat16 {
 };
 
 // The numbers as floats.
-TFXC_INLINE void Widen(const Bfloat16* __restrict from, int64_t count, float* __restrict to) {
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(from[i].bits) << 16;
-    std::memcpy(to + i, &bits, sizeof(bits));
-  }
-}
+void Widen(const Bfloat16* from, int64_t count, float* to);
 
 // Of the two neighbours of x the upper one with the chance that makes x the mean, `random` being uniform: what is a
 // bfloat16 stays, NaN stays, and what is finite becomes the largest finite number rather than infinite.

@@ -39,12 +39,18 @@ TFXC_VECTORIZE float MeanSquare(const float* g, int64_t width) {
   return sum / static_cast<float>(width);
 }
 
-TFXC_VECTORIZE void WidenRow(const Bfloat16* row, int64_t width, float* x) { Widen(row, width, x); }
-
-TFXC_VECTORIZE void RoundRow(const float* __restrict x, int64_t width, const Seed& seed, uint32_t row,
-                             uint64_t* __restrict random, Bfloat16* __restrict out) {
+TFXC_VECTORIZE void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random) {
   const int64_t count = NumCounters(width);
-  Philox(seed, row, count, random, random + count);
+  for (int64_t i = 0; i < count; i += 8) {
+    EightWords first, second;
+    EightPhilox(seed, row, i, &first, &second);
+    std::memcpy(random + i, &first, sizeof(first));
+    std::memcpy(random + count + i, &second, sizeof(second));
+  }
+}
+
+TFXC_VECTORIZE void RoundRow(const float* __restrict x, const uint64_t* __restrict random, int64_t width,
+                             Bfloat16* __restrict out) {
   const auto* bits = reinterpret_cast<const unsigned char*>(random);
   for (int64_t d = 0; d < width; ++d) {
     uint16_t own;

@@ -22,11 +22,12 @@ void AdamRow(const float* g, const AdamScalars& scalars, float* x, float* m, flo
 // mean of g^2, summed in a fixed order
 float MeanSquare(const float* g, int64_t width);
 
-void WidenRow(const Bfloat16* row, int64_t width, float* x);
-// How many random numbers of 128 bits a row takes, 16 bits each of its numbers.
-constexpr int64_t NumCounters(int64_t width) { return (width + 7) / 8; }
-// The bfloat16 of x, rounded by the random bits of stream `row` of the seed; `random` has room for 2 * NumCounters.
-void RoundRow(const float* x, int64_t width, const Seed& seed, uint32_t row, uint64_t* random, Bfloat16* out);
+// How many random numbers of 128 bits a row takes, 16 bits for each of its numbers: eight are made at once.
+constexpr int64_t NumCounters(int64_t width) { return (width + 63) / 64 * 8; }
+// The random bits of a row, those of stream `row` of the seed, into 2 * NumCounters words.
+void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random);
+// The bfloat16 of x, rounded stochastically by the row's random bits.
+void RoundRow(const float* x, const uint64_t* random, int64_t width, Bfloat16* out);
 
 }  // namespace tfxc
 

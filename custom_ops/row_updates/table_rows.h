@@ -14,7 +14,7 @@ namespace tfxc {
 
 // Rows of float32 are changed where they lie.
 struct FloatRows {
-  void Prefetch(int64_t row) const { PrefetchRow(data + row * width, width); }
+  TFXC_INLINE void Prefetch(int64_t row) const { PrefetchRow(data + row * width, width); }
   float* Open(int64_t row) const { return data + row * width; }
   void Close(int64_t) const {}
 
@@ -28,14 +28,14 @@ class Bfloat16Rows {
  public:
   Bfloat16Rows(Bfloat16* data, int64_t width, const Seed& seed)
       : data_(data), width_(width), seed_(seed), values_(width), random_(2 * NumCounters(width)) {}
-  void Prefetch(int64_t row) const { PrefetchRow(data_ + row * width_, width_); }
+  TFXC_INLINE void Prefetch(int64_t row) const { PrefetchRow(data_ + row * width_, width_); }
   float* Open(int64_t row) {
-    WidenRow(data_ + row * width_, width_, values_.data());
+    // First, so that it is done while the row comes from memory.
+    DrawForRow(seed_, static_cast<uint32_t>(row), width_, random_.data());
+    Widen(data_ + row * width_, width_, values_.data());
     return values_.data();
   }
-  void Close(int64_t row) {
-    RoundRow(values_.data(), width_, seed_, static_cast<uint32_t>(row), random_.data(), data_ + row * width_);
-  }
+  void Close(int64_t row) { RoundRow(values_.data(), random_.data(), width_, data_ + row * width_); }
 
  private:
   Bfloat16* data_;

@@ -59,9 +59,8 @@ class DenseHead(Head):
     ``LazyAdam``, whose moments stay float32, 10·D. Everything is computed in float32. The optimizers of
     ``tfxc.optimizers`` round what they write up or down by chance, so that small steps add up in the mean; by
     their ``seed``, so that a training that is resumed goes on to the bit. Other optimizers would lose small
-    steps and are refused in the first one. A step over all classes has a float32 gradient of the table: take
-    a sampler, or ``filter_below``. A tied head takes the dtype of the embedding: give that
-    ``dtype="bfloat16"``, too.
+    steps and are refused. A step over all classes has a float32 gradient of the table: take a sampler, or
+    ``filter_below``. With ``tied_to``, give the embedding ``dtype="bfloat16"``, too.
 
     Call arguments:
         query: float [..., D].
