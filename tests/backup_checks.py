@@ -33,12 +33,26 @@ class Losses(keras.callbacks.Callback):
         self.seen.append((batch, float(logs["loss"])))
 
 
-def run(folder, save_freq="epoch", stop=None, epochs=3, x=X, y=Y, callbacks=(), sampler=None, **options):
+def run(
+    folder,
+    save_freq="epoch",
+    stop=None,
+    epochs=3,
+    x=X,
+    y=Y,
+    callbacks=(),
+    sampler=None,
+    make_head=None,
+    **options,
+):
     """The script; what it came to, or None if it was stopped."""
     keras.utils.set_random_seed(1)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
     sampler = sampler or tfxc.samplers.Uniform(6)
-    model = make_model(sampler, encoder=encoder, metrics=[tfxc.metrics.RecallAtK(5)], optimizer="adam")
+    head = None if make_head is None else make_head()
+    optimizer = "adam" if head is None else tfxc.optimizers.RowwiseAdagrad(0.3)
+    metrics = [tfxc.metrics.RecallAtK(5)]
+    model = make_model(sampler, encoder=encoder, head=head, metrics=metrics, optimizer=optimizer)
     losses = Losses()
     callbacks = [
         BackupAndRestore(folder, save_freq),

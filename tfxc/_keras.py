@@ -91,6 +91,15 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def stored_numbers(store):
+    """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
+    if IS_KERAS_3:
+        return store
+    arrays = {name: np.asarray(store[name]) for name in store}
+    half = tf.bfloat16.as_numpy_dtype
+    return {name: array.view(half) if array.dtype == "V2" else array for name, array in arrays.items()}
+
+
 def variables_of(model):
     """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
@@ -194,7 +203,14 @@ def constraint_of(optimizer, index, variable):
 
 
 def add_slot(optimizer, variable, name, shape, initial_value):
-    """A new variable of an optimizer, placed beside the weight that it is a slot of."""
+    """A new variable of an optimizer, placed beside the weight that it is a slot of; float32 for bfloat16."""
+    is_widened = variable.dtype == "bfloat16"
+    if not IS_KERAS_3 and is_widened:
+        with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
+            value = functools.partial(tf.fill, shape, tf.cast(initial_value, tf.float32))
+            slot = tf.Variable(value, name=f"{name}/{variable._shared_name}", trainable=False)
+        optimizer._variables.append(slot)
+        return slot
     if not IS_KERAS_3:
         fill = functools.partial(tf.fill, shape, tf.cast(initial_value, variable.dtype))
         # A function, so that the slot is filled where it lies, which may be another machine.
@@ -203,7 +219,7 @@ def add_slot(optimizer, variable, name, shape, initial_value):
         return optimizer.add_variable(
             shape=shape,
             initializer=constant(initial_value),  # Keras's own makes a second tensor of the size of the slot
-            dtype=variable.dtype,
+            dtype="float32" if is_widened else variable.dtype,
             name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
         )
 

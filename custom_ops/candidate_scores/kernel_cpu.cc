@@ -49,9 +49,9 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     const Tensor& table = *variable.tensor();
     const Tensor& query = context->input(1);
     const Tensor& ids = context->input(2);
-    if (!variable.is_initialized || table.dtype() != tensorflow::DT_FLOAT || table.dims() != 2) {
-      return InvalidArgument("candidate_scores needs an initialised float32 table [L, D], but the table is ",
-                             variable.DebugString(), ".");
+    if (!variable.is_initialized || !IsTableType(table) || table.dims() != 2) {
+      return InvalidArgument("candidate_scores needs an initialised table [L, D] of float32 or bfloat16, but the ",
+                             "table is ", variable.DebugString(), ".");
     }
     if (query.dims() != 2 || ids.dims() != 2 || query.dim_size(0) != ids.dim_size(0) ||
         query.dim_size(1) != table.dim_size(1)) {
@@ -74,7 +74,7 @@ class CandidateScoresBase : public tensorflow::OpKernel {
     p->num_slots = ids.NumElements();
     p->ids = Data<int32_t>(ids);
     p->query = Data<float>(query);
-    p->table = Data<float>(table) + row_offset_ * p->width;
+    p->table = TableOf(table, row_offset_);
     p->normalize = normalize_;
     return CheckIds(*p);
   }

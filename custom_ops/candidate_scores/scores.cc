@@ -26,6 +26,7 @@ TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width
 }  // namespace
 
 TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, int64_t last, float* scores) {
+  std::vector<float> buffer = p.table.Buffer(1);
   for (int64_t n = first; n < last; ++n) {
     const float* query = p.query + n * p.width;
     for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
@@ -34,7 +35,7 @@ TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, in
         scores[slot] = 0.0f;
         continue;
       }
-      const float* row = p.Row(slot);
+      const float* row = p.table.Read(p.ids[slot], 1, &buffer);
       bool is_short;
       const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
       scores[slot] = scale * Dot(query, row, p.width);
@@ -44,13 +45,14 @@ TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, in
 
 TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last,
                                             const float* gradients, float* query_gradients) {
+  std::vector<float> buffer = p.table.Buffer(1);
   for (int64_t n = first; n < last; ++n) {
     float* out = query_gradients + n * p.width;
     ZeroRow(out, p.width);
     for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
       p.Prefetch(slot + kPrefetchDistance);
       if (p.ids[slot] < 0 || gradients[slot] == 0.0f) continue;
-      const float* row = p.Row(slot);
+      const float* row = p.table.Read(p.ids[slot], 1, &buffer);
       bool is_short;
       const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
       AddScaled(gradients[slot] * scale, row, out, p.width);
@@ -71,6 +73,7 @@ ClassSlots GroupByClass(const CandidateProblem& p) {
 
 TFXC_VECTORIZE void CandidateRowGradients(const CandidateProblem& p, const ClassSlots& groups, int64_t first,
                                           int64_t last, const float* gradients, float* row_gradients) {
+  std::vector<float> buffer = p.table.Buffer(1);
   for (int64_t u = first; u < last; ++u) {
     float* out = row_gradients + u * p.width;
     ZeroRow(out, p.width);
@@ -79,7 +82,7 @@ TFXC_VECTORIZE void CandidateRowGradients(const CandidateProblem& p, const Class
       AddScaled(gradients[slot], p.query + slot / p.samples * p.width, out, p.width);
     }
     if (!p.normalize) continue;
-    const float* row = p.table + Row(groups.slots[groups.starts[u]]) * p.width;
+    const float* row = p.table.Read(Row(groups.slots[groups.starts[u]]), 1, &buffer);
     bool is_short;
     const float scale = InverseNorm(row, p.width, &is_short);
     const float along = is_short ? 0.0f : Dot(out, row, p.width) * scale * scale;

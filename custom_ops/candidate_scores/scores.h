@@ -8,12 +8,13 @@
 
 #include "common/row_sort.h"
 #include "common/simd.h"
+#include "common/table.h"
 
 namespace tfxc {
 
 // Scores asked for, [N, S] slots of which -1 is empty.
 struct CandidateProblem {
-  const float* table;  // from the first class on
+  Table table;  // from the first class on
   const float* query;
   const int32_t* ids;
   int64_t num_slots;  // N * S
@@ -22,9 +23,8 @@ struct CandidateProblem {
   int64_t num_classes;  // L
   bool normalize;
 
-  const float* Row(int64_t slot) const { return table + static_cast<int64_t>(ids[slot]) * width; }
   TFXC_INLINE void Prefetch(int64_t slot) const {
-    if (slot < num_slots && ids[slot] >= 0) PrefetchRow(Row(slot), width);
+    if (slot < num_slots && ids[slot] >= 0) table.Prefetch(ids[slot]);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "common/errors.h"
 #include "common/philox.h"
+#include "common/table.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -25,6 +26,20 @@ const T* Data(const Tensor& tensor) {
 template <typename T>
 T* Data(Tensor* tensor) {
   return tensor->unaligned_flat<T>().data();
+}
+
+inline bool IsTableType(const Tensor& tensor) {
+  return tensor.dtype() == tensorflow::DT_FLOAT || tensor.dtype() == tensorflow::DT_BFLOAT16;
+}
+
+// The numbers of a tensor of bfloat16.
+inline Bfloat16* Halves(Tensor* tensor) { return reinterpret_cast<Bfloat16*>(Data<tensorflow::bfloat16>(tensor)); }
+
+// The rows [rows, width] of a tensor of IsTableType, from `first` on.
+inline Table TableOf(const Tensor& tensor, int64_t first) {
+  const int64_t width = tensor.dim_size(1);
+  if (tensor.dtype() == tensorflow::DT_FLOAT) return Table(Data<float>(tensor) + first * width, width);
+  return Table(reinterpret_cast<const Bfloat16*>(Data<tensorflow::bfloat16>(tensor)) + first * width, width);
 }
 
 // The seed [2] that is an input of an op.

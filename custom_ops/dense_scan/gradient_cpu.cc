@@ -111,9 +111,10 @@ class DenseScanGradOp : public DenseScanBackward {
       const std::vector<float> blocks = Blocks(p.query + n * p.dim, pass.count(), p.dim, width);
       ForEachShard(context, p, pass.num_shards(), 3 * pass.count(), [&](int64_t shard, Range classes) {
         TileGradient tile(reduction_, normalize_, p.dim);
+        std::vector<float> buffer = p.table.Buffer(kTileClasses);
         for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
           const int64_t num_rows = std::min<int64_t>(kTileClasses, classes.last - start);
-          tile.Start(p.rows + start * p.dim, BiasFrom(p, start), num_rows);
+          tile.Start(p.table.Read(start, num_rows, &buffer), BiasFrom(p, start), num_rows);
           for (int64_t at = 0; at < pass.count(); at += width) {
             tile.Add({width, blocks.data() + at * p.dim, pass.row(at), pass.reduced(at), pass.upstream(at),
                       pass.gradient(shard, at)});
@@ -210,6 +211,7 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
     ForEachPass(context, p, [&](int64_t n, PassBackward& pass) {
       ForEachShard(context, p, pass.num_shards(), pass.count(), [&](int64_t shard, Range classes) {
         TileGradient tile(reduction_, normalize_, p.dim);
+        std::vector<float> buffer = p.table.Buffer(kTileClasses);
         GatheredBlock block(p.dim);
         std::vector<int32_t> queries;
         for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
@@ -219,7 +221,8 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
           for (int64_t q = 0; q < pass.count(); ++q) {
             if (IsLeft(maxima[t * p.num_queries + n + q], least[n + q])) queries.push_back(static_cast<int32_t>(q));
           }
-          tile.Start(p.rows + start * p.dim, BiasFrom(p, start), places[t + 1] - places[t]);
+          const int64_t num_classes = places[t + 1] - places[t];
+          tile.Start(p.table.Read(start, num_classes, &buffer), BiasFrom(p, start), num_classes);
           const int64_t count = queries.size();
           for (int64_t at = 0; at < count; at += kBlockWidths[1]) {
             block.Add(&queries[at], std::min<int64_t>(kBlockWidths[1], count - at), shard, &pass, &tile);

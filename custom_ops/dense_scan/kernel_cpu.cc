@@ -72,10 +72,11 @@ class DenseScanOp : public DenseScanBase {
       alignas(64) float logits[kTileClasses * kBlockWidths[1]];
       float scales[kTileClasses];
       RoughTile tile(looks_first ? p.dim : 0);
+      std::vector<float> buffer = p.table.Buffer(kTileClasses);
       for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
         if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
         const int64_t size = std::min<int64_t>(kTileClasses, classes.last - start);
-        const float* rows = p.rows + start * p.dim;
+        const float* rows = p.table.Read(start, size, &buffer);
         if (normalize_) InverseNorms(rows, size, p.dim, scales);
         const float* bias = p.bias == nullptr ? nullptr : p.bias + start;
         const float* own_scales = normalize_ ? scales : nullptr;

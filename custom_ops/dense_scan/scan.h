@@ -26,7 +26,8 @@ struct Problem {
   tensorflow::core::RefCountPtr<tensorflow::Var> variable;
   // Keeps writers away while rows are read in place.
   std::unique_ptr<tensorflow::tf_shared_lock> lock;
-  const float *query, *rows, *bias;  // bias may be null
+  const float *query, *bias;  // bias may be null
+  Table table;  // from the first class on
   int64_t num_queries, dim, num_classes, num_rows;
 };
 
@@ -74,11 +75,11 @@ class DenseScanBase : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &p->variable));
     p->lock = std::make_unique<tensorflow::tf_shared_lock>(*p->variable->mu());
     const Tensor &query = context->input(0), &bias = context->input(2), &table = *p->variable->tensor();
-    if (!p->variable->is_initialized || table.dtype() != tensorflow::DT_FLOAT || table.dims() != 2 || query.dims() != 2 ||
+    if (!p->variable->is_initialized || !IsTableType(table) || table.dims() != 2 || query.dims() != 2 ||
         table.dim_size(1) != query.dim_size(1) || bias.dims() != 1 ||
         (bias.dim_size(0) != 0 && bias.dim_size(0) != num_classes_)) {
-      return InvalidArgument("A scan of ", num_classes_, " classes needs a float32 table [L, D], query [N, D] and bias ",
-                             "[L] or [0], but got ", p->variable->DebugString(), ", ", query.shape().DebugString(),
+      return InvalidArgument("A scan of ", num_classes_, " classes needs a table [L, D] of float32 or bfloat16, query ",
+                             "[N, D] and bias [L] or [0], but got ", p->variable->DebugString(), ", ", query.shape().DebugString(),
                              " and ", bias.shape().DebugString(), ".");
     }
     if (num_classes_ > kMostClasses || row_offset_ > table.dim_size(0) - num_classes_) {
@@ -90,7 +91,7 @@ class DenseScanBase : public tensorflow::OpKernel {
     p->num_classes = num_classes_;
     p->num_rows = table.dim_size(0);
     p->query = Data<float>(query);
-    p->rows = Data<float>(table) + row_offset_ * p->dim;
+    p->table = TableOf(table, row_offset_);
     p->bias = bias.dim_size(0) == 0 ? nullptr : Data<float>(bias);
     return absl::OkStatus();
   }

@@ -49,7 +49,7 @@ absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int6
   return absl::OkStatus();
 }
 
-template <typename Index, typename Rule>
+template <typename Index, template <typename Rows> class Rule>
 class RowUpdateOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -66,8 +66,10 @@ class RowUpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < kNumVariables; ++i) {
       OP_REQUIRES_OK(context, LookupResource(context, tensorflow::HandleFromInput(context, i), &variables[i]));
     }
-    std::array<double, Rule::kNumScalars> scalars{};
+    std::array<double, kNumScalars> scalars{};
     OP_REQUIRES_OK(context, ReadScalars(context, &scalars));
+    Seed seed;
+    OP_REQUIRES_OK(context, ReadSeed(context, kNumVariables + 2 + kNumScalars, &seed));
     OP_REQUIRES_OK(context, CheckVariables(variables));
     const TensorShape& table_shape = variables[0]->tensor()->shape();
     OP_REQUIRES_OK(context, CheckGradient(context, table_shape));
@@ -79,25 +81,30 @@ class RowUpdateOp : public tensorflow::OpKernel {
                                               &sorted));
     if (sorted.empty() || values.NumElements() == 0) return;
     const int64_t width = values.NumElements() / values.dim_size(0);
-    std::array<float*, kNumVariables> data;
+    std::array<float*, kNumVariables - 1> slots{};
     for (int i = 0; i < kNumVariables; ++i) {
-      data[i] = WritableData(variables[i].get());
-      if (in_huge_pages_[i].exchange(data[i]) != data[i]) {
-        MoveToHugePages(data[i], variables[i]->tensor()->TotalBytes());
-      }
+      MakeWritable(i, variables[i].get());
+      if (i > 0) slots[i - 1] = Data<float>(variables[i]->tensor());
     }
-    const Rule rule(data, scalars, width);
-    const float* gradient = Data<float>(values);
-    ForEach(context, sorted.size(), /*cost=*/200 + 8 * width, [&](int64_t begin, int64_t end) {
-      UpdateRows(sorted, begin, end, gradient, width, rule);
-    });
+    Tensor* table = variables[0]->tensor();
+    const auto update = [&](const auto& rule) {
+      const float* gradient = Data<float>(values);
+      ForEach(context, sorted.size(), /*cost=*/200 + 8 * width, [&](int64_t begin, int64_t end) {
+        UpdateRows(sorted, begin, end, gradient, width, rule);
+      });
+    };
+    if (table->dtype() == tensorflow::DT_BFLOAT16) {
+      update(Rule<Bfloat16Rows>(Bfloat16Rows(Halves(table), width, seed), slots, scalars, width));
+    } else {
+      update(Rule<FloatRows>(FloatRows{Data<float>(table), width}, slots, scalars, width));
+    }
   }
 
  private:
-  static constexpr int kNumVariables = Rule::kNumVariables;
+  static constexpr int kNumVariables = 1 + Rule<FloatRows>::kNumSlots, kNumScalars = Rule<FloatRows>::kNumScalars;
 
-  static absl::Status ReadScalars(OpKernelContext* context, std::array<double, Rule::kNumScalars>* scalars) {
-    for (int i = 0; i < Rule::kNumScalars; ++i) {
+  static absl::Status ReadScalars(OpKernelContext* context, std::array<double, kNumScalars>* scalars) {
+    for (int i = 0; i < kNumScalars; ++i) {
       const Tensor& scalar = context->input(kNumVariables + 2 + i);
       if (!tensorflow::TensorShapeUtils::IsScalar(scalar.shape())) {
         return InvalidArgument("input ", kNumVariables + 2 + i, " has shape ", scalar.shape().DebugString(),
@@ -109,19 +116,20 @@ class RowUpdateOp : public tensorflow::OpKernel {
   }
 
   static absl::Status CheckVariables(const std::array<tensorflow::core::RefCountPtr<Var>, kNumVariables>& variables) {
-    for (const auto& variable : variables) {
-      const Tensor& tensor = *variable->tensor();
-      if (!tensor.IsInitialized() || tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() < 1) {
-        return InvalidArgument("a row update needs initialized float32 variables of rank 1 or more, got ",
-                               variable->DebugString());
+    for (int i = 0; i < kNumVariables; ++i) {
+      const Tensor& tensor = *variables[i]->tensor();
+      const bool has_type = i == 0 ? IsTableType(tensor) : tensor.dtype() == tensorflow::DT_FLOAT;
+      if (!tensor.IsInitialized() || !has_type || tensor.dims() < 1) {
+        return InvalidArgument("a row update needs initialized variables of rank 1 or more, a table of float32 or ",
+                               "bfloat16 and slots of float32, got ", variables[i]->DebugString());
       }
     }
     const TensorShape& table = variables[0]->tensor()->shape();
     for (int i = 1; i < kNumVariables; ++i) {
       const TensorShape& slot = variables[i]->tensor()->shape();
-      if (slot != SlotShape<Rule>(table)) {
+      if (slot != SlotShape<Rule<FloatRows>>(table)) {
         return InvalidArgument("slot ", i, " has shape ", slot.DebugString(), ", expected ",
-                               SlotShape<Rule>(table).DebugString(), " for a table of shape ", table.DebugString());
+                               SlotShape<Rule<FloatRows>>(table).DebugString(), " for a table of shape ", table.DebugString());
       }
     }
     return absl::OkStatus();
@@ -141,18 +149,18 @@ class RowUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // The variable's buffer, made its own: a tensor somebody has read keeps its values, and from now on dense reads
-  // copy. Requires the variable's exclusive lock.
-  static float* WritableData(Var* variable) {
-    if (!variable->tensor()->RefCountIsOne()) {
-      *variable->tensor() = tensorflow::tensor::DeepCopy(*variable->tensor());
-    }
+  // Makes the buffer of the i-th variable its own: a tensor somebody has read keeps its values, and from now on dense
+  // reads copy. Requires the variable's exclusive lock.
+  void MakeWritable(int i, Var* variable) {
+    Tensor* tensor = variable->tensor();
+    if (!tensor->RefCountIsOne()) *tensor = tensorflow::tensor::DeepCopy(*tensor);
     variable->copy_on_read_mode.store(true);
-    return Data<float>(variable->tensor());
+    void* data = tensor->data();
+    if (in_huge_pages_[i].exchange(data) != data) MoveToHugePages(data, tensor->TotalBytes());
   }
 
   // The buffers moved last: a variable that was assigned to has another.
-  std::array<std::atomic<const float*>, kNumVariables> in_huge_pages_{};
+  std::array<std::atomic<const void*>, kNumVariables> in_huge_pages_{};
 };
 
 #define TFXC_REGISTER(NAME, INDEX, RULE)                                                               \

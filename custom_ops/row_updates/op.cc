@@ -4,10 +4,10 @@
 namespace tfxc {
 namespace {
 
-// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars.
+// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars, and the seed.
 template <int kNumVariables>
 absl::Status RowUpdateShape(InferenceContext* context) {
-  ShapeHandle values, row_ids, scalar;
+  ShapeHandle values, row_ids, given;
   TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(kNumVariables), 1, &values));
   TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables + 1), 1, &row_ids));
   DimensionHandle num_gradients;
@@ -18,9 +18,13 @@ absl::Status RowUpdateShape(InferenceContext* context) {
     TF_RETURN_IF_ERROR(context->ReplaceDim((*table)[0].shape, 0, num_gradients, &expected));
     TF_RETURN_IF_ERROR(context->Merge(values, expected, &values));
   }
-  for (int input = kNumVariables + 2; input < context->num_inputs(); ++input) {
-    TF_RETURN_IF_ERROR(context->WithRank(context->input(input), 0, &scalar));
+  const int seed = context->num_inputs() - 1;
+  for (int input = kNumVariables + 2; input < seed; ++input) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(input), 0, &given));
   }
+  DimensionHandle two;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(seed), 1, &given));
+  TF_RETURN_IF_ERROR(context->WithValue(context->Dim(given, 0), 2, &two));
   return absl::OkStatus();
 }
 
@@ -36,21 +40,24 @@ REGISTER_OP("Tfxc>LazyAdamUpdate")
     .Input("beta_1: double")
     .Input("beta_2: double")
     .Input("epsilon: double")
+    .Input("seed: int64")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
     .SetShapeFn(RowUpdateShape<3>)
     .Doc("m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); variable -= learning_rate * m / (sqrt(v) + epsilon), "
-         "in the rows of the gradient, duplicates summed first.");
+         "in the rows of the gradient, duplicates summed first; a table of bfloat16 is rounded by the seed.");
 
 REGISTER_OP("Tfxc>RowSgdUpdate")
     .Input("variable: resource")
     .Input("values: float")
     .Input("row_ids: Tindices")
     .Input("learning_rate: double")
+    .Input("seed: int64")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
     .SetShapeFn(RowUpdateShape<1>)
-    .Doc("variable -= learning_rate * g in the rows of the gradient, duplicates summed first.");
+    .Doc("variable -= learning_rate * g in the rows of the gradient, duplicates summed first; a table of bfloat16 is "
+         "rounded by the seed.");
 
 REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
     .Input("variable: resource")
@@ -59,10 +66,11 @@ REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
     .Input("row_ids: Tindices")
     .Input("learning_rate: double")
     .Input("epsilon: double")
+    .Input("seed: int64")
     .Attr("Tindices: {int32, int64}")
     .SetIsStateful()
     .SetShapeFn(RowUpdateShape<2>)
     .Doc("accumulator += mean(g^2); variable -= learning_rate * g / (sqrt(accumulator) + epsilon), in the rows of the "
-         "gradient, duplicates summed first.");
+         "gradient, duplicates summed first; a table of bfloat16 is rounded by the seed.");
 
 }  // namespace tfxc

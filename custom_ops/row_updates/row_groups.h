@@ -6,63 +6,75 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/row_sort.h"
 #include "common/simd.h"
 #include "row_updates/row_kernels.h"
+#include "row_updates/table_rows.h"
 
 namespace tfxc {
 
-// A rule says how one row of the table and of its slots changes. `data` are the buffers of table and slots,
-// `scalars` the op's scalar inputs in their order.
+// A rule says how one row of the table and of its slots changes. `Rows` is FloatRows or Bfloat16Rows, `slots` the
+// buffers of the slots, `scalars` the op's scalar inputs in their order.
+template <typename Rows>
 struct LazyAdamRule {
-  static constexpr int kNumVariables = 3, kNumScalars = 4;
+  static constexpr int kNumSlots = 2, kNumScalars = 4;
   static constexpr bool kOneSlotPerRow = false;
-  LazyAdamRule(const std::array<float*, 3>& data, const std::array<double, 4>& scalars, int64_t width)
-      : table(data[0]), momentum(data[1]), velocity(data[2]), width(width),
+  LazyAdamRule(Rows table, const std::array<float*, 2>& slots, const std::array<double, 4>& scalars, int64_t width)
+      : table(std::move(table)), momentum(slots[0]), velocity(slots[1]), width(width),
         scalars{static_cast<float>(scalars[0]), static_cast<float>(1.0 - scalars[1]),
                 static_cast<float>(1.0 - scalars[2]), static_cast<float>(scalars[3])} {}
-  void Prefetch(int64_t row) const {
-    for (const float* data : {table, momentum, velocity}) PrefetchRow(data + row * width, width);
+  TFXC_INLINE void Prefetch(int64_t row) const {
+    table.Prefetch(row);
+    for (const float* data : {momentum, velocity}) PrefetchRow(data + row * width, width);
   }
-  void operator()(int64_t row, const float* gradient) const {
+  void operator()(int64_t row, const float* gradient) {
     const int64_t start = row * width;
-    AdamRow(gradient, scalars, table + start, momentum + start, velocity + start, width);
+    AdamRow(gradient, scalars, table.Open(row), momentum + start, velocity + start, width);
+    table.Close(row);
   }
-  float *table, *momentum, *velocity;
+  Rows table;
+  float *momentum, *velocity;
   int64_t width;
   AdamScalars scalars;
 };
 
+template <typename Rows>
 struct RowSgdRule {
-  static constexpr int kNumVariables = 1, kNumScalars = 1;
+  static constexpr int kNumSlots = 0, kNumScalars = 1;
   static constexpr bool kOneSlotPerRow = false;
-  RowSgdRule(const std::array<float*, 1>& data, const std::array<double, 1>& scalars, int64_t width)
-      : table(data[0]), width(width), learning_rate(scalars[0]) {}
-  void Prefetch(int64_t row) const { PrefetchRow(table + row * width, width); }
-  void operator()(int64_t row, const float* gradient) const {
-    SgdRow(gradient, learning_rate, table + row * width, width);
+  RowSgdRule(Rows table, const std::array<float*, 0>&, const std::array<double, 1>& scalars, int64_t width)
+      : table(std::move(table)), width(width), learning_rate(scalars[0]) {}
+  TFXC_INLINE void Prefetch(int64_t row) const { table.Prefetch(row); }
+  void operator()(int64_t row, const float* gradient) {
+    SgdRow(gradient, learning_rate, table.Open(row), width);
+    table.Close(row);
   }
-  float* table;
+  Rows table;
   int64_t width;
   float learning_rate;
 };
 
+template <typename Rows>
 struct RowwiseAdagradRule {
-  static constexpr int kNumVariables = 2, kNumScalars = 2;
+  static constexpr int kNumSlots = 1, kNumScalars = 2;
   static constexpr bool kOneSlotPerRow = true;
-  RowwiseAdagradRule(const std::array<float*, 2>& data, const std::array<double, 2>& scalars, int64_t width)
-      : table(data[0]), accumulator(data[1]), width(width), learning_rate(scalars[0]), epsilon(scalars[1]) {}
-  void Prefetch(int64_t row) const {
-    PrefetchRow(table + row * width, width);
+  RowwiseAdagradRule(Rows table, const std::array<float*, 1>& slots, const std::array<double, 2>& scalars,
+                     int64_t width)
+      : table(std::move(table)), accumulator(slots[0]), width(width), learning_rate(scalars[0]), epsilon(scalars[1]) {}
+  TFXC_INLINE void Prefetch(int64_t row) const {
+    table.Prefetch(row);
     __builtin_prefetch(accumulator + row);
   }
-  void operator()(int64_t row, const float* gradient) const {
+  void operator()(int64_t row, const float* gradient) {
     accumulator[row] += MeanSquare(gradient, width);
-    SgdRow(gradient, learning_rate / (std::sqrt(accumulator[row]) + epsilon), table + row * width, width);
+    SgdRow(gradient, learning_rate / (std::sqrt(accumulator[row]) + epsilon), table.Open(row), width);
+    table.Close(row);
   }
-  float *table, *accumulator;
+  Rows table;
+  float* accumulator;
   int64_t width;
   float learning_rate, epsilon;
 };
@@ -71,10 +83,11 @@ struct RowwiseAdagradRule {
 // first gradient lies in begin <= i < end of `sorted`.
 template <typename Rule>
 void UpdateRows(const std::vector<RowPosition>& sorted, int64_t begin, int64_t end, const float* values, int64_t width,
-                const Rule& rule) {
+                Rule rule) {
   constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency
   const int64_t num_gradients = sorted.size();
-  const auto prefetch = [&](int64_t i) {
+  // Inlined: a call that only asks for memory does nothing in the compiler's eyes, and is left out.
+  const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
     if (i >= num_gradients) return;
     PrefetchRow(values + Position(sorted[i]) * width, width);
     rule.Prefetch(Row(sorted[i]));

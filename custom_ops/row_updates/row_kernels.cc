@@ -1,6 +1,7 @@
 #include "row_updates/row_kernels.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "common/vectorize.h"
 
@@ -36,6 +37,26 @@ TFXC_VECTORIZE float MeanSquare(const float* g, int64_t width) {
   float sum = 0;
   for (float lane : lanes) sum += lane;
   return sum / static_cast<float>(width);
+}
+
+TFXC_VECTORIZE void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random) {
+  const int64_t count = NumCounters(width);
+  for (int64_t i = 0; i < count; i += 8) {
+    EightWords first, second;
+    EightPhilox(seed, row, i, &first, &second);
+    std::memcpy(random + i, &first, sizeof(first));
+    std::memcpy(random + count + i, &second, sizeof(second));
+  }
+}
+
+TFXC_VECTORIZE void RoundRow(const float* __restrict x, const uint64_t* __restrict random, int64_t width,
+                             Bfloat16* __restrict out) {
+  const auto* bits = reinterpret_cast<const unsigned char*>(random);
+  for (int64_t d = 0; d < width; ++d) {
+    uint16_t own;
+    std::memcpy(&own, bits + d * sizeof(own), sizeof(own));
+    out[d] = RoundStochastically(x[d], own);
+  }
 }
 
 }  // namespace tfxc

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "common/bfloat16.h"
+#include "common/philox.h"
+
 namespace tfxc {
 
 struct AdamScalars {
@@ -18,6 +21,13 @@ void SgdRow(const float* g, float learning_rate, float* x, int64_t width);
 void AdamRow(const float* g, const AdamScalars& scalars, float* x, float* m, float* v, int64_t width);
 // mean of g^2, summed in a fixed order
 float MeanSquare(const float* g, int64_t width);
+
+// How many random numbers of 128 bits a row takes, 16 bits for each of its numbers: eight are made at once.
+constexpr int64_t NumCounters(int64_t width) { return (width + 63) / 64 * 8; }
+// The random bits of a row, those of stream `row` of the seed, into 2 * NumCounters words.
+void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random);
+// The bfloat16 of x, rounded stochastically by the row's random bits.
+void RoundRow(const float* x, const uint64_t* random, int64_t width, Bfloat16* out);
 
 }  // namespace tfxc
 

@@ -1,5 +1,6 @@
 """Interrupted anywhere and run again, a training ends as if it had not been."""
 
+import functools
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ import kill_training
 import numpy as np
 import pytest
 from backup_checks import STEPS, Stop, X, Y, assert_same, run
-from classifier_checks import DIM, make_model
+from classifier_checks import DIM, NUM_CLASSES, make_model
 
 import tfxc
 from tfxc._keras import keras, variables_of_training
@@ -43,6 +44,14 @@ def test_interrupted_anywhere_it_ends_as_it_would_have(tmp_path):
         for stop in stops:  # one after the other: stopped twice, and more
             assert script(folder, save_freq, stop) is None
         assert_same(script(folder, save_freq), expected)
+
+
+def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path):
+    head = functools.partial(tfxc.layers.DenseHead, NUM_CLASSES, table_dtype="bfloat16")
+    options = {"batch_size": 10, "epochs": 2, "make_head": head}
+    expected = run(tmp_path / "whole", **options)
+    assert run(tmp_path / "killed", 4, 13, **options) is None
+    assert_same(run(tmp_path / "killed", 4, **options), expected)
 
 
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path):

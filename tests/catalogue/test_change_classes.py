@@ -58,6 +58,7 @@ HEADS = {
         "head": layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True),
         "encoder": item_encoder(masked=False),
     },
+    "bfloat16": lambda: {"head": layers.DenseHead(NUM_CLASSES, table_dtype="bfloat16")},
     "sparse": lambda: {"head": layers.UniformSparseHead(NUM_CLASSES, fan_in=3, use_bias=True, seed=3)},
 }
 
@@ -85,8 +86,9 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     if name == "tied":  # the row of padding
         np.testing.assert_array_equal(after["table"][0], before["table"][0])
     if name != "sparse":
-        mean = before["table"][old_rows].mean(0)
-        np.testing.assert_allclose(after["table"][np.array(ADDED) + offset], [mean, mean], rtol=1e-5)
+        mean = before["table"][old_rows].astype(np.float32).mean(0)
+        added = after["table"][np.array(ADDED) + offset].astype(np.float32)
+        np.testing.assert_allclose(added, [mean, mean], rtol=4e-3 if name == "bfloat16" else 1e-5)
     x, y = data_of(changed, len(OTHER))
     history = changed.fit(x, y, batch_size=8, epochs=2, verbose=0).history["loss"]
     assert np.isfinite(history).all()

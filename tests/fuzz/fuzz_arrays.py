@@ -12,6 +12,7 @@ class Arrays:
     """Draws arrays from a seed."""
 
     def __init__(self, seed):
+        self.seed = seed
         self.random = np.random.default_rng(seed)
 
     def chance(self, probability):
@@ -33,6 +34,13 @@ class Arrays:
             where = self.random.integers(values.size, size=self.random.integers(1, 3))
             values.reshape(-1)[where] = self.random.choice([np.nan, np.inf, -np.inf], size=len(where))
         return values.astype(np.float32)
+
+    def table(self, numbers):
+        """A variable of the numbers, one time in three of bfloat16, and the numbers float32 that it holds."""
+        if np.random.default_rng([self.seed, 1]).random() > 1 / 3:
+            return tf.Variable(numbers), numbers
+        half = tf.cast(numbers, tf.bfloat16)
+        return tf.Variable(half), tf.cast(half, tf.float32).numpy()
 
     def gradient(self, shape, kind):
         values = self.numbers(shape)

@@ -37,7 +37,7 @@ def candidate_scores_op(n, d, classes, s, row_offset, normalize, numbers, gradie
     query = arrays.numbers((n, d), numbers)
     ids = arrays.ids((n, s), classes, low=-1)
     upstream = arrays.gradient((n, s), gradients)
-    variable = tf.Variable(table)
+    variable, table = arrays.table(table)
     if fault == "id":
         ids = ids if (spoiled := arrays.spoil(ids, -1, classes)) is None else spoiled
     attributes = {"normalize": normalize, "row_offset": row_offset}

@@ -47,7 +47,7 @@ def dense_scan_op(
         k = arrays.pick([-1, classes + 1, 2**31 - 1, -(2**31)])
     elif fault == "shape":
         bias = arrays.numbers((classes + 1,))
-    valid, variable = fault == "none", tf.Variable(table)
+    valid, (variable, table) = fault == "none", arrays.table(table)
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
     ops = library.load()
     found = attempt(
@@ -112,7 +112,7 @@ def filtered_dense_scan(
     query, bias = arrays.numbers((n, d), numbers), arrays.numbers((classes if use_bias else 0,))
     attributes = {"num_classes": classes, "row_offset": row_offset, "normalize": normalize}
     attributes["reduction"] = "logsumexp"
-    ops, variable = library.load(), tf.Variable(table)
+    ops, (variable, table) = library.load(), arrays.table(table)
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
     found = attempt(
         "tfxc_dense_scan",

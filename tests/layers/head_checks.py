@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead, head
@@ -13,6 +14,8 @@ CONFIGURATIONS = {
     "all": {"normalize": True, "temperature": 0.2, "use_bias": True},
     "tied": {"row_offset": 2},
     "tied all": {"row_offset": 1, "normalize": True, "temperature": 0.5, "use_bias": True},
+    "bfloat16": {"normalize": True, "temperature": 0.2, "use_bias": True, "table_dtype": "bfloat16"},
+    "tied bfloat16": {"row_offset": 2, "use_bias": True, "table_dtype": "bfloat16"},
 }
 EVERY_CONFIGURATION = pytest.mark.parametrize("name", CONFIGURATIONS)
 
@@ -21,12 +24,14 @@ def make_head(name, num_classes, dim, seed=0):
     """A built head with random table and biases; a tied table has rows on either side of the classes'."""
     options, random = dict(CONFIGURATIONS[name]), np.random.default_rng(seed)
     if "row_offset" in options:
-        embedding = keras.layers.Embedding(num_classes + options["row_offset"] + 3, dim, name="items")
+        num_rows, dtype = num_classes + options["row_offset"] + 3, options.get("table_dtype", "float32")
+        embedding = keras.layers.Embedding(num_rows, dim, name="items", dtype=dtype)
         embedding.build(None)
         options["tied_to"] = embedding
     layer = DenseHead(num_classes, **options)
     layer.build((None, dim))
-    layer.table_variable.assign(random.normal(size=layer.table_variable.shape))
+    table = random.normal(size=layer.table_variable.shape)
+    layer.table_variable.assign(tf.cast(table, layer.table_variable.dtype))
     if layer.use_bias:
         tf_variable(layer.bias).assign(random.normal(size=num_classes))
     return layer
@@ -41,6 +46,11 @@ def numpy_logits(layer, query):
         query = query / np.linalg.norm(query, axis=1, keepdims=True)
     bias = tf_variable(layer.bias).numpy() if layer.use_bias else 0.0
     return query @ table.T / layer.temperature + bias
+
+
+def gradient_error(name):
+    """How far gradients may be off: those of a tied bfloat16 table are rounded to the nearest bfloat16."""
+    return 2e-2 if name == "tied bfloat16" else 1e-4
 
 
 def queries(num, dim, seed=1):

@@ -3,10 +3,20 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, variables_of
+from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, learnable, make_model
+from head_checks import (
+    EVERY_CONFIGURATION,
+    gradient_error,
+    make_head,
+    numpy_logits,
+    queries,
+    variables_of,
+)
 
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
-from tfxc.layers import DenseHead
+from tfxc.layers import DenseHead, dense_head
+from tfxc.losses import SoftmaxCrossentropy
+from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer, RowwiseAdagrad
 
 
 @EVERY_CONFIGURATION
@@ -45,11 +55,11 @@ def test_gradient_of_chosen_scores(name, shared):
         every = ids if not shared else tf.tile(ids[tf.newaxis], [3, 1])
         picked = tf.gather(layer(query), tf.maximum(every, 0), batch_dims=1) * tf.cast(every >= 0, tf.float32)
         total = tf.reduce_sum(upstream * picked)
-    gradients = tape.gradient(chosen, sources)
+    gradients, error = tape.gradient(chosen, sources), gradient_error(name)
     assert isinstance(gradients[1], tf.IndexedSlices)
     for got, want in zip(gradients, tape.gradient(total, sources), strict=True):
         np.testing.assert_allclose(
-            tf.convert_to_tensor(got), tf.convert_to_tensor(want), rtol=1e-4, atol=1e-4
+            tf.convert_to_tensor(got), tf.convert_to_tensor(want), rtol=error, atol=error
         )
 
 
@@ -125,3 +135,80 @@ def test_a_tied_head_owns_no_table():
     layer = make_head("tied all", 5, 4)
     assert [tuple(weight.shape) for weight in layer.weights] == [(5,)]
     assert layer.get_config()["tied_to"] == "items"
+
+
+def half_model(sampler, optimizer=None, head=None, encoder=None):
+    head = head or DenseHead(NUM_CLASSES, use_bias=True, table_dtype="bfloat16")
+    return make_model(sampler, head=head, encoder=encoder, optimizer=optimizer or RowwiseAdagrad(0.3))
+
+
+@pytest.mark.parametrize("kind", ["mixture", "shared", "none"])
+def test_a_bfloat16_table_trains(kind, tmp_path):
+    model, (x, y) = half_model(SAMPLERS[kind]()), learnable(200)
+    history = model.fit(x, y, batch_size=20, epochs=6, verbose=0)
+    assert history.history["loss"][-1] < 0.8 * history.history["loss"][0]
+    assert model.evaluate(x, y, verbose=0) < 0.75 * np.log(NUM_CLASSES)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.head.table_variable.numpy(), model.head.table_variable.numpy())
+    assert loaded.head.table_variable.dtype == tf.bfloat16
+    for each in (model, loaded):  # on to the bit: the steps go on being counted
+        each.fit(x, y, batch_size=20, shuffle=False, verbose=0)
+    np.testing.assert_array_equal(loaded.head.table_variable.numpy(), model.head.table_variable.numpy())
+
+
+def half_items(dtype="bfloat16"):
+    history = keras.Input((None,), dtype="int32")
+    rows = keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items", dtype=dtype)(history)
+    query = keras.layers.Dense(DIM)(keras.layers.Activation("linear", dtype="float32")(rows))
+    return keras.Model(history, query)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "shared", "none"])
+def test_a_tied_bfloat16_table_trains(kind):
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")
+    model = half_model(SAMPLERS[kind](), LazyAdam(0.02), head, half_items())
+    ids = np.random.default_rng(0).integers(1, NUM_CLASSES, (80, 5)).astype(np.int32)
+    losses = model.fit(ids, ids, batch_size=20, epochs=8, verbose=0).history["loss"]  # the item after it
+    assert losses[-1] < 0.7 * losses[0]
+    assert model.head.table_variable.dtype == tf.bfloat16
+
+
+def test_wrong_table_dtypes():
+    with pytest.raises(ValueError, match='"float32" or "bfloat16", but got \'float16\''):
+        DenseHead(5, table_dtype="float16")
+    for own, other in [("bfloat16", "float32"), ("float32", "bfloat16")]:
+        head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype=own)
+        with pytest.raises(ValueError, match=f"'items' is {other}, but .* '{own}'.*Give both the same"):
+            half_model(None, head=head, encoder=half_items(other))
+
+
+def test_a_bfloat16_table_is_refused_on_parameter_servers(monkeypatch):
+    monkeypatch.setattr(dense_head, "with_servers", lambda: True)
+    with pytest.raises(ValueError, match="Parameter servers.*Leave it out"):
+        DenseHead(5, table_dtype="bfloat16").build((None, 3))
+
+
+def test_optimizers_that_would_lose_small_steps_are_refused():
+    x, y = learnable(20)
+    half = half_model(SAMPLERS["uniform"](), "adam")
+    mixed = half_model(SAMPLERS["uniform"]())
+    mixed.compile(
+        MultiOptimizer(LazyAdam(), (keras.optimizers.SGD(), mixed.head)), loss=SoftmaxCrossentropy()
+    )
+    for model, name in ((half, "Adam"), (mixed, "SGD")):
+        with pytest.raises(ValueError, match=f"{name} rounds to the nearest.*RowwiseAdagrad.*table_dtype"):
+            model.fit(x, y, verbose=0)
+    mixed.compile(MultiOptimizer(LazyAdam(), (LazySGD(0.1), mixed.head)), loss=SoftmaxCrossentropy())
+    mixed.fit(x, y, verbose=0)
+    half.head.trainable = False  # then nothing is rounded
+    half.compile("adam", loss=SoftmaxCrossentropy())
+    half.fit(x, y, verbose=0)
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras itself refuses a gradient of another dtype")
+def test_a_plain_model_refuses_them_in_its_first_step():
+    model = keras.Sequential([keras.Input((DIM,)), DenseHead(NUM_CLASSES, table_dtype="bfloat16")])
+    model.compile("adam", loss=SoftmaxCrossentropy())
+    with pytest.raises(ValueError, match="is a table of bfloat16.*would be lost"):
+        model.fit(*learnable(20), verbose=0)

@@ -103,6 +103,19 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     assert not (tmp_path / "1" / "assets.extra").exists()
 
 
+def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
+    model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
+    model.export(tmp_path / "served")
+    loaded = tf.saved_model.load(str(tmp_path / "served"))
+    tables = [part for part in loaded.signatures["serving_default"].variables if part.shape[0] == NUM_CLASSES]
+    assert [table.dtype for table in tables] == [tf.bfloat16]
+    want, every = model.predict(features(4), verbose=0), tf.range(NUM_CLASSES)[tf.newaxis]
+    for options in ({}, {"allow": every}):
+        got = loaded.serve(features=tf.constant(features(4)), **options)
+        np.testing.assert_array_equal(got["ids"], want["ids"])
+        np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
+
+
 def test_one_row_of_exclude_serves_all(tmp_path):
     model, x = make_model(), features(3)
     model.export(tmp_path / "1")

@@ -44,6 +44,16 @@ def test_rowwise_adagrad_keeps_a_number_a_class():
     assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100
 
 
+def test_a_bfloat16_table_is_half_as_large_and_its_gradients_are_not():
+    head = layers.DenseHead(L, table_dtype="bfloat16")
+    report = tfxc.memory_report(compiled(head, optimizer=optimizers.RowwiseAdagrad(0.1)))
+    assert report.tables == 2 * L * D and report.step == 2 * 4 * L * D + report.encoder
+    assert report.slots <= 4 * L + 4 * (8 * D + D) + 100
+    model = compiled(layers.DenseHead(L, table_dtype="bfloat16"), samplers.Uniform(10, seed=0))
+    report = tfxc.memory_report(model, batch_size=4)
+    assert report.step == 4 * (1 + 10) * 4 * D + report.encoder
+
+
 @pytest.mark.parametrize("group_size", [1, 16])
 def test_connections_are_indices(group_size):
     head = layers.UniformSparseHead(L, fan_in=4, group_size=group_size, seed=0)

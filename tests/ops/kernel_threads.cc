@@ -136,8 +136,8 @@ Bytes CandidateScores(const Threads& threads) {
   const auto ids = random.Integers(kQueries * kSamples, -1, kClasses);
   Bytes bytes;
   for (bool normalize : {false, true}) {
-    const CandidateProblem p{table.data(),        query.data(), ids.data(), kQueries * kSamples,
-                             kSamples, kWidth, kClasses,   normalize};
+    const CandidateProblem p{Table(table.data(), kWidth), query.data(), ids.data(), kQueries * kSamples,
+                             kSamples, kWidth, kClasses, normalize};
     std::vector<float> scores(p.num_slots), of_query(query.size());
     threads.ForEach(kQueries, [&](int64_t first, int64_t last) { ScoreCandidates(p, first, last, scores.data()); });
     threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
@@ -167,10 +167,17 @@ Bytes RowUpdates(const Threads& threads) {
       UpdateRows(sorted, begin, end, values.data(), kWidth, rule);
     });
   };
-  update(LazyAdamRule({table.data(), slot.data(), velocity.data()}, {0.1, 0.9, 0.99, 1e-7}, kWidth));
-  update(RowSgdRule({table.data()}, {0.1}, kWidth));
-  update(RowwiseAdagradRule({table.data(), slot.data()}, {0.1, 1e-7}, kWidth));
-  return Bytes().Add(table).Add(slot).Add(velocity);
+  const auto update_all = [&](const auto& rows) {
+    using Rows = std::decay_t<decltype(rows)>;
+    update(LazyAdamRule<Rows>(rows, {slot.data(), velocity.data()}, {0.1, 0.9, 0.99, 1e-7}, kWidth));
+    update(RowSgdRule<Rows>(rows, {}, {0.1}, kWidth));
+    update(RowwiseAdagradRule<Rows>(rows, {slot.data()}, {0.1, 1e-7}, kWidth));
+  };
+  update_all(FloatRows{table.data(), kWidth});
+  std::vector<Bfloat16> halves(table.size());
+  for (size_t i = 0; i < table.size(); ++i) halves[i] = RoundStochastically(table[i], 0);
+  update_all(Bfloat16Rows(halves.data(), kWidth, {1, 2}));
+  return Bytes().Add(table).Add(halves).Add(slot).Add(velocity);
 }
 
 Bytes DrawByBlocks(const Threads& threads) {

@@ -257,9 +257,28 @@ def test_the_op_checks_what_the_wrapper_cannot_see():
         op(table=table.handle, query=tf.ones([1, 3]), class_ids=[[0]], **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="row_offset is 6"):
         op(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], normalize=False, row_offset=6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 table"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 or bfloat16"):
         doubles = tf.Variable(tf.ones([5, 4], tf.float64))
         op(table=doubles.handle, query=tf.ones([1, 4]), class_ids=[[0]], **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape of class_ids"):
         grad = library.load().tfxc_candidate_scores_grad
         grad(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], gradient=[[1.0, 2.0]], **options)
+
+
+@BOTH
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(score, normalize):
+    table, query, ids = _problem(30, 37, 20, 11, row_offset=2)
+    half = tf.Variable(tf.constant(table, tf.bfloat16))
+    wide = tf.Variable(tf.cast(half, tf.float32))
+    upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
+    options = {"normalize": normalize, "row_offset": 2}
+    found, want = (
+        _gradients(score, one, tf.constant(query), ids, upstream, **options) for one in (half, wide)
+    )
+    for one, other in zip(found[:2], want[:2], strict=True):
+        assert one.dtype == tf.float32
+        np.testing.assert_array_equal(one, other)
+    assert found[2].values.dtype == tf.float32
+    np.testing.assert_array_equal(found[2].indices, want[2].indices)
+    np.testing.assert_array_equal(found[2].values, want[2].values)

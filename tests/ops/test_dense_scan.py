@@ -387,3 +387,17 @@ def test_bad_input(change, message):
     given = {"query": problem.query, "table": problem.table.handle, "bias": problem.bias, **problem.options}
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
         dense_scan(**{**given, **change})
+
+
+@pytest.mark.parametrize("queries", [3, 60])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(queries, normalize):
+    problem, results = Problem(queries, 211, 19, use_bias=True, normalize=normalize, row_offset=2), []
+    half = tf.Variable(tf.cast(problem.rows, tf.bfloat16))
+    for table in (half, tf.Variable(tf.cast(half, tf.float32))):
+        problem.given = problem.query, table.handle, problem.bias
+        scanned = problem.scan(reduction="logsumexp", k=5)
+        gradients = problem.gradient(scanned[0], "logsumexp")
+        results.append([*scanned, *gradients, *problem.filtered(0.01, num_more=2), *problem.scan(k=5)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)

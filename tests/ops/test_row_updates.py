@@ -43,9 +43,13 @@ def adagrad_step(table, accumulator, gradient):
 
 # name -> (update on variables, step on one float64 row, shapes of the slots)
 RULES = {
-    "adam": (lambda *a: lazy_adam_update(*a, HYPER), adam_step, lambda shape: [shape, shape]),
-    "sgd": (lambda *a: row_sgd_update(*a, 0.5), sgd_step, lambda shape: []),
-    "adagrad": (lambda *a: rowwise_adagrad_update(*a, 0.3, 1e-8), adagrad_step, lambda shape: [shape[:1]]),
+    "adam": (lambda *a, **b: lazy_adam_update(*a, HYPER, **b), adam_step, lambda shape: [shape, shape]),
+    "sgd": (lambda *a, **b: row_sgd_update(*a, 0.5, **b), sgd_step, lambda shape: []),
+    "adagrad": (
+        lambda *a, **b: rowwise_adagrad_update(*a, 0.3, 1e-8, **b),
+        adagrad_step,
+        lambda shape: [shape[:1]],
+    ),
 }
 
 
@@ -206,6 +210,70 @@ def test_other_dtypes(rule, dtype, tolerance):
     check(rule, (5, 4), [3, 0, 3], dtype=dtype, tolerance=tolerance)
 
 
+SEED = [2**33 + 5, 7]
+
+
+def bits_of(variable):
+    return tf.bitcast(variable, tf.uint16).numpy()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("trailing", [(), (1,), (64,), (2, 5)])
+def test_a_bfloat16_table_is_rounded_to_a_neighbour_and_its_slots_are_float32(rule, trailing):
+    ids = [5, 0, 5, 6, 0, 5, 2]
+    arrays, values, variables, gradient = make(rule, (7, *trailing), ids)
+    half = tf.cast(variables[0], tf.bfloat16)
+    arrays[0] = half.numpy().astype(np.float64)
+    table = tf.Variable(half)
+    expect(rule, arrays, values, np.array(ids))
+    RULES[rule][0](table, *variables[1:], gradient, seed=SEED)
+    np.testing.assert_allclose(table.numpy().astype(float), arrays[0], rtol=2.0**-7, atol=1e-6)
+    for variable, array in zip(variables[1:], arrays[1:], strict=True):
+        np.testing.assert_allclose(variable.numpy(), array, rtol=1e-5, atol=1e-6)
+
+
+# Powers of two, of one size in a row: whatever the order and however products are fused, float32 is exact.
+EXACT = {
+    "adam": (lambda *a, **b: lazy_adam_update(*a, AdamHyper(0.25, 0.5, 0.75, 1e-30), **b), 2),
+    "sgd": (lambda *a, **b: row_sgd_update(*a, 1.0, **b), 0),
+    "adagrad": (lambda *a, **b: rowwise_adagrad_update(*a, 0.25, 1e-30, **b), 1),
+}
+
+
+@pytest.mark.parametrize("rule", EXACT)
+@EVERY_SIZE
+def test_the_compiled_rounding_is_that_of_the_reference_to_the_bit(rule, size, path, monkeypatch):
+    if path == "reference":
+        pytest.skip("compared with itself")
+    rng, results = np.random.default_rng(size), []
+    start = tf.constant(rng.normal(size=(300, size)), tf.bfloat16)
+    ids = rng.permutation(300)[:200]
+    values = rng.choice([-1.0, 1.0], (200, size)) * 2.0 ** rng.integers(-9, 3, (200, 1))
+    if rule == "sgd":
+        values = rng.normal(size=(200, size))  # any number: the rate is 1
+    gradient = tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(ids))
+    for disabled in ("0", "1"):
+        monkeypatch.setenv("TFXC_DISABLE_OPS", disabled)
+        table, slots = tf.Variable(start), [tf.Variable(tf.zeros([300, size])) for _ in range(EXACT[rule][1])]
+        slots = [tf.Variable(tf.zeros([300]))] if rule == "adagrad" else slots
+        EXACT[rule][0](table, *slots, gradient, seed=SEED)
+        results.append([bits_of(table), *slots])
+    assert (results[0][0] != bits_of(start)).any()
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_small_steps_on_bfloat16_add_up():
+    table = tf.Variable(tf.ones([400, 8], tf.bfloat16))
+    gradient = tf.IndexedSlices(tf.ones([400, 8]), tf.range(400))
+    for step in range(64):
+        row_sgd_update(table, gradient, 2.0**-12, seed=[0, step])  # a sixteenth of what is between neighbours
+    mean = tf.reduce_mean(tf.cast(table, tf.float32)).numpy()
+    np.testing.assert_allclose(mean, 1 - 64 * 2.0**-12, atol=4e-4)
+    row_sgd_update(table, gradient, 0.0, seed=[1, 1])
+    assert mean == tf.reduce_mean(tf.cast(table, tf.float32)).numpy()
+
+
 @pytest.mark.parametrize("values", [(2, 1), (2,), (3, 4), (2, 4, 1)])
 def test_a_gradient_that_does_not_fit_is_refused(values):
     gradient = tf.IndexedSlices(tf.zeros(values), tf.constant([0, 1]))
@@ -228,9 +296,17 @@ def test_the_op_checks_what_python_cannot_see(path):
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit a table of shape"):
         step(tf.zeros([2, 1]), tf.constant([0, 1]))
+    gradient = tf.IndexedSlices(tf.zeros([1, 4]), tf.constant([0]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="slot 1 has shape"):
-        gradient = tf.IndexedSlices(tf.zeros([1, 4]), tf.constant([0]))
         rowwise_adagrad_update(table, tf.Variable(tf.zeros([4])), gradient, 0.1, 1e-8)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="table of float32 or bfloat16 and slots of float32"
+    ):
+        rowwise_adagrad_update(table, tf.Variable(tf.zeros([5], tf.bfloat16)), gradient, 0.1, 1e-8)
+    signature = [tf.TensorSpec(None, tf.int64)]
+    seeded = tf.function(lambda seed: row_sgd_update(table, gradient, 0.1, seed), signature)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"seed must have shape \[2\]"):
+        seeded(tf.zeros([3], tf.int64))
 
 
 def test_sum_duplicate_rows():

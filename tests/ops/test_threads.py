@@ -18,6 +18,7 @@ from tfxc.ops.dense_scan import (
     dense_scan_gradient,
     dense_scan_with_maxima,
 )
+from tfxc.ops.row_updates import row_sgd_update
 from tfxc.ops.sparse_head import sparse_head_reduce
 from tfxc.sparsity import random_topology
 random = np.random.default_rng(0)
@@ -45,6 +46,11 @@ reduced, maxima = dense_scan_with_maxima(*given, num_classes=20000)
 upstream, options = np.ones(300, "f"), {"num_classes": 20000, "threshold": 0.01}
 more = np.arange(3, dtype="i"), normal(3, 24), normal(3)
 show(reduced, maxima, *dense_scan_filtered_gradient(*given, reduced, upstream, maxima, more, **options))
+
+half = tf.Variable(tf.cast(normal(3000, 24), tf.bfloat16))
+ids = random.integers(0, 3000, 20000)
+row_sgd_update(half, tf.IndexedSlices(tf.constant(normal(20000, 24)), tf.constant(ids)), 0.1, seed=[1, 2])
+show(tf.bitcast(half, tf.uint16))
 """
 
 
@@ -55,4 +61,4 @@ def test_the_number_of_threads_changes_no_bit():
         command = [sys.executable, "-c", DIGESTS, threads]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
         digests.add(done.stdout)
-    assert len(digests) == 1 and len(digests.pop().split()) == 4
+    assert len(digests) == 1 and len(digests.pop().split()) == 5

@@ -206,3 +206,46 @@ def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
     gradient = sparse(np.ones([100, 64]), np.random.default_rng(0).integers(0, 200_000, size=100))
     step = tf.function(lambda: optimizer.apply_gradients([(gradient, table)]))
     assert fastest(step) < fastest(lambda: table + 1.0, repeats=5) / 5
+
+
+def bfloat16_steps(optimizer, gradients):
+    table = tf.Variable(tf.ones([50, 4], tf.bfloat16))
+    for gradient in gradients:
+        optimizer.apply_gradients([(gradient, table)])
+    return table
+
+
+@every_optimizer
+def test_a_bfloat16_table_is_rounded_by_seed_and_step(optimizer_class):
+    gradient = sparse(np.ones([50, 4]), np.arange(50))
+    first, same, other = (optimizer_class(1e-3, seed=seed) for seed in (1, 1, 2))
+    tables = [bfloat16_steps(optimizer, [gradient] * 3).numpy() for optimizer in (first, same, other)]
+    np.testing.assert_array_equal(tables[0], tables[1])
+    assert (tables[0] != tables[2]).any()
+    assert len(np.unique(tables[0], axis=0)) > 1  # rows of one gradient, each rounded on its own
+    assert optimizer_class.from_config(other.get_config()).seed == 2
+    assert all(variable.dtype != tf.bfloat16 for variable in map(tf_variable, other.variables))
+    table = tf.Variable(tf.ones([50, 4], tf.bfloat16))
+    other.build([table])
+    for name, slot in other.slots_of(table).items():
+        assert slot.dtype == tf.float32, name
+
+
+@every_optimizer
+def test_a_dense_gradient_rounds_every_row_of_bfloat16(optimizer_class):
+    values = np.random.default_rng(0).normal(size=(50, 4))
+    gradients = [tf.constant(values, tf.float32), sparse(values, np.arange(50))]
+    dense, rows = (bfloat16_steps(optimizer_class(1e-2), [gradient] * 2).numpy() for gradient in gradients)
+    np.testing.assert_array_equal(dense, rows)
+
+
+@every_optimizer
+def test_gradients_of_two_dtypes_are_clipped_together(optimizer_class):
+    half, whole = tf.Variable(tf.ones([2, 1], tf.bfloat16)), tf.Variable(tf.ones([2]))
+    gradient = tf.IndexedSlices(tf.constant([[6.0], [2.0]], tf.bfloat16), tf.constant([1, 1]))
+    optimizer = optimizer_class(1.0, global_clipnorm=1.0)
+    clipped = optimizer._clip([gradient, tf.constant([0.0, 6.0])])
+    np.testing.assert_allclose(clipped[0].values, [[0.8]])
+    np.testing.assert_allclose(clipped[1], [0.0, 0.6])
+    optimizer.apply_gradients([(gradient, half), (tf.ones([2]), whole)])
+    assert half.numpy()[0] == 1 and half.numpy()[1] < 1 and (whole.numpy() < 1).all()

@@ -2,15 +2,29 @@
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
+from tfxc._keras import (
+    Untracked,
+    add_weight,
+    keras,
+    layers_of,
+    register,
+    stored_numbers,
+    tf_variable,
+    variable_index,
+)
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
+from tfxc.layers.block_initializer import in_blocks
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, of_filled_slots
+from tfxc.layers.table_blocks import block_by_block
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
-from tfxc.ops.remote import beside, shards_of
+from tfxc.ops.remote import at, beside, shards_of, with_servers
+from tfxc.ops.table_rows import gather_rows, refuse_plain_steps
+from tfxc.optimizers.multi_optimizer import MultiOptimizer
+from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 _EPSILON = 1e-12
 
@@ -38,6 +52,15 @@ class DenseHead(Head):
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
             ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
             cross-entropy; from 0 the first epochs go into pushing every class down.
+        table_dtype: "float32", or "bfloat16": see below.
+
+    ``table_dtype="bfloat16"`` halves the table, [L, D] of 2 bytes a number, and what a step reads and writes
+    of it: for tables that are most of the memory. With ``RowwiseAdagrad`` a class takes 2·D + 4 bytes, with
+    ``LazyAdam``, whose moments stay float32, 10·D. Everything is computed in float32. The optimizers of
+    ``tfxc.optimizers`` round what they write up or down by chance, so that small steps add up in the mean; by
+    their ``seed``, so that a training that is resumed goes on to the bit. Other optimizers would lose small
+    steps and are refused. A step over all classes has a float32 gradient of the table: take a sampler, or
+    ``filter_below``. With ``tied_to``, give the embedding ``dtype="bfloat16"``, too.
 
     Call arguments:
         query: float [..., D].
@@ -46,7 +69,8 @@ class DenseHead(Head):
         Logits float32 [..., L].
 
     Raises:
-        ValueError: for arguments outside their range, or a tied table of another width or too few rows.
+        ValueError: for arguments outside their range, or a tied table of another width, dtype or too few
+            rows; for bfloat16 on parameter servers.
 
     Example:
         >>> head = DenseHead(5, use_bias=True)
@@ -55,6 +79,10 @@ class DenseHead(Head):
         >>> scores, ids = head.top_k(tf.ones([2, 3]), k=2)
         >>> ids.shape
         TensorShape([2, 2])
+        >>> small = DenseHead(5, table_dtype="bfloat16")
+        >>> small.build((None, 3))
+        >>> small.table.dtype == "bfloat16", small.class_vectors(0, 5).dtype
+        (True, tf.float32)
 
     Reference:
         Press, Wolf, "Using the Output Embedding to Improve Language Models", 2017 (tied tables).
@@ -72,6 +100,7 @@ class DenseHead(Head):
         row_offset=0,
         embeddings_initializer="glorot_uniform",
         bias_initializer="zeros",
+        table_dtype="float32",
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
@@ -81,7 +110,10 @@ class DenseHead(Head):
             raise ValueError(
                 f"row_offset must be 0 for a table of its own, or at least 0 with tied_to; got {row_offset}."
             )
+        if table_dtype not in ("float32", "bfloat16"):
+            raise ValueError(f'table_dtype must be "float32" or "bfloat16", but got {table_dtype!r}.')
         self.use_bias = use_bias
+        self.table_dtype = table_dtype
         self.normalize = normalize
         self.temperature = float(temperature)
         # A layer object would not survive serialisation: keep its name, and find it in the encoder.
@@ -103,7 +135,12 @@ class DenseHead(Head):
             "row_offset": self.row_offset,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "table_dtype": self.table_dtype,
         }
+
+    def load_own_variables(self, store):
+        """Keras calls this when it loads a model."""
+        super().load_own_variables(store if self.table_dtype == "float32" else stored_numbers(store))
 
     def get_build_config(self):
         """None if tied: when a saved head is read, the encoder with its table is not at hand yet."""
@@ -134,10 +171,20 @@ class DenseHead(Head):
 
     def build(self, input_shape):
         dim = input_shape[-1]
+        if self.table_dtype == "bfloat16" and with_servers():
+            raise ValueError(
+                "Parameter servers hold class tables in float32, but table_dtype is 'bfloat16'. Leave it "
+                "out, or train on one machine."
+            )
         if self.tied_to is None:
-            self.table = add_weight(self, "table", (self.num_classes, dim), self.embeddings_initializer)
+            rule = self.embeddings_initializer
+            rule = in_blocks(rule) if self.table_dtype == "bfloat16" else rule
+            shape = self.num_classes, dim
+            self.table = add_weight(self, "table", shape, rule, dtype=self.table_dtype)
         else:
             self._check_tied(dim)
+        if self.table_dtype == "bfloat16":
+            refuse_plain_steps(self.table_variable)
         if self.use_bias:
             with beside(self.table_variable):
                 self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
@@ -168,16 +215,38 @@ class DenseHead(Head):
                 f"at row_offset={self.row_offset} for queries of width {dim} needs "
                 f"[>= {self.num_classes + self.row_offset}, {dim}]."
             )
+        dtype = tf_variable(embedding.embeddings).dtype.name
+        if "bfloat16" in (dtype, self.table_dtype) and dtype != self.table_dtype:
+            raise ValueError(
+                f"The table of {self.tied_to!r} is {dtype}, but the head's table_dtype is "
+                f"{self.table_dtype!r}. Give both the same: Embedding(..., dtype='bfloat16') beside "
+                "table_dtype='bfloat16', or neither."
+            )
+
+    @property
+    def _table(self):
+        return self.table if self.tied_to is None else self._shared.value.embeddings
 
     @property
     def table_variable(self):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
-        return tf_variable(self.table if self.tied_to is None else self._shared.value.embeddings)
+        return tf_variable(self._table)
+
+    def check_optimizer(self, optimizer):
+        if self.table_dtype == "float32" or variable_index(optimizer, self._table) is None:
+            return
+        if isinstance(optimizer, MultiOptimizer):
+            optimizer = optimizer.optimizer_of(self._table)
+        if not isinstance(optimizer, RowSparseOptimizer):
+            raise ValueError(
+                f"{type(optimizer).__name__} rounds to the nearest number, and would lose small steps of the "
+                "head's bfloat16 table. Train the head by LazyAdam, LazySGD or RowwiseAdagrad of "
+                "tfxc.optimizers, alone or in a MultiOptimizer, or leave out table_dtype."
+            )
 
     def class_rows(self):
-        table = self.table if self.tied_to is None else self._shared.value.embeddings
         biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
-        return [ClassRows(table, self.row_offset, BY_RULE), *biases]
+        return [ClassRows(self._table, self.row_offset, BY_RULE), *biases]
 
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)
@@ -195,10 +264,15 @@ class DenseHead(Head):
 
     def class_vectors_of(self, class_ids):
         """Class vectors [n, effective_dim]: normalised, and the bias as last column."""
-        rows = tf.gather(self.table_variable, class_ids + self.row_offset)
+        rows = self._rows(class_ids)
         if not self.use_bias:
             return self.vectors(rows)
         return self.vectors(rows, tf.gather(tf_variable(self.bias), class_ids))
+
+    def _rows(self, class_ids):
+        """Raw rows [n, D]; of a tied table of bfloat16 with gradients as of the encoder's own lookups."""
+        read = gather_rows if self.tied_to is None else tf.gather
+        return read(self.table_variable, class_ids + self.row_offset)
 
     def vectors(self, rows, bias=None):
         """Class vectors [n, effective_dim] from raw rows [n, D] and, if the head has them, biases [n]."""
@@ -224,15 +298,31 @@ class DenseHead(Head):
         if class_ids.shape.rank == 1:
             logits = self._score_shared(query, class_ids)
         else:
-            logits = candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
+            (logits,) = self._by_table(lambda query, ids: [self._score_own(query, ids)], query, class_ids)
         if self.use_bias:
             with tf.control_dependencies([logits]):  # bad ids are for the op to name
                 logits += class_biases(self.bias, class_ids)
         return logits
 
+    def _by_table(self, function, *inputs):
+        """``function(*inputs)``, which reads table and biases, a list of tensors.
+
+        Of a tied table of bfloat16 its gradient is bfloat16, too: TensorFlow adds it to that of the
+        encoder's own lookups, and adds up gradients of one dtype only.
+        """
+        if self.tied_to is None or self.table_dtype == "float32":
+            return function(*inputs)
+        return at(self.table_variable.device, function, list(inputs), self._variables())
+
+    def _variables(self):
+        return [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
+
+    def _score_own(self, query, class_ids):
+        return candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
+
     def _score_shared(self, query, class_ids):
         ids, where = of_filled_slots(class_ids)
-        rows = tf.gather(self.table_variable, ids + self.row_offset)
+        rows = tf.cast(self._rows(ids), tf.float32)
         if self.normalize:
             rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
         rows = tf.scatter_nd(where, rows, [tf.size(class_ids), query.shape[-1]])
@@ -246,8 +336,20 @@ class DenseHead(Head):
         to it; with the loss's ``filter_below`` it is ``tf.IndexedSlices`` of the rows that are left.
         ``labels`` [N, P] are class ids padded with -1.
         """
-        variables = [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
-        return dense_reduction(self, loss, self._scaled(query), labels, variables)
+
+        def reduction(query, labels):
+            return dense_reduction(self, loss, query, labels, self._variables())
+
+        return self._by_table(reduction, self._scaled(query), labels)
+
+    def all_logits(self, query):
+        if self.table_dtype == "float32":
+            return super().all_logits(query)
+
+        def logits(query):
+            return [block_by_block(self, query, self._variables())]
+
+        return self._by_table(logits, self._scaled(query))[0]
 
     @property
     def scan_options(self):
@@ -262,14 +364,14 @@ class DenseHead(Head):
         return dense_scan(self._scaled(query), handle, bias, **self.scan_options, **options)
 
     def find_best(self, query, k, exclude):
-        if not library.use_compiled(self.table_variable):
+        if not library.takes_table(self.table_variable):
             return super().find_best(query, k, exclude)
         _, scores, ids = self._scan(query, k=k, exclude=exclude)
         return scores, ids
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         reduction = loss.reduction_over_classes
-        if reduction not in REDUCTIONS or not library.use_compiled(self.table_variable):
+        if reduction not in REDUCTIONS or not library.takes_table(self.table_variable):
             return super().losses_and_best(query, labels, loss, k, exclude)
         reduced, _, ids = self._scan(query, reduction=reduction, k=k, exclude=exclude)
         return loss.combine(reduced, self.score(query, labels), labels >= 0), ids

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.layers.head import block_size
+from tfxc.layers.table_blocks import TableBlocks, announce
 from tfxc.ops import library
 from tfxc.ops.dense_scan import (
     REDUCTIONS,
@@ -29,10 +29,8 @@ def dense_reduction(head, loss, query, labels, variables):
         labels: int32 [N, P], padded with -1.
         variables: the table, and the biases if the head has them.
     """
-    for variable in variables:
-        tf.gather(variable, tf.zeros([0], tf.int32))  # tells gradient tapes that it is used
-
-    fused = library.use_compiled(query) and loss.reduction_over_classes in REDUCTIONS
+    announce(variables)
+    fused = library.takes_table(variables[0]) and loss.reduction_over_classes in REDUCTIONS
     if loss.filter_below is None:
         way = _Fused if fused else _Blocks
     else:
@@ -40,7 +38,7 @@ def dense_reduction(head, loss, query, labels, variables):
 
     @tf.custom_gradient
     def stream(query, *handles):
-        classes = way(head, loss, query, labels, handles)
+        classes = way(head, loss, query, labels, variables)
         reduced = classes.reduced()
 
         def gradient(d_reduced, d_positives):
@@ -51,41 +49,20 @@ def dense_reduction(head, loss, query, labels, variables):
     return stream(query, *[variable.handle for variable in variables])
 
 
-class _Blocks:
-    """One pass of blocks forward and one backward, over resource handles."""
+class _Blocks(TableBlocks):
+    """One pass of blocks forward and one backward."""
 
-    def __init__(self, head, loss, query, labels, handles):
-        self.head, self.loss, self.handles = head, loss, handles
-        self.dim = query.shape[1]
-        self.query = head.with_bias_column(query)
-        self.size = block_size(tf.shape(query)[0], head.max_block_size)
+    def __init__(self, head, loss, query, labels, variables):
+        super().__init__(head, query, variables)
+        self.loss = loss
         self.is_label = tf.cast(labels >= 0, tf.float32)
         self.label_slots = tf.where(tf.reshape(labels, [-1]) >= 0)[:, 0]
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
-        self.row_shifts = (head.row_offset, 0)
         # Read once, for both directions: what the backward pass reads beside the table's gradient may come
         # after its update, since TensorFlow drops that control dependency of a gather.
         self.label_rows = self.raw(self.label_ids)
         vectors = head.vectors(*self.label_rows)
         self.label_vectors = tf.reshape(vectors, [*tf.unstack(tf.shape(labels)), self.query.shape[1]])
-
-    def raw(self, ids):
-        """Table rows and, if the head has them, biases; gathered, since a whole read may copy the table."""
-        return [
-            tf.raw_ops.ResourceGather(resource=handle, indices=ids + shift, dtype=tf.float32)
-            for handle, shift in zip(self.handles, self.row_shifts, strict=False)
-        ]
-
-    def over(self, body, state):
-        """Folds the blocks of class ids: state = body(ids, state)."""
-        total = self.head.num_classes
-
-        def step(start, state):
-            return start + self.size, body(tf.range(start, tf.minimum(start + self.size, total)), state)
-
-        return tf.while_loop(
-            lambda start, state: start < total, step, (tf.constant(0), state), parallel_iterations=1
-        )[1]
 
     def reduced(self):
         def update(ids, state):
@@ -106,26 +83,11 @@ class _Blocks:
     def of_all_classes(self, reduced, d_reduced):
         """What the reduction gives to the queries, and the dense gradients of table and biases."""
 
-        def backward(ids, state):
-            d_query, grads = state
-            raw = self.raw(ids)
-            vectors = self.head.vectors(*raw)
+        def logit_gradient(ids, vectors):
             logits = tf.matmul(self.query, vectors, transpose_b=True)
-            d_logits = self.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
-            d_query += tf.matmul(d_logits, vectors)
-            parts = self.through(raw, tf.matmul(d_logits, self.query, transpose_a=True))
-            # In place: blocks in a TensorArray would hold the whole gradient a second time when stacked.
-            grads = [
-                tf.raw_ops.InplaceUpdate(x=grad, i=ids + shift, v=part)
-                for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
-            ]
-            return d_query, grads
+            return self.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
 
-        zeros = [
-            tf.raw_ops.Empty(shape=tf.raw_ops.VariableShape(input=handle), dtype=tf.float32, init=True)
-            for handle in self.handles
-        ]
-        return self.over(backward, (tf.zeros_like(self.query), zeros))
+        return self.gradients(logit_gradient)
 
     def logit_gradient(self, reduced, logits):
         return self.loss.logit_gradient(reduced, logits)
@@ -150,18 +112,9 @@ class _Blocks:
     def sparse(self, ids, parts):
         """Gradients of table and biases from those of the rows and biases of some classes."""
         return [
-            tf.IndexedSlices(part, ids + shift, tf.raw_ops.VariableShape(input=handle))
-            for part, shift, handle in zip(parts, self.row_shifts, self.handles, strict=False)
+            tf.IndexedSlices(part, ids + shift, tf.constant(variable.shape.as_list()))
+            for part, shift, variable in zip(parts, self.row_shifts, self.variables, strict=False)
         ]
-
-    def through(self, raw, d_vectors):
-        """Gradients of the raw rows and biases from that of the class vectors made of them."""
-        if not (self.head.normalize or self.head.use_bias):
-            return [d_vectors]
-        with tf.GradientTape() as tape:
-            tape.watch(raw)
-            vectors = self.head.vectors(*raw)
-        return tape.gradient(vectors, raw, output_gradients=d_vectors)
 
 
 class _FilteredBlocks(_Blocks):
@@ -194,10 +147,11 @@ class _FilteredBlocks(_Blocks):
 class _Fused(_Blocks):
     """The same by the compiled op: logits never leave the cache."""
 
-    def __init__(self, head, loss, query, labels, handles):
-        super().__init__(head, loss, query, labels, handles)
-        bias = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in handles[1:]]
-        self.given = query, handles[0], bias[0] if bias else tf.zeros([0])
+    def __init__(self, head, loss, query, labels, variables):
+        super().__init__(head, loss, query, labels, variables)
+        table, *bias = [variable.handle for variable in variables]
+        bias = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in bias]
+        self.given = query, table, bias[0] if bias else tf.zeros([0])
         self.options = {"reduction": loss.reduction_over_classes, **head.scan_options}
 
     def reduced(self):
@@ -205,7 +159,7 @@ class _Fused(_Blocks):
 
     def of_all_classes(self, reduced, d_reduced):
         d_query, d_table, d_bias = dense_scan_gradient(*self.given, reduced, d_reduced, **self.options)
-        return self.padded(d_query), [d_table, d_bias][: len(self.handles)]
+        return self.padded(d_query), [d_table, d_bias][: len(self.variables)]
 
     def padded(self, d_query):
         """With a column for the bias, as the other way has it."""

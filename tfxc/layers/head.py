@@ -25,10 +25,11 @@ class Head(keras.layers.Layer):
 
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
-    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss`` accept what
-    they are given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class
-    vectors gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head
-    whose ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
+    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss``,
+    ``check_optimizer`` accept what they are given; and ``class_rows`` and ``config_for`` say what other
+    classes change. A head without class vectors gives ``prepare`` and ``block_logits`` instead, and its
+    ``losses``, and refuses samplers. A head whose ``reduce_classes`` heeds a loss's ``filter_below`` says so
+    by ``can_filter = True``.
 
     Args:
         num_classes: L, a positive integer.
@@ -77,9 +78,12 @@ class Head(keras.layers.Layer):
     def call(self, query):
         """All logits float32 [..., L] of queries [..., D]."""
         shape = tf.shape(query)
-        prepared = self.prepare(tf.reshape(query, [-1, query.shape[-1]]))
-        logits = self.block_logits(prepared, 0, self.num_classes)
+        logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1]]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
+
+    def all_logits(self, query):
+        """All logits [N, L] of queries [N, D]."""
+        return self.block_logits(self.prepare(query), 0, self.num_classes)
 
     def effective_query(self, query):
         """What the class vectors are multiplied with: float32 [N, effective_dim] of queries [N, D]."""
@@ -288,6 +292,9 @@ class Head(keras.layers.Layer):
                 f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
                 f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
             )
+
+    def check_optimizer(self, optimizer):
+        """Raises ValueError for an optimizer, built, that cannot train this head."""
 
     def class_rows(self):
         """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.

@@ -215,6 +215,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if self.built:  # slots that are made while the first step is traced would have it traced twice
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
+            self.head.check_optimizer(self.optimizer)
         given = inspect.signature(super().fit).bind(x, *args, **kwargs)
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
             given.arguments.setdefault("shuffle", False)

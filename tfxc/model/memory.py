@@ -122,6 +122,12 @@ def _size(weights):
     return sum(each.shape.num_elements() * each.dtype.size for each in variables.values())
 
 
+def _size_of_gradients(weights):
+    """Bytes: those of bfloat16 are float32."""
+    variables = {id(variable): variable for variable in map(tf_variable, weights)}
+    return sum(each.shape.num_elements() * max(4, each.dtype.size) for each in variables.values())
+
+
 def _slots(model):
     """Bytes of what the optimizer keeps by now."""
     if not is_compiled(model):
@@ -136,14 +142,15 @@ def _gradients_of_classes(model, batch_size, num_labels):
     listed = [rows.weight for rows in model.head.class_rows() if rows.weight.trainable]
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
-        return _size(trained) * model.head.num_whole_gradients
+        return _size_of_gradients(trained) * model.head.num_whole_gradients
     num_drawn = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
     shared = sampler.num_negatives is None or sampler.shared
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     a_row = sum(
-        _size([weight]) // max(1, weight.shape[0]) for weight in model.head.trainable_weights or listed
+        _size_of_gradients([weight]) // max(1, weight.shape[0])
+        for weight in model.head.trainable_weights or listed
     )
-    return min(rows * a_row, _size(trained))
+    return min(rows * a_row, _size_of_gradients(trained))
 
 
 def _gradients_of_encoder(encoder):

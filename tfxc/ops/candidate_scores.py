@@ -5,6 +5,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
+from tfxc.ops.table_rows import gather_rows, rows_dtype
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
 
@@ -19,19 +20,20 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
     there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
     gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among the ids.
-    Without the compiled library, in XLA and for tables other than float32,
+    A table of bfloat16 is read as it is; everything is computed in float32, and so is the gradient.
+    Without the compiled library, in XLA and for other tables
     :func:`candidate_scores_reference` does the same in TensorFlow ops.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than
             1e-12 gets no gradient under ``normalize`` (its direction is undefined).
-        query: ``[N, D]``, cast to the table's dtype.
+        query: ``[N, D]``, cast to the scores' dtype.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
         normalize: Whether class vectors are scaled to length one. The query is taken as it is.
         row_offset: Number of table rows before the row of class 0.
 
     Returns:
-        ``[N, S]`` scores in the table's dtype.
+        ``[N, S]`` scores in the table's dtype, for bfloat16 in float32.
 
     Raises:
         ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
@@ -44,7 +46,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     [[7.0, 1.0, 0.0]]
     """
     query, class_ids = _check(table, query, class_ids, row_offset)
-    if not library.use_compiled(table):
+    if not library.takes_table(table):
         return _scores(table, query, class_ids, normalize, row_offset)
     # The op takes the handle, so the tape has to be told which variable it reads.
     resource_variable_ops.variable_accessed(table)
@@ -74,7 +76,7 @@ def _check(table, query, class_ids, row_offset):
         raise ValueError(f"table must have shape [L, D], but has shape {table.shape}.")
     if row_offset < 0:
         raise ValueError(f"row_offset must be at least 0, but is {row_offset}.")
-    query = tf.cast(query, table.dtype)
+    query = tf.cast(query, rows_dtype(table))
     class_ids = tf.convert_to_tensor(class_ids, dtype_hint=tf.int32)
     if class_ids.dtype != tf.int32:
         raise ValueError(
@@ -99,7 +101,7 @@ def _scores(table, query, class_ids, normalize, row_offset):
     with tf.control_dependencies(_require_ids(table, class_ids, row_offset)):
         filled = tf.where(occupied)
     # Rows of empty slots are made up, not gathered: with momentum, even a gradient of zero moves a class.
-    rows = tf.gather(table, tf.gather_nd(class_ids, filled) + row_offset)
+    rows = gather_rows(table, tf.gather_nd(class_ids, filled) + row_offset)
     rows = tf.scatter_nd(filled, rows, tf.concat([tf.shape(class_ids, tf.int64), [table.shape[1]]], 0))
     if normalize:
         squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)

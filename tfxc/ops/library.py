@@ -70,6 +70,15 @@ def use_compiled(*tensors):
     )
 
 
+def takes_table(table):
+    """As ``use_compiled``, for kernels that read or change a table of float32 or bfloat16.
+
+    >>> takes_table(tf.Variable(tf.zeros([1, 1], tf.bfloat16))) == use_compiled()
+    True
+    """
+    return table.dtype in (tf.float32, tf.bfloat16) and use_compiled()
+
+
 @contextlib.contextmanager
 def stock_ops():
     """Within it nothing uses the compiled ops: for graphs that must run where tfxc is not installed.

@@ -88,7 +88,8 @@ def at(device, function, inputs, variables):
     """``function(*inputs)``, and later its gradient, computed on a device: variables that lie there stay.
 
     What a gradient is made of, too: TensorFlow itself would add up the sparse gradients of a variable on
-    whatever machine asked for them, and so send the rows there and back.
+    whatever machine asked for them, and so send the rows there and back. A gradient by a variable has the
+    variable's dtype.
 
     Args:
         device: name of the device.
@@ -120,9 +121,19 @@ def at(device, function, inputs, variables):
     def answer(*given):
         def gradient(*of_answers):
             with tf.device(device):
-                return tape.gradient(found, [*own, *variables], output_gradients=list(of_answers))
+                found_gradients = tape.gradient(found, [*own, *variables], output_gradients=list(of_answers))
+                return [
+                    _cast(gradient, given.dtype)
+                    for gradient, given in zip(found_gradients, [*own, *variables], strict=True)
+                ]
 
         with tf.device(device):
             return [tf.identity(part) for part in found_alone], gradient
 
     return answer(*inputs, *[variable.handle for variable in variables])
+
+
+def _cast(gradient, dtype):
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
+    return None if gradient is None else tf.cast(gradient, dtype)

@@ -5,6 +5,9 @@ that row of the table and of its slots, in place. Nothing of the table's size is
 written or allocated: the cost is that of the gradient, whatever the number of rows.
 The compiled op does it in one pass; the TensorFlow path beside it gives the same
 numbers to float32 rounding.
+
+A table of bfloat16 is updated in float32 and rounded stochastically, see
+:func:`~tfxc.ops.stochastic_rounding.stochastic_round`; its slots are float32.
 """
 
 from typing import NamedTuple
@@ -12,6 +15,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import library
+from tfxc.ops.stochastic_rounding import stochastic_round
+from tfxc.ops.table_rows import rows_dtype
+
+NO_SEED = (0, 0)
 
 
 class AdamHyper(NamedTuple):
@@ -51,7 +58,7 @@ def sum_duplicate_rows(gradient):
     return tf.IndexedSlices(sums, row_ids, gradient.dense_shape)
 
 
-def lazy_adam_update(variable, momentum, velocity, gradient, hyper):
+def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED):
     r"""One Adam step on the touched rows; all other rows keep table and moments.
 
     With g the sum of a row's gradients: ``m += (1 - beta_1)(g - m)``,
@@ -63,6 +70,7 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper):
         velocity: ``tf.Variable`` of the same shape, the second moment v.
         gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
         hyper: :class:`AdamHyper`.
+        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
 
     Raises:
         ValueError: The gradient's shape does not fit the table's.
@@ -78,36 +86,38 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper):
     """
     _check_shapes(variable, gradient)
     hyper = AdamHyper(*map(_double, hyper))
-    if library.use_compiled(variable):
+    if library.takes_table(variable):
         library.load().tfxc_lazy_adam_update(
             variable=variable.handle,
             momentum=momentum.handle,
             velocity=velocity.handle,
             values=gradient.values,
             row_ids=gradient.indices,
+            seed=seed,
             **hyper._asdict(),
         )
         return
-    rows = _distinct_rows(variable, gradient)
-    # 1 - beta in double first: in bfloat16 it would be 0.
-    decay_1, decay_2 = (tf.cast(1 - beta, variable.dtype) for beta in (hyper.beta_1, hyper.beta_2))
-    learning_rate, epsilon = (tf.cast(x, variable.dtype) for x in (hyper.learning_rate, hyper.epsilon))
+    rows, dtype = _distinct_rows(variable, gradient), rows_dtype(variable)
+    # 1 - beta in double first: in float16 it would be 0.
+    decay_1, decay_2 = (tf.cast(1 - beta, dtype) for beta in (hyper.beta_1, hyper.beta_2))
+    learning_rate, epsilon = (tf.cast(x, dtype) for x in (hyper.learning_rate, hyper.epsilon))
     m, v = tf.gather(momentum, rows.indices), tf.gather(velocity, rows.indices)
     m += decay_1 * (rows.values - m)
     v += decay_2 * (tf.square(rows.values) - v)
     _scatter(tf.raw_ops.ResourceScatterUpdate, momentum, rows.indices, m)
     _scatter(tf.raw_ops.ResourceScatterUpdate, velocity, rows.indices, v)
     step = learning_rate * m / (tf.sqrt(v) + epsilon)
-    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, step)
+    _subtract(variable, rows.indices, step, seed)
 
 
-def row_sgd_update(variable, gradient, learning_rate):
+def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     """One step of gradient descent on the touched rows: ``x -= learning_rate * g``.
 
     Args:
         variable: ``tf.Variable`` ``[rows, ...]``, the table x.
         gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
         learning_rate: The step size, a scalar.
+        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
 
     Raises:
         ValueError: The gradient's shape does not fit the table's.
@@ -120,20 +130,21 @@ def row_sgd_update(variable, gradient, learning_rate):
     """
     _check_shapes(variable, gradient)
     learning_rate = _double(learning_rate)
-    if library.use_compiled(variable):
+    if library.takes_table(variable):
         library.load().tfxc_row_sgd_update(
             variable=variable.handle,
             values=gradient.values,
             row_ids=gradient.indices,
+            seed=seed,
             learning_rate=learning_rate,
         )
         return
     rows = _distinct_rows(variable, gradient)
-    step = tf.cast(learning_rate, variable.dtype) * rows.values
-    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, step)
+    step = tf.cast(learning_rate, rows_dtype(variable)) * rows.values
+    _subtract(variable, rows.indices, step, seed)
 
 
-def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsilon):
+def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsilon, seed=NO_SEED):
     """One Adagrad step on the touched rows, with one accumulator a row.
 
     With g the sum of a row's gradients: ``a += mean(g^2)``, ``x -= learning_rate * g / (sqrt(a) + epsilon)``.
@@ -144,6 +155,7 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
         gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
         learning_rate: The step size, a scalar.
         epsilon: Added to the root of the accumulator; above 0.
+        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
 
     Raises:
         ValueError: The gradient's shape does not fit the table's.
@@ -160,23 +172,24 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
     """
     _check_shapes(variable, gradient)
     learning_rate, epsilon = _double(learning_rate), _double(epsilon)
-    if library.use_compiled(variable):
+    if library.takes_table(variable):
         library.load().tfxc_rowwise_adagrad_update(
             variable=variable.handle,
             accumulator=accumulator.handle,
             values=gradient.values,
             row_ids=gradient.indices,
+            seed=seed,
             learning_rate=learning_rate,
             epsilon=epsilon,
         )
         return
     rows = _distinct_rows(variable, gradient)
-    learning_rate, epsilon = (tf.cast(x, variable.dtype) for x in (learning_rate, epsilon))
+    learning_rate, epsilon = (tf.cast(x, rows_dtype(variable)) for x in (learning_rate, epsilon))
     trailing = range(1, variable.shape.rank)
     a = tf.gather(accumulator, rows.indices) + tf.reduce_mean(tf.square(rows.values), axis=list(trailing))
     rate = (learning_rate / (tf.sqrt(a) + epsilon))[(..., *(tf.newaxis for _ in trailing))]
     _scatter(tf.raw_ops.ResourceScatterUpdate, accumulator, rows.indices, a)
-    _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, rate * rows.values)
+    _subtract(variable, rows.indices, rate * rows.values, seed)
 
 
 def _double(scalar):
@@ -203,6 +216,14 @@ def _distinct_rows(variable, gradient):
     with tf.control_dependencies([] if tf.executing_eagerly() else [check]):
         row_ids = tf.identity(row_ids)
     return sum_duplicate_rows(tf.IndexedSlices(gradient.values, row_ids))
+
+
+def _subtract(variable, row_ids, step, seed):
+    if variable.dtype != tf.bfloat16:
+        _scatter(tf.raw_ops.ResourceScatterSub, variable, row_ids, step)
+        return
+    rows = tf.cast(tf.gather(variable, row_ids), tf.float32) - step
+    _scatter(tf.raw_ops.ResourceScatterUpdate, variable, row_ids, stochastic_round(rows, row_ids, seed))
 
 
 def _scatter(op, variable, row_ids, values):

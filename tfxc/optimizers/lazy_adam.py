@@ -35,7 +35,8 @@ class LazyAdam(RowSparseOptimizer):
         beta_2: Decay of the second moment, in [0, 1).
         epsilon: Above 0, added to the root of the second moment.
         name: Name of the optimizer.
-        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
     Raises:
@@ -75,7 +76,8 @@ class LazyAdam(RowSparseOptimizer):
         correction = tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
         hyper = AdamHyper(tf.cast(learning_rate, tf.float64) * correction, beta_1, beta_2, self.epsilon)
         momentum, velocity = self._moments(index)
-        lazy_adam_update(variable, momentum, velocity, gradient, hyper)
+        seed = self._seed_of(variable, index)
+        lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed)
 
     def _dense_step(self, gradient, variable, index, learning_rate):
         momentum, velocity = self._moments(index)

@@ -18,7 +18,8 @@ class LazySGD(RowSparseOptimizer):
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         name: Name of the optimizer.
-        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
     Raises:
@@ -37,7 +38,7 @@ class LazySGD(RowSparseOptimizer):
         super().__init__(learning_rate, name, **options)
 
     def _sparse_step(self, gradient, variable, index, learning_rate):
-        row_sgd_update(variable, gradient, learning_rate)
+        row_sgd_update(variable, gradient, learning_rate, self._seed_of(variable, index))
 
     def _dense_step(self, gradient, variable, index, learning_rate):
         tf.raw_ops.ResourceApplyGradientDescent(

@@ -14,7 +14,8 @@ from tfxc._keras import (
     variable_index,
 )
 from tfxc.ops.remote import with_servers
-from tfxc.ops.row_updates import sum_duplicate_rows
+from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
+from tfxc.ops.table_rows import rows_dtype
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 _AVERAGING = "it averages every row at every step: average saved checkpoints instead"
@@ -36,9 +37,14 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     ``_sparse_step(gradient, variable, index, learning_rate)`` and ``_dense_step`` with the
     same arguments; ``index`` is the variable's position among those optimized.
 
+    A variable of bfloat16 is updated in float32 and rounded stochastically, by random numbers that belong to
+    the seed, the step, the variable and the row: the same whatever the threads, and in training that is
+    resumed. Its slots are float32. A dense gradient updates all its rows so.
+
     Args:
         learning_rate: Float, ``LearningRateSchedule`` or (Keras 3) callable.
         name: Name of the optimizer.
+        seed: Int, of the rounding of bfloat16.
         **options: At most one of ``clipnorm`` (L2 norm of each variable's gradient),
             ``global_clipnorm`` (of all gradients together) and ``clipvalue`` (each entry). The
             gradients of a row that occurs more than once are summed first; rows without a
@@ -48,10 +54,11 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         ValueError: An option that would touch every row of every table, or an unknown one.
     """
 
-    def __init__(self, learning_rate, name=None, **options):
+    def __init__(self, learning_rate, name=None, seed=0, **options):
         _check_options(type(self).__name__, options)
         name = name or type(self).__name__
         start_optimizer(self, learning_rate, name, **options)
+        self.seed = int(seed)
         self._slots = Untracked({})
 
     def build(self, var_list):
@@ -90,11 +97,20 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         index = variable_index(self, variable)
         if isinstance(gradient, tf.IndexedSlices):
             _refuse_constraint(constraint_of(self, index, variable), variable)
-            values = tf.cast(gradient.values, variable.dtype)
+            values = tf.cast(gradient.values, rows_dtype(variable))
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+            self._sparse_step(gradient, variable, index, learning_rate)
+        elif variable.dtype == tf.bfloat16:
+            gradient = tf.IndexedSlices(tf.cast(gradient, tf.float32), tf.range(variable.shape[0]))
             self._sparse_step(gradient, variable, index, learning_rate)
         else:
             self._dense_step(tf.cast(gradient, variable.dtype), variable, index, learning_rate)
+
+    def _seed_of(self, variable, index):
+        """The seed [2] of a variable's rounding in this step."""
+        if variable.dtype != tf.bfloat16:
+            return NO_SEED
+        return tf.stack([self.seed + index * 2**32, tf.cast(tf_variable(self.iterations), tf.int64)])
 
     def _clip_gradients(self, grads):
         # Where the replicas' gradients are not summed yet: see below.
@@ -114,7 +130,9 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        grads = [sum_duplicate_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        grads = [
+            sum_duplicate_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in map(_widened, grads)
+        ]
         if self.global_clipnorm:
             return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
         if self.clipnorm:
@@ -129,7 +147,17 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """The arguments of the constructor."""
         config = super().get_config()
         config["learning_rate"] = serialized_learning_rate(self, config)
-        return {key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}
+        return {**{key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}, "seed": self.seed}
+
+
+def _widened(gradient):
+    """A gradient in float32 if it is bfloat16: norms of several are added up."""
+    if gradient.dtype != tf.bfloat16:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.cast(gradient.values, tf.float32)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.cast(gradient, tf.float32)
 
 
 def _refuse_constraint(constraint, variable):

@@ -26,7 +26,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
             row has a root mean square of ``learning_rate`` whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
         name: Name of the optimizer.
-        **options: At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
+        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
     Raises:
@@ -61,7 +62,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
 
     def _sparse_step(self, gradient, variable, index, learning_rate):
         accumulator = tf_variable(self._accumulators[index])
-        rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, self.epsilon)
+        seed = self._seed_of(variable, index)
+        rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, self.epsilon, seed)
 
     def _dense_step(self, gradient, variable, index, learning_rate):
         accumulator = tf_variable(self._accumulators[index])

@@ -1,0 +1,72 @@
+"""Rows of a table of float32 or bfloat16, in float32 and with gradients in float32."""
+
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+
+def rows_dtype(table):
+    """In what the rows of a table are computed with: float32 for bfloat16, else the table's own.
+
+    >>> rows_dtype(tf.Variable(tf.zeros([2, 1], tf.bfloat16))).name
+    'float32'
+    """
+    return tf.float32 if table.dtype == tf.bfloat16 else table.dtype
+
+
+def gather_rows(table, row_ids):
+    """Rows [n, D] of a table [rows, D] in ``rows_dtype``, and so is their gradient, ``tf.IndexedSlices``.
+
+    Args:
+        table: ``tf.Variable`` [rows, D].
+        row_ids: int32 or int64 [n].
+
+    >>> table = tf.Variable(tf.ones([3, 2], tf.bfloat16))
+    >>> with tf.GradientTape() as tape:
+    ...     rows = gather_rows(table, tf.constant([2]))
+    >>> rows.dtype.name, tape.gradient(rows, table).values.dtype.name
+    ('float32', 'float32')
+    """
+    if table.dtype != tf.bfloat16:
+        return tf.gather(table, row_ids)
+    resource_variable_ops.variable_accessed(table)
+
+    @tf.custom_gradient
+    def read(handle):
+        def gradient(upstream):  # that of a cast would be rounded
+            return tf.IndexedSlices(upstream, row_ids, tf.constant(table.shape.as_list()))
+
+        return read_rows(table, row_ids), gradient
+
+    return read(table.handle)
+
+
+def read_rows(table, row_ids):
+    """As ``gather_rows``, for the inside of custom gradients, which tapes must not look into."""
+    rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=row_ids, dtype=table.dtype)
+    return tf.cast(rows, rows_dtype(table))
+
+
+def refuse_plain_steps(table):
+    """Makes a table of bfloat16 refuse steps that are rounded to the nearest number, as Keras's optimizers'.
+
+    Small steps would be lost. What sets a table (``assign``, ``scatter_update``) and what rounds
+    stochastically is left alone.
+
+    >>> table = tf.Variable(tf.zeros([3, 2], tf.bfloat16))
+    >>> refuse_plain_steps(table)
+    >>> table.assign_sub(tf.ones([3, 2], tf.bfloat16))
+    Traceback (most recent call last):
+    ...
+    ValueError: Variable:0 is a table of bfloat16, and this step would be rounded to the nearest number: ...
+    """
+
+    def refuse(*args, **kwargs):
+        raise ValueError(
+            f"{table.name} is a table of bfloat16, and this step would be rounded to the nearest number: "
+            "steps below 1/256 of a number would be lost. Train it by tfxc.optimizers.LazyAdam, LazySGD or "
+            "RowwiseAdagrad, which round stochastically, or leave out table_dtype."
+        )
+
+    for replica in getattr(table, "values", [table]):
+        for name in ("assign_add", "assign_sub", "scatter_add", "scatter_sub"):
+            setattr(replica, name, refuse)
