@@ -311,7 +311,9 @@ class StartsAtBatch:
 
 def steps_per_execution(model):
     """How many training steps a compiled model makes from one report to its callbacks to the next."""
-    return int(getattr(model, "_steps_per_execution", None) or model.steps_per_execution)
+    if IS_KERAS_3:
+        return int(model.steps_per_execution)
+    return int(model._steps_per_execution.numpy())  # of a strategy's variable, int() would not do
 
 
 def list_of_callbacks(callbacks):

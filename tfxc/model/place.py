@@ -23,15 +23,17 @@ class Place(keras.callbacks.Callback):
         self._epoch, self._step = 1, "the beginning"
 
     def __str__(self):
-        return f"{self._step} of epoch {self._epoch}"
+        step = self._step
+        if not isinstance(step, str):
+            first, last = step + 1, step + steps_per_execution(self.model)
+            step = f"batch {first}" if first == last else f"one of the batches {first} to {last}"
+        return f"{step} of epoch {self._epoch}"
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._step = epoch + 1, "the beginning"
 
     def on_train_batch_begin(self, batch, logs=None):
-        num_steps = steps_per_execution(self.model)
-        several = f"one of the batches {batch + 1} to {batch + num_steps}"
-        self._step = several if num_steps > 1 else f"batch {batch + 1}"
+        self._step = int(batch)
 
     def on_test_begin(self, logs=None):
         self._step = "the validation"
