@@ -22,3 +22,7 @@ def fixed_seed():
     from tfxc._keras import keras
 
     keras.utils.set_random_seed(0)
+    yield
+    # The end of an iterator of tf.data may wait as long as it has lived, since the thread that tunes it can
+    # miss the call: those of this test go while they are young.
+    gc.collect(1)
