@@ -124,14 +124,19 @@ def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path)
         np.testing.assert_array_equal(variable, value)
 
 
-def test_a_slow_disk_holds_training_up_before_two_backups_are_missing(tmp_path, monkeypatch):
+def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_path, monkeypatch):
+    """At any step the newest whole backup is at most so old, though none is whole before it is waited for."""
     write_arrays, wait = tfxc.backup.folder.write_arrays, BackupFolder.wait
-    started, waited_for = [], threading.Event()
+    whole, ages, waited_for = [0], [], threading.Event()
+
+    class Age(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            ages.append(batch - whole[-1])
 
     def slow(path, *args):
-        started.append(int(path.stem.removeprefix("step-")))
         waited_for.wait()
         write_arrays(path, *args)
+        whole.append(int(path.stem.removeprefix("step-")))
 
     def note(folder):
         if folder.busy:
@@ -141,8 +146,11 @@ def test_a_slow_disk_holds_training_up_before_two_backups_are_missing(tmp_path, 
 
     monkeypatch.setattr("tfxc.backup.folder.write_arrays", slow)
     monkeypatch.setattr(BackupFolder, "wait", note)
-    run(tmp_path, 2, epochs=1, x=X[:70], y=Y[:70], batch_size=10)
-    assert started == [2, 6, 7]  # that of step 4 is made when step 6 needs one, and the last in any case
+    run(tmp_path, 4, epochs=1, batch_size=10, callbacks=[Age()])
+    assert whole == [0, 2, 4, 6, 8, 10] and ages == [0, 1, 2, 3, 2, 3, 2, 3, 2, 3]
+    whole[:], ages[:] = [0], []
+    run(tmp_path / "each", 1, epochs=1, batch_size=10, callbacks=[Age()])
+    assert ages == [0] * 10
 
 
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch):

@@ -82,19 +82,32 @@ def dense_scan_op(
 
 def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, row_offset):
     wide = [tf.constant(part, tf.float64) for part in (query, rows, bias)]
-    with tf.GradientTape() as tape:
+
+    def total_of(rows, options):
+        reduced, scores, _ = dense_scan_reference(wide[0], rows, wide[2], k=k, exclude=exclude, **options)
+        return tf.reduce_sum(reduced * upstream), reduced, scores
+
+    with tf.GradientTape(persistent=True) as tape:
         tape.watch(wide)
-        reduced, scores, _ = dense_scan_reference(*wide, k=k, exclude=exclude, **options)
-        total = tf.reduce_sum(reduced * upstream)
+        total, reduced, scores = total_of(wide[1], options)
+        # What is taken away along a row leaves the rounding errors of all there was.
+        along, *_ = total_of(directions(wide[1]), {**options, "normalize": False})
     close(found.reduced, reduced, len(rows))
     close(found.scores, scores, 1)
     if of_reduced is not None:
-        wanted = tape.gradient(total, wide, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        zero = tf.UnconnectedGradients.ZERO
+        wanted = tape.gradient(total, wide, unconnected_gradients=zero)
+        whole = wanted if not options["normalize"] else tape.gradient(along, wide, unconnected_gradients=zero)
         of_rows = of_reduced.table_gradient[row_offset : row_offset + len(rows)]
         found = of_reduced.query_gradient, of_rows, of_reduced.bias_gradient
-        for got, want in zip(found, wanted, strict=True):
+        for got, want, size in zip(found, wanted, whole, strict=True):
             if np.isfinite(want).all():  # a row without a direction
-                close(got, want, 10)
+                close(got, want, 10, size)
+
+
+def directions(rows):
+    """The rows at length 1, with gradients as if their lengths were constant."""
+    return rows / tf.stop_gradient(tf.maximum(tf.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
 @fuzz(
@@ -162,29 +175,35 @@ def filtered_dense_scan(
 def check_filtered(query, rows, bias, normalize, upstream, left, found):
     wide = [tf.constant(part, tf.float64) for part in (query, rows, bias)]
     of_classes = np.repeat(left, TILE_CLASSES, axis=0)[: len(rows)]
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         tape.watch(wide)
         vectors = tf.math.l2_normalize(wide[1], 1, epsilon=1e-24) if normalize else wide[1]
         logits = tf.matmul(wide[0], vectors, transpose_b=True)
         logits = logits + wide[2] if len(bias) else logits
         slopes = tf.nn.softmax(logits) * of_classes.T * upstream[:, np.newaxis]
         total = tf.reduce_sum(tf.stop_gradient(slopes) * logits)
+        along = tf.reduce_sum(
+            tf.stop_gradient(slopes) * tf.matmul(wide[0], directions(wide[1]), transpose_b=True)
+        )
     zero = tf.UnconnectedGradients.ZERO
     of_query, of_rows, of_bias = (
         part.numpy() for part in tape.gradient(total, wide, unconnected_gradients=zero)
     )
+    whole = tape.gradient(along if normalize else total, wide, unconnected_gradients=zero)
     ids = np.flatnonzero(of_classes.any(1))
     wanted = of_query, ids, of_rows[ids], of_bias[ids] if len(bias) else of_bias
     np.testing.assert_array_equal(found[1], ids)
-    for got, want in zip(found, wanted, strict=True):
+    sizes = whole[0], ids, whole[1], whole[2]
+    for got, want, size in zip(found, wanted, sizes, strict=True):
         if np.isfinite(want).all():  # a row without a direction
-            close(got, want, 10)
+            close(got, want, 10, size)
 
 
-def close(got, want, num_terms):
-    want = np.asarray(want)
+def close(got, want, num_terms, size=0.0):
+    """Equal but for the rounding of so many terms, of the size of the largest number in want or size."""
+    want, size = np.asarray(want), np.asarray(size)
     finite = np.isfinite(want)
-    largest = np.abs(want[finite]).max(initial=1.0)
+    largest = max(np.abs(want[finite]).max(initial=1.0), np.abs(size[np.isfinite(size)]).max(initial=0.0))
     np.testing.assert_array_equal(np.isfinite(got), finite)
     error = ROUNDING * largest * num_terms
     np.testing.assert_allclose(np.asarray(got)[finite], want[finite], rtol=ROUNDING, atol=error)

@@ -30,8 +30,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     this package wholly), the running loss, the history and the order of the remaining batches are kept.
 
     A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
-    the disk. A backup that comes due while the one before is still being written is made right after that;
-    training waits where a second would, so that a kill costs no more than twice ``save_freq``. Of a large
+    the disk. That takes time, so one begins every ``save_freq / 2`` steps, and waits for the one before: a
+    kill costs at most ``save_freq`` steps, also in the middle of a backup and on a slow disk. Of a large
     table a file holds the rows that changed since a whole one before, where they are few. Files are
     checksummed; the last two are kept, and the last two whole ones. Where the newest is damaged, a warning
     names it and the one before is used. A disk that is full is a warning, and training goes on. SIGTERM
@@ -45,7 +45,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     Args:
         directory: the folder of this training's backups; made where there is none.
-        save_freq: "epoch", or a number of training steps; the end of the training is kept in any case.
+        save_freq: "epoch", or the most training steps that a kill may cost; the end of the training is kept
+            in any case.
 
     Raises:
         ValueError: for another ``save_freq``; when training starts, for a model that is no
@@ -85,7 +86,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._variables = variables_of_training(model)
         self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
         self._others = _named(callback for callback in callbacks if callback is not self)
-        self._clock, self._num_due, self._terminated = StepClock(self.save_freq), 0, False
+        every = EPOCH if self.save_freq == EPOCH else max(self.save_freq // 2, 1)
+        self._clock, self._is_due, self._terminated = StepClock(every), False, False
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
             self._check()
@@ -119,30 +121,30 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._clock.start(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._num_due += self._clock.due() or self._terminated
+        self._is_due |= self._clock.due() or self._terminated
         # At its last batch an epoch is not over: validation and the ends of the others come first.
         num_steps = self.params.get("steps")
-        if self._num_due and num_steps is not None and batch + 1 < num_steps:
+        if self._is_due and num_steps is not None and batch + 1 < num_steps:
             self._save(Position(self._epoch, batch + 1))
 
     def on_epoch_end(self, epoch, logs=None):
         has_stopped = bool(self.model.stop_training)
         is_last = has_stopped or epoch + 1 == self.params.get("epochs")
-        self._num_due += self.save_freq == EPOCH or self._terminated or is_last
-        if self._num_due:
-            self._save(Position(epoch + 1, 0, has_stopped), is_last)
+        self._is_due |= self.save_freq == EPOCH or self._terminated or is_last
+        if self._is_due:
+            self._save(Position(epoch + 1, 0, has_stopped))
 
-    def _save(self, position, is_last=False):
-        """Starts a backup; while one is being written later, unless a second or the last is due."""
-        if self._folder.busy and self._num_due < 2 and not (is_last or self._terminated):
-            return
+    def _save(self, position):
+        """Starts a backup, once the one before is written."""
         self._folder.wait()
         self._warn_of_errors()
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
         states = {name: to_json(_state(callback), arrays) for name, callback in self._others.items()}
         notes = {"position": position, "seeds": self._seeds, "callbacks": states}
         self._folder.write(self._clock.now, arrays, notes)
-        self._num_due = 0
+        self._is_due = False
+        if self.save_freq == 1:
+            self._folder.wait()
         if self._terminated:
             self._folder.wait()
             self._warn_of_errors()
