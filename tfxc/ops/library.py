@@ -71,12 +71,15 @@ def use_compiled(*tensors):
 
 
 def takes_table(table):
-    """As ``use_compiled``, for kernels that read or change a table of float32 or bfloat16.
+    """As ``use_compiled``, for kernels that read or change a table of float32 or bfloat16 where it lies.
+
+    Under mixed precision Keras gives what an encoder shares with the head as a tensor, cast to bfloat16.
 
     >>> takes_table(tf.Variable(tf.zeros([1, 1], tf.bfloat16))) == use_compiled()
     True
     """
-    return table.dtype in (tf.float32, tf.bfloat16) and use_compiled()
+    is_variable = table.dtype == tf.float32 or hasattr(table, "handle")
+    return is_variable and table.dtype in (tf.float32, tf.bfloat16) and use_compiled()
 
 
 @contextlib.contextmanager
