@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dense_scan/products.h"
+#include "dense_scan/blocks.h"
 
 namespace tfxc::dense_scan {
 

@@ -5,10 +5,10 @@
 #include <limits>
 #include <vector>
 
+#include "common/folds.h"
+#include "common/products.h"
 #include "dense_scan/best.h"
 #include "dense_scan/first_look.h"
-#include "dense_scan/folds.h"
-#include "dense_scan/products.h"
 #include "dense_scan/scan.h"
 
 namespace tfxc {
@@ -23,7 +23,7 @@ class DenseScanOp : public DenseScanBase {
   explicit DenseScanOp(OpKernelConstruction* context) : DenseScanBase(context) {
     OP_REQUIRES_OK(context, context->GetAttr("with_tile_maxima", &with_tile_maxima_));
     // Without a reduction, logits may have been looked at in bfloat16 only.
-    OP_REQUIRES(context, !with_tile_maxima_ || reduction_ != DenseReduction::kNone,
+    OP_REQUIRES(context, !with_tile_maxima_ || reduction_ != Reduction::kNone,
                 InvalidArgument("with_tile_maxima needs a reduction, but it is 'none'."));
   }
 
@@ -60,7 +60,7 @@ class DenseScanOp : public DenseScanBase {
     const int64_t num_blocks = (count + width - 1) / width;
     const std::vector<std::vector<int32_t>> excluded = Excluded(context->input(4), n, count);
     // A sum over the classes needs all logits as they are.
-    const bool looks_first = reduction_ == DenseReduction::kNone && width == kBlockWidths[1] && HasFirstLook();
+    const bool looks_first = reduction_ == Reduction::kNone && width == kBlockWidths[1] && HasFirstLook();
     const RoughQueries rough = looks_first ? RoughQueries(p.query + n * p.dim, count, p.dim) : RoughQueries();
     const int64_t num_shards = std::clamp<int64_t>(room / count, 2, kMaxShards);
     std::vector<double> sums(num_shards * num_blocks * width, 0.0);
@@ -77,7 +77,7 @@ class DenseScanOp : public DenseScanBase {
         if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
         const int64_t size = std::min<int64_t>(kTileClasses, classes.last - start);
         const float* rows = p.table.Read(start, size, &buffer);
-        if (normalize_) InverseNorms(rows, size, p.dim, scales);
+        if (normalize_) tiles::InverseNorms(rows, size, p.dim, scales);
         const float* bias = p.bias == nullptr ? nullptr : p.bias + start;
         const float* own_scales = normalize_ ? scales : nullptr;
         if (looks_first) tile.Set(rows, own_scales, bias, size);
@@ -85,7 +85,7 @@ class DenseScanOp : public DenseScanBase {
           const int64_t first = block * width, at = shard * num_blocks * width + first;
           // The logits of some classes of the tile, in float32.
           const auto compute = [&](int64_t row, int64_t num_rows) {
-            Logits(rows + row * p.dim, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
+            tiles::Logits(rows + row * p.dim, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
             Follow(own_scales, bias, row, num_rows, width, logits);
           };
           const auto rank = [&](int64_t row, int64_t num_rows) {
@@ -105,10 +105,10 @@ class DenseScanOp : public DenseScanBase {
           } else {
             compute(0, size);
           }
-          if (reduction_ != DenseReduction::kNone) Fold(reduction_, logits, size, width, &sums[at], &maxima[at]);
+          if (reduction_ != Reduction::kNone) tiles::Fold(reduction_, logits, size, width, &sums[at], &maxima[at]);
           if (tile_maxima != nullptr) {
             float largest[kBlockWidths[1]];
-            Largest(logits, size, width, largest);
+            tiles::Largest(logits, size, width, largest);
             std::copy_n(largest, std::min<int64_t>(width, count - first),
                         tile_maxima + start / kTileClasses * p.num_queries + first);
           }
@@ -129,8 +129,8 @@ class DenseScanOp : public DenseScanBase {
   // What follows the products of some rows of a tile.
   static void Follow(const float* scales, const float* bias, int64_t row, int64_t num_rows, int width, float* logits) {
     if (scales == nullptr && bias == nullptr) return;
-    ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows, width,
-                  logits);
+    tiles::ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows,
+                         width, logits);
   }
 
   static std::vector<std::vector<int32_t>> Excluded(const Tensor& exclude, int64_t n, int64_t count) {
@@ -146,7 +146,7 @@ class DenseScanOp : public DenseScanBase {
 
   float Total(const double* sums, const float* maxima, int64_t num_shards, int64_t stride) const {
     double total = 0.0, largest = -INFINITY;
-    if (reduction_ != DenseReduction::kLogSumExp) {
+    if (reduction_ != Reduction::kLogSumExp) {
       for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * stride];
       return total;
     }

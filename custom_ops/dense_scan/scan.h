@@ -9,8 +9,8 @@
 
 #include "common/kernel.h"
 #include "common/limits.h"
-#include "dense_scan/folds.h"
-#include "dense_scan/products.h"
+#include "common/reduction.h"
+#include "dense_scan/blocks.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 
@@ -64,10 +64,7 @@ class DenseScanBase : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_classes", &num_classes_));
     OP_REQUIRES_OK(context, context->GetAttr("row_offset", &row_offset_));
     OP_REQUIRES_OK(context, context->GetAttr("normalize", &normalize_));
-    reduction_ = name == "squared_hinge" ? DenseReduction::kSquaredHinge
-                 : name == "softplus"    ? DenseReduction::kSoftplus
-                 : name == "logsumexp"   ? DenseReduction::kLogSumExp
-                                         : DenseReduction::kNone;
+    reduction_ = ReductionNamed(name);
   }
 
  protected:
@@ -106,7 +103,7 @@ class DenseScanBase : public tensorflow::OpKernel {
     });
   }
 
-  DenseReduction reduction_;
+  Reduction reduction_;
   int64_t num_classes_, row_offset_;
   bool normalize_;
 };

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "common/folds.h"
+#include "common/products.h"
+
 namespace tfxc::dense_scan {
 namespace {
 
 // The gradient of a row from that of the row by its norm, where the norm is not below the epsilon.
 void ThroughNorm(const float* normalized, float scale, int64_t dim, float* gradient) {
-  const float along = scale >= 1.0f / kNormEpsilon ? 0.0f : Dot(normalized, gradient, dim);
+  const float along = scale >= 1.0f / tiles::kNormEpsilon ? 0.0f : Dot(normalized, gradient, dim);
   for (int64_t d = 0; d < dim; ++d) gradient[d] = scale * (gradient[d] - along * normalized[d]);
 }
 
@@ -21,7 +24,7 @@ void Write(const float* from, int64_t size, bool add, float* to) {
 
 }  // namespace
 
-TileGradient::TileGradient(DenseReduction reduction, bool normalize, int64_t dim)
+TileGradient::TileGradient(Reduction reduction, bool normalize, int64_t dim)
     : reduction_(reduction),
       normalize_(normalize),
       dim_(dim),
@@ -36,7 +39,7 @@ void TileGradient::Start(const float* rows, const float* bias, int64_t num_rows)
   std::fill(rows_.begin(), rows_.end(), 0.0f);
   std::fill(own_.begin(), own_.end(), 0.0f);
   std::fill_n(row_sums_, kTileClasses, 0.0f);
-  if (normalize_) InverseNorms(rows, num_rows, dim_, scales_);
+  if (normalize_) tiles::InverseNorms(rows, num_rows, dim_, scales_);
   for (int64_t r = 0; r < num_rows; ++r) {
     ScaleInto(normalize_ ? scales_[r] : 1.0f, rows + r * dim_, rows_.data() + r * padded_, dim_);
   }
@@ -45,16 +48,16 @@ void TileGradient::Start(const float* rows, const float* bias, int64_t num_rows)
 void TileGradient::Add(const QueryBlock& block) {
   alignas(64) float gradient[kTileClasses * kBlockWidths[1]];
   // From the rows themselves, scaled afterwards: the same bits as in the scan.
-  Logits(given_, dim_, num_rows_, block.columns, block.width, dim_, gradient);
+  tiles::Logits(given_, dim_, num_rows_, block.columns, block.width, dim_, gradient);
   if (normalize_ || bias_ != nullptr) {
-    ScaleAndShift(normalize_ ? scales_ : nullptr, bias_, num_rows_, block.width, gradient);
+    tiles::ScaleAndShift(normalize_ ? scales_ : nullptr, bias_, num_rows_, block.width, gradient);
   }
-  ToGradient(reduction_, block.reduced, block.upstream, num_rows_, block.width, gradient,
-             bias_ == nullptr ? nullptr : row_sums_);
+  tiles::ToGradient(reduction_, block.reduced, block.upstream, num_rows_, block.width, gradient,
+                    bias_ == nullptr ? nullptr : row_sums_);
   const int64_t whole = (num_rows_ + 3) / 4 * 4;  // of which the products take a multiple
   std::fill(gradient + num_rows_ * block.width, gradient + whole * block.width, 0.0f);
-  AddRowGradients(gradient, block.width, whole, block.rows, padded_, own_.data());
-  AddQueryGradients(gradient, block.width, whole, rows_.data(), padded_, block.gradients);
+  tiles::AddRowGradients(gradient, block.width, whole, block.rows, padded_, own_.data());
+  tiles::AddQueryGradients(gradient, block.width, whole, rows_.data(), padded_, block.gradients);
 }
 
 void TileGradient::Finish(bool add, float* d_rows, float* d_bias) {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/reduction.h"
 #include "common/simd.h"
-#include "dense_scan/folds.h"
-#include "dense_scan/products.h"
+#include "dense_scan/blocks.h"
 
 namespace tfxc::dense_scan {
 
@@ -26,7 +26,7 @@ struct QueryBlock {
 
 class TileGradient {
  public:
-  TileGradient(DenseReduction reduction, bool normalize, int64_t dim);
+  TileGradient(Reduction reduction, bool normalize, int64_t dim);
 
   // Goes to the next tile, of at most kTileClasses rows [num_rows, D]. bias may be null.
   void Start(const float* rows, const float* bias, int64_t num_rows);
@@ -37,7 +37,7 @@ class TileGradient {
   void Finish(bool add, float* d_rows, float* d_bias);
 
  private:
-  const DenseReduction reduction_;
+  const Reduction reduction_;
   const bool normalize_;
   const int64_t dim_, padded_;
   const float *given_ = nullptr, *bias_ = nullptr;

@@ -7,8 +7,8 @@
 
 #include "common/lanes.h"
 #include "common/vectorize.h"
-#include "dense_scan/folds.h"
-#include "dense_scan/products.h"
+#include "common/folds.h"
+#include "common/products.h"
 
 namespace tfxc {
 namespace {
@@ -118,12 +118,6 @@ TFXC_VECTORIZE void AddRowSums(const float* gradient, int64_t num_rows, int colu
   }
 }
 
-dense_scan::DenseReduction Named(Reduction reduction) {
-  return reduction == Reduction::kSquaredHinge ? dense_scan::DenseReduction::kSquaredHinge
-         : reduction == Reduction::kSoftplus   ? dense_scan::DenseReduction::kSoftplus
-                                               : dense_scan::DenseReduction::kLogSumExp;
-}
-
 // The products of a panel with the rows of its group, a few rows at a time: meanwhile the tile's numbers for the panel
 // after it arrive, `next` its inputs, or null. The tile is larger than the nearer caches, and asked for all at once
 // those numbers would keep the products waiting.
@@ -135,8 +129,8 @@ void PanelLogits(const float* rows, int64_t stride, int64_t num_rows, const floa
       const float* from = next_tile + static_cast<int64_t>(static_cast<uint32_t>(next[k])) * width;
       for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(from + q, /*rw=*/0, /*locality=*/3);
     }
-    dense_scan::Logits(rows + r * stride, stride, std::min(kRows, num_rows - r), panel, columns, fan_in,
-                       logits + r * columns);
+    tiles::Logits(rows + r * stride, stride, std::min(kRows, num_rows - r), panel, columns, fan_in,
+                  logits + r * columns);
   }
 }
 
@@ -153,7 +147,7 @@ class Logits {
                   end < last ? InputsOf(rows_, end) : nullptr, tile + at, width, get() + (begin - first) * columns);
     });
     if (rows_.bias != nullptr) {
-      dense_scan::ScaleAndShift(nullptr, rows_.bias + first, last - first, columns, get());
+      tiles::ScaleAndShift(nullptr, rows_.bias + first, last - first, columns, get());
     }
     return bad;
   }
@@ -198,7 +192,7 @@ class GroupGradients {
     PanelLogits(weights_.get(), padded_, num_rows_, panel_.get(), columns, rows_.fan_in, InputsOf(rows_, first_),
                 tile + kPanel, width, gradient_.get());
     if (rows_.bias != nullptr) {
-      dense_scan::ScaleAndShift(nullptr, rows_.bias + first_, num_rows_, columns, gradient_.get());
+      tiles::ScaleAndShift(nullptr, rows_.bias + first_, num_rows_, columns, gradient_.get());
     }
     return gradient_.get();
   }
@@ -223,10 +217,10 @@ class GroupGradients {
     // The products take rows by fours.
     std::fill(gradient_.get() + num_rows_ * columns, gradient_.get() + RoundUp(num_rows_, 4) * columns, 0.0f);
     TransposeInto(panel_.get(), padded_, columns, columns, queries_.get(), padded_);
-    dense_scan::AddRowGradients(gradient_.get(), columns, RoundUp(num_rows_, 4), queries_.get(), padded_, own_.get());
+    tiles::AddRowGradients(gradient_.get(), columns, RoundUp(num_rows_, 4), queries_.get(), padded_, own_.get());
     std::fill_n(of_panel_.get(), padded_ * columns, 0.0f);
     // of_panel[k] += Σ_r weights[r, k] · gradient[r]
-    dense_scan::AddQueryGradients(weights_.get(), static_cast<int>(padded_), num_rows_, gradient_.get(), columns,
+    tiles::AddQueryGradients(weights_.get(), static_cast<int>(padded_), num_rows_, gradient_.get(), columns,
                                   of_panel_.get());
     AddPanel(InputsOf(rows_, first_), rows_.fan_in, of_panel_.get(), columns, tile_gradient, width);
   }
@@ -300,7 +294,7 @@ int64_t GroupReduce(const SparseRows& rows, Reduction reduction, const float* ti
     for (int at = 0; at < width; at += kPanel) {
       const int columns = std::min(kPanel, width - at);
       bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
-      dense_scan::Fold(Named(reduction), run.get(), end - start, columns, sums + at, maxima + at);
+      tiles::Fold(reduction, run.get(), end - start, columns, sums + at, maxima + at);
     }
   }
   return bad;
@@ -316,7 +310,7 @@ int64_t GroupReduceGradient(const SparseRows& rows, Reduction reduction, const f
     for (int at = 0; at < width; at += kPanel) {
       const int columns = std::min(kPanel, width - at);
       float* gradient = group.Recompute(tile + at, width, columns);
-      dense_scan::ToGradient(Named(reduction), reduced + at, upstream + at, end - begin, columns, gradient, nullptr);
+      tiles::ToGradient(reduction, reduced + at, upstream + at, end - begin, columns, gradient, nullptr);
       for (const LabelGradient* label = labels; label != labels_end && label->class_id < end; ++label) {
         const int column = label->lane - at;
         if (column >= 0 && column < columns) gradient[(label->class_id - begin) * columns + column] += label->value;

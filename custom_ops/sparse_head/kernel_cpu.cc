@@ -84,9 +84,7 @@ class SparseHeadLogitsGradOp : public BackwardOp {
 Reduction ReductionOf(OpKernelConstruction* context) {
   std::string name;
   context->SetStatus(context->GetAttr("reduction", &name));
-  return name == "squared_hinge" ? Reduction::kSquaredHinge
-         : name == "softplus"    ? Reduction::kSoftplus
-                                 : Reduction::kLogSumExp;
+  return ReductionNamed(name);
 }
 
 class SparseHeadReduceOp : public SparseHeadBase {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/reduction.h"
+
 namespace tfxc {
 
 constexpr int kTileWidths[] = {16, 32};  // where every class reads inputs of its own
@@ -36,9 +38,6 @@ inline bool ReadsInRange(const SparseRows& rows, int64_t l) {
   return std::all_of(inputs, inputs + rows.fan_in,
                      [&](int32_t input) { return static_cast<uint32_t>(input) < rows.num_inputs; });
 }
-
-// What is summed over the classes.
-enum class Reduction { kSquaredHinge, kSoftplus, kLogSumExp };
 
 // A gradient that reaches a logit beside that of the reduction.
 struct LabelGradient {

@@ -16,6 +16,7 @@
 #include "block_draw/blocks.h"
 #include "candidate_scores/scores.h"
 #include "common/philox.h"
+#include "common/products.h"
 #include "dense_scan/best.h"
 #include "dense_scan/tile_gradient.h"
 #include "hash_tables/tables.h"
@@ -362,12 +363,12 @@ Bytes DenseScan(const Threads& threads) {
   threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
     alignas(64) float logits[kTileClasses * kQueries];
     for (int64_t shard = begin; shard < end; ++shard) {
-      TileGradient tile(DenseReduction::kLogSumExp, true, kDim);
+      TileGradient tile(Reduction::kLogSumExp, true, kDim);
       const int64_t last = std::min<int64_t>((shard + 1) * 5 * kTileClasses, kClasses);
       for (int64_t start = shard * 5 * kTileClasses; start < last; start += kTileClasses) {
         const int64_t num_rows = std::min<int64_t>(kTileClasses, last - start);
         best[shard].Update(0, kQueries);
-        Logits(&rows[start * kDim], kDim, num_rows, columns.data(), kQueries, kDim, logits);
+        tiles::Logits(&rows[start * kDim], kDim, num_rows, columns.data(), kQueries, kDim, logits);
         AddToBest(logits, num_rows, kQueries, kQueries, 0, static_cast<int32_t>(start), &best[shard]);
         tile.Start(&rows[start * kDim], nullptr, num_rows);
         tile.Add({kQueries, columns.data(), padded.data(), reduced.data(), upstream.data(),

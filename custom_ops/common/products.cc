@@ -1,9 +1,9 @@
-#include "dense_scan/products.h"
+#include "common/products.h"
 
 #include "common/lanes.h"
 #include "common/vectorize.h"
 
-namespace tfxc::dense_scan {
+namespace tfxc::tiles {
 namespace {
 
 // sums[i][v] = Σ_k scalars[i * scalar_stride + k * scalar_step] · vectors[k * vector_stride + 16 v], on top of what
@@ -132,4 +132,4 @@ void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const
   product(gradient, 1, width, num_rows, rows, dim, width, query_gradients);
 }
 
-}  // namespace tfxc::dense_scan
+}  // namespace tfxc::tiles

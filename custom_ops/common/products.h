@@ -3,17 +3,12 @@
 // A block holds queries side by side, [D, width]: one number of a class meets a contiguous run of queries, and the sums
 // stay in registers. A tile is a few dozen classes. Every logit is summed over D in order, whatever the tile, so
 // forward and backward see the same bits.
-#ifndef TFXC_DENSE_SCAN_PRODUCTS_H_
-#define TFXC_DENSE_SCAN_PRODUCTS_H_
+#ifndef TFXC_COMMON_PRODUCTS_H_
+#define TFXC_COMMON_PRODUCTS_H_
 
 #include <cstdint>
 
-namespace tfxc::dense_scan {
-
-constexpr int kBlockWidths[] = {16, 48};
-constexpr int kTileClasses = 96;
-
-inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1]; }
+namespace tfxc::tiles {
 
 // logits[r * width + q] = Σ_d rows[r * stride + d] · block[d * width + q]; width is 16, 32 or 48.
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
@@ -29,6 +24,6 @@ void AddRowGradients(const float* gradient, int width, int64_t num_rows, const f
 void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const float* rows, int64_t dim,
                        float* query_gradients);
 
-}  // namespace tfxc::dense_scan
+}  // namespace tfxc::tiles
 
-#endif  // TFXC_DENSE_SCAN_PRODUCTS_H_
+#endif  // TFXC_COMMON_PRODUCTS_H_

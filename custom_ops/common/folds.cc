@@ -1,4 +1,4 @@
-#include "dense_scan/folds.h"
+#include "common/folds.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,24 +7,24 @@
 #include "common/simd.h"
 #include "common/vectorize.h"
 
-namespace tfxc::dense_scan {
+namespace tfxc::tiles {
 namespace {
 
-template <DenseReduction reduction>
+template <Reduction reduction>
 TFXC_INLINE Lanes Term(Lanes logit, Lanes largest) {
   const Lanes beyond = Max(logit + 1.0f, Lanes{});
-  return reduction == DenseReduction::kSquaredHinge ? beyond * beyond
-         : reduction == DenseReduction::kSoftplus   ? Softplus(logit)
+  return reduction == Reduction::kSquaredHinge ? beyond * beyond
+         : reduction == Reduction::kSoftplus   ? Softplus(logit)
                                                     : Exp(logit - largest);
 }
 
-template <DenseReduction reduction>
+template <Reduction reduction>
 TFXC_INLINE void FoldOf(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
   for (int q = 0; q < width; q += kLanes) {
     const float* column = logits + q;
     const Lanes before = Load(maxima + q);
     Lanes largest = before, even{}, odd{};
-    if (reduction == DenseReduction::kLogSumExp) {
+    if (reduction == Reduction::kLogSumExp) {
       for (int64_t r = 0; r < num_rows; ++r) largest = Max(Load(column + r * width), largest);
     }
     int64_t r = 0;
@@ -34,7 +34,7 @@ TFXC_INLINE void FoldOf(const float* logits, int64_t num_rows, int width, double
     }
     if (r < num_rows) even += Term<reduction>(Load(column + r * width), largest);
     even += odd;
-    if (reduction == DenseReduction::kLogSumExp && Any(largest != before)) {
+    if (reduction == Reduction::kLogSumExp && Any(largest != before)) {
       for (int j = 0; j < kLanes; ++j) sums[q + j] *= std::exp(static_cast<double>(before[j]) - largest[j]);
       std::memcpy(maxima + q, &largest, sizeof(largest));
     }
@@ -42,16 +42,16 @@ TFXC_INLINE void FoldOf(const float* logits, int64_t num_rows, int width, double
   }
 }
 
-template <DenseReduction reduction>
+template <Reduction reduction>
 TFXC_INLINE Lanes Slope(Lanes logit, Lanes reduced) {
-  if (reduction == DenseReduction::kSquaredHinge) return 2.0f * Max(logit + 1.0f, Lanes{});
-  if (reduction == DenseReduction::kSoftplus) return Sigmoid(logit);
+  if (reduction == Reduction::kSquaredHinge) return 2.0f * Max(logit + 1.0f, Lanes{});
+  if (reduction == Reduction::kSoftplus) return Sigmoid(logit);
   // What is below e^-69 would only make numbers so small that processors take many times as long for them.
   const Lanes x = logit - reduced;
   return x < -69.0f ? Lanes{} : Exp(x);
 }
 
-template <DenseReduction reduction>
+template <Reduction reduction>
 TFXC_INLINE void GradientOf(const float* reduced, const float* upstream, int64_t num_rows, int width, float* logits,
                             float* row_sums) {
   for (int64_t r = 0; r < num_rows; ++r) {
@@ -67,25 +67,25 @@ TFXC_INLINE void GradientOf(const float* reduced, const float* upstream, int64_t
 }
 
 TFXC_VECTORIZE void FoldHinge(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
-  FoldOf<DenseReduction::kSquaredHinge>(logits, num_rows, width, sums, maxima);
+  FoldOf<Reduction::kSquaredHinge>(logits, num_rows, width, sums, maxima);
 }
 TFXC_VECTORIZE void FoldSoftplus(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
-  FoldOf<DenseReduction::kSoftplus>(logits, num_rows, width, sums, maxima);
+  FoldOf<Reduction::kSoftplus>(logits, num_rows, width, sums, maxima);
 }
 TFXC_VECTORIZE void FoldLogSumExp(const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
-  FoldOf<DenseReduction::kLogSumExp>(logits, num_rows, width, sums, maxima);
+  FoldOf<Reduction::kLogSumExp>(logits, num_rows, width, sums, maxima);
 }
 
 #define TFXC_GRADIENT_ARGUMENTS \
   const float *reduced, const float *upstream, int64_t num_rows, int width, float *logits, float *row_sums
 TFXC_VECTORIZE void HingeGradient(TFXC_GRADIENT_ARGUMENTS) {
-  GradientOf<DenseReduction::kSquaredHinge>(reduced, upstream, num_rows, width, logits, row_sums);
+  GradientOf<Reduction::kSquaredHinge>(reduced, upstream, num_rows, width, logits, row_sums);
 }
 TFXC_VECTORIZE void SoftplusGradient(TFXC_GRADIENT_ARGUMENTS) {
-  GradientOf<DenseReduction::kSoftplus>(reduced, upstream, num_rows, width, logits, row_sums);
+  GradientOf<Reduction::kSoftplus>(reduced, upstream, num_rows, width, logits, row_sums);
 }
 TFXC_VECTORIZE void LogSumExpGradient(TFXC_GRADIENT_ARGUMENTS) {
-  GradientOf<DenseReduction::kLogSumExp>(reduced, upstream, num_rows, width, logits, row_sums);
+  GradientOf<Reduction::kLogSumExp>(reduced, upstream, num_rows, width, logits, row_sums);
 }
 #undef TFXC_GRADIENT_ARGUMENTS
 
@@ -99,17 +99,17 @@ TFXC_VECTORIZE void ScaleAndShift(const float* scales, const float* bias, int64_
   }
 }
 
-void Fold(DenseReduction reduction, const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
-  const auto fold = reduction == DenseReduction::kSquaredHinge ? FoldHinge
-                    : reduction == DenseReduction::kSoftplus   ? FoldSoftplus
+void Fold(Reduction reduction, const float* logits, int64_t num_rows, int width, double* sums, float* maxima) {
+  const auto fold = reduction == Reduction::kSquaredHinge ? FoldHinge
+                    : reduction == Reduction::kSoftplus   ? FoldSoftplus
                                                                : FoldLogSumExp;
   fold(logits, num_rows, width, sums, maxima);
 }
 
-void ToGradient(DenseReduction reduction, const float* reduced, const float* upstream, int64_t num_rows, int width,
+void ToGradient(Reduction reduction, const float* reduced, const float* upstream, int64_t num_rows, int width,
                 float* logits, float* row_sums) {
-  const auto gradient = reduction == DenseReduction::kSquaredHinge ? HingeGradient
-                        : reduction == DenseReduction::kSoftplus   ? SoftplusGradient
+  const auto gradient = reduction == Reduction::kSquaredHinge ? HingeGradient
+                        : reduction == Reduction::kSoftplus   ? SoftplusGradient
                                                                    : LogSumExpGradient;
   gradient(reduced, upstream, num_rows, width, logits, row_sums);
 }
@@ -129,4 +129,4 @@ TFXC_VECTORIZE void InverseNorms(const float* rows, int64_t num_rows, int64_t di
   }
 }
 
-}  // namespace tfxc::dense_scan
+}  // namespace tfxc::tiles
