@@ -1,12 +1,12 @@
 """Steps over parameter servers: bytes over loopback, memory of each process, exact loss beside one process.
 
-    python benchmarks/cluster_steps.py                                          # bytes a step
-    python benchmarks/cluster_steps.py --head gather                            # beside stock tf.gather
-    python benchmarks/cluster_steps.py --classes 6000000 --sampler midx         # 4.6 GB in two servers
-    python benchmarks/cluster_steps.py --classes 6000000 --sampler midx --servers 0  # in one process
+    python benchmarks/cluster_steps.py                                               # bytes a step
+    python benchmarks/cluster_steps.py --classes 6000000 --setups 2:midx 0:midx      # 4.6 GB in two servers
 
-Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent classes can be learnt.
-On two cores for all processes bytes and memory mean something, seconds little.
+A setup is a number of parameter servers, 0 for one process without a cluster, and what happens there:
+negatives by "uniform" or "midx" from a head in shards, or "gather", uniform ones whose rows stock tf.gather
+takes to the worker. Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent
+classes can be learnt. On two cores for all processes bytes and memory mean something, seconds little.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -21,10 +22,15 @@ from pathlib import Path
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
+from _tables import add_results, keep, show  # noqa: E402
 from cluster import loopback_bytes, serve  # noqa: E402
 from common.processes import Cluster, die_with_parent  # noqa: E402
 
 NUM_WAVES = 128
+KINDS = "uniform", "midx", "gather"
+SETUPS = "1:uniform", "2:uniform", "2:midx", "2:gather"
+COLUMNS = "setup", "steps/s", "MB a step", "x what must travel", "loss", "exact loss"
+MEMORY_COLUMNS = "setup", "process", "resident MB", "without code", "CPU s"
 
 
 def parse_arguments(argv=None):
@@ -33,17 +39,24 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--workers", type=int, default=2)
-    add("--servers", type=int, default=2, help="0: one process, no cluster")
+    add("--setups", nargs="+", type=setup, default=[*map(setup, SETUPS)], metavar="SERVERS:KIND")
     add("--classes", type=int, default=200_000)
     add("--dim", type=int, default=64)
     add("--batch-size", type=int, default=512)
     add("--num-negatives", type=int, default=100)
-    add("--sampler", choices=("uniform", "midx"), default="uniform")
-    add("--head", choices=("shards", "gather"), default="shards", help="gather: tf.gather of the rows")
     add("--steps", type=int, default=200, help="of an epoch")
     add("--epochs", type=int, default=3, help="the first, with its traces, is not measured")
-    add("--output", type=Path, default=Path("runs/cluster_steps.jsonl"))
+    add("--told", type=Path, help=argparse.SUPPRESS)  # where the coordinator tells what it measured
+    add_results(parser)
     return parser.parse_args(argv)
+
+
+def setup(text):
+    """The number of servers and the kind of "2:midx"."""
+    servers, _, kind = text.partition(":")
+    if not servers.isdigit() or kind not in KINDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not SERVERS:KIND with a kind of {', '.join(KINDS)}")
+    return int(servers), kind
 
 
 def batches(args, seed=None):
@@ -86,20 +99,20 @@ def gather_head(num_classes):
     return GatherHead(num_classes)
 
 
-def make_model(args):
+def make_model(args, kind):
     import tfxc
     from tfxc._keras import keras
 
     encoder = keras.Sequential([keras.Input((NUM_WAVES,)), keras.layers.Dense(args.dim)])
-    head = tfxc.layers.DenseHead(args.classes) if args.head == "shards" else gather_head(args.classes)
-    samplers = {"uniform": tfxc.samplers.Uniform, "midx": tfxc.samplers.MIDX}
-    model = tfxc.ExtremeClassifier(encoder, head, samplers[args.sampler](args.num_negatives, seed=0))
+    head = gather_head(args.classes) if kind == "gather" else tfxc.layers.DenseHead(args.classes)
+    sampler = tfxc.samplers.MIDX if kind == "midx" else tfxc.samplers.Uniform
+    model = tfxc.ExtremeClassifier(encoder, head, sampler(args.num_negatives, seed=0))
     model.compile(tfxc.optimizers.LazyAdam(3e-3), loss=tfxc.losses.SoftmaxCrossentropy())
     return model
 
 
-def coordinate(args):
-    """Trains, and prints what was measured."""
+def coordinate(args, servers, kind):
+    """Trains, and tells what was measured."""
     import contextlib
 
     import tensorflow as tf
@@ -107,10 +120,10 @@ def coordinate(args):
     import tfxc
 
     scope = contextlib.nullcontext()
-    if args.servers:
+    if servers:
         scope = tfxc.cluster.strategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()).scope()
     with scope:
-        model = make_model(args)
+        model = make_model(args, kind)
     data, rows = batches(args), []
     for epoch in range(args.epochs):
         start, sent = time.perf_counter(), loopback_bytes()
@@ -125,29 +138,15 @@ def coordinate(args):
     ideal = 4 * (args.batch_size * args.dim + 2 * args.batch_size * args.num_negatives)
     per_step = (rows[-1][1] - sent) / max(args.steps - short, 1)
     exact = None  # of gathered rows nobody computes it
-    if args.head == "shards":
-        exact = round(float(model.evaluate(batches(args, seed=1), steps=2, verbose=0)), 4)
-    result = {
-        **{name: value for name, value in vars(args).items() if name != "output"},
-        "steps_per_second": round(args.steps / rows[-1][0], 2),
-        "megabytes_a_step": round(per_step / 1e6, 3),
-        "of_ideal": round(per_step / ideal, 2),
-        "sampled_losses": [round(loss, 4) for *_, loss in rows],
-        "exact_loss": exact,
-    }
-    keep(args, result)
+    if kind != "gather":
+        exact = float(model.evaluate(batches(args, seed=1), steps=2, verbose=0))
+    row = args.steps / rows[-1][0], per_step / 1e6, per_step / ideal, rows[-1][2], exact
+    args.told.write_text(json.dumps(row), encoding="utf-8")
 
 
-def keep(args, result):
-    print(json.dumps(result), flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(result) + "\n")
-
-
-def watch(cluster, used):
+def watch(cluster, used, is_over):
     """Follows what each process takes: the most MB resident, those without code, and CPU seconds so far."""
-    while True:
+    while not is_over.wait(0.25):
         for task, pid in list(cluster.tasks().items()):
             try:
                 text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -164,7 +163,23 @@ def watch(cluster, used):
                 "cpu_seconds": sum(map(int, stat.rpartition(")")[2].split()[11:13]))
                 / os.sysconf("SC_CLK_TCK"),
             }
-        time.sleep(0.25)
+
+
+def run(args, servers, kind):
+    """One training: what its coordinator measured, and what each process took."""
+    name, used = f"{servers}:{kind}", {}
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "told.json"
+        options = ["--setups", name, "--told", str(told)]
+        for option in ("classes", "dim", "batch_size", "num_negatives", "steps", "epochs"):
+            options += [f"--{option.replace('_', '-')}", str(getattr(args, option))]
+        cluster = Cluster([sys.executable, __file__, *options], args.workers if servers else 0, servers)
+        is_over = threading.Event()
+        threading.Thread(target=watch, args=(cluster, used, is_over), daemon=True).start()
+        cluster.run()
+        is_over.set()
+        measured = json.loads(told.read_text(encoding="utf-8"))
+    return [name, *measured], [[name, process, *of_process.values()] for process, of_process in used.items()]
 
 
 def main():
@@ -172,16 +187,21 @@ def main():
     if "TF_CONFIG" in os.environ:
         die_with_parent()
         task = json.loads(os.environ["TF_CONFIG"])["task"]
-        serve() if task["type"] in ("worker", "ps") else coordinate(args)
+        serve() if task["type"] in ("worker", "ps") else coordinate(args, *args.setups[0])
         return
-    if not args.servers:
-        os.environ["TF_USE_LEGACY_KERAS"] = "1"
-        coordinate(args)
-        return
-    cluster, used = Cluster([sys.executable, __file__, *sys.argv[1:]], args.workers, args.servers), {}
-    threading.Thread(target=watch, args=(cluster, used), daemon=True).start()
-    cluster.run()
-    keep(args, {"processes": used})
+    rows, memory = [], []
+    for servers, kind in args.setups:
+        row, of_processes = run(args, servers, kind)
+        rows.append(row)
+        memory += of_processes
+        print(dict(zip(COLUMNS, row, strict=True)), flush=True)
+    show(
+        f"{args.classes:,} classes, D = {args.dim}, B = {args.batch_size}, S = {args.num_negatives}",
+        rows,
+        COLUMNS,
+    )
+    show("Memory", memory, MEMORY_COLUMNS)
+    keep(args.results)
 
 
 if __name__ == "__main__":
