@@ -21,7 +21,7 @@ DIM, BATCH = 64, 512
 
 
 class Seconds(keras.callbacks.Callback):
-    """From the end of the first step to that of the last; not what is waited for behind it."""
+    """From the end of the first step to that of the last; not what is waited for before and behind them."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.last = time.perf_counter()
@@ -43,7 +43,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--classes", type=int, default=1_000_000)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument(
+        "--steps", type=int, default=4500, help="of a training; the last backup is behind them"
+    )
     parser.add_argument("--save-freq", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     add_results(parser)

@@ -41,6 +41,25 @@ def test_tensors_of_every_type(tmp_path, dtype):
     np.testing.assert_array_equal(found, tensor.numpy())
 
 
+@pytest.mark.parametrize("num_bytes", [1, 4096, 4097, 3 << 22, (3 << 22) + 1])
+def test_whole_pages_and_the_rest(tmp_path, num_bytes):
+    values = np.random.default_rng(0).integers(256, size=num_bytes, dtype=np.uint8)
+    arrays = {"before": np.arange(3), "values": values, "after": np.arange(5)}
+    write_arrays(tmp_path / "values", arrays, {})
+    for name, found in read_arrays(tmp_path / "values")[0].items():
+        np.testing.assert_array_equal(found, arrays[name])
+
+
+def test_where_no_file_system_writes_past_its_cache(tmp_path, monkeypatch):
+    def refused(*args):
+        raise OSError(22, "Invalid argument")
+
+    values = np.full(1 << 20, 7, np.float32)
+    monkeypatch.setattr("os.pwrite", refused)
+    write_arrays(tmp_path / "values", {"values": values}, {})
+    assert (read_arrays(tmp_path / "values")[0]["values"] == 7).all()
+
+
 def test_300_cuts_and_flips_are_refused_by_name_or_read_whole(tmp_path):
     path, rng = written(tmp_path), np.random.default_rng(1)
     whole, num_refused = path.read_bytes(), 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import mmap
 import os
 import struct
 import zlib
@@ -11,7 +12,8 @@ import tensorflow as tf
 
 ASIDE = "writing-"  # what the name of a file begins with until it is whole
 _BLOCK_BYTES = 1 << 22
-_ALIGNED = 64
+_ALIGNED = 64  # where an array begins
+_PAGE = 4096  # where one of a page and more does: disks take whole pages without the page cache
 _TAIL = struct.Struct("<QI4s")  # the index's length and checksum, then the mark
 _MARK = b"tfxc"
 
@@ -51,7 +53,8 @@ def write_arrays(path, arrays, notes):
     """Writes a file of arrays and notes; it stands under its name when it is whole and on the disk.
 
     Layout: the arrays, then an index in JSON of where they stand with a checksum for each block of 4 MiB,
-    then the length and the checksum of the index.
+    then the length and the checksum of the index. Whole pages go to the disk past the page cache, where the
+    file system can: who trains meanwhile would miss the processor's time that the cache takes.
 
     Args:
         path: of the file.
@@ -69,12 +72,11 @@ def write_arrays(path, arrays, notes):
         >>> arrays["table"].tolist(), notes
         ([[1.0, 0.0], [0.0, 1.0]], {'epoch': 3})
     """
-    with replacing(path) as aside, open(aside, "wb") as file:
+    with replacing(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
         index = []
         for name, array in arrays.items():
-            file.write(bytes(-file.tell() % _ALIGNED))
-            index.append([name, tf.as_dtype(array.dtype).name, list(array.shape), file.tell()])
-            index[-1].append([_written(file, block) for block in _blocks(bytes_of(array))])
+            start, checksums = _written(file, write_uncached, bytes_of(array))
+            index.append([name, tf.as_dtype(array.dtype).name, list(array.shape), start, checksums])
         _write_index(file, index, notes)
 
 
@@ -89,17 +91,33 @@ def read_arrays(path):
     """
     with open(path, "rb") as file:
         index, notes = _read_index(file, path)
-    arrays = {}
-    for name, dtype, shape, start, checksums in index:
-        dtype = np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
-        if 0 in shape:
-            arrays[name] = np.zeros(shape, dtype)
-            continue
-        mapped = np.memmap(path, np.uint8, "c", start, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-        if [zlib.crc32(block) for block in _blocks(mapped)] != checksums:
+    arrays = _mapped(path, index)
+    for name, *_, checksums in index:
+        if [zlib.crc32(block) for block in _blocks(bytes_of(arrays[name]))] != checksums:
             raise DamagedFile(f"{path} is damaged: {name} is not what was written.")
-        arrays[name] = mapped.view(dtype).reshape(shape)
     return arrays, notes
+
+
+def map_arrays(path):
+    """As ``read_arrays``, but the arrays are not checked: it reads none of their bytes.
+
+    Raises:
+        DamagedFile: naming the file, if its end is missing or not what was written.
+        OSError: if it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        index, notes = _read_index(file, path)
+    return _mapped(path, index), notes
+
+
+def _mapped(path, index):
+    arrays = {}
+    for name, dtype, shape, start, _ in index:
+        dtype = np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        mapped = np.memmap(path, np.uint8, "c", start, size) if size else np.zeros(0, np.uint8)
+        arrays[name] = mapped.view(dtype).reshape(shape)
+    return arrays
 
 
 def seal_array(path, name, array, notes):
@@ -122,9 +140,40 @@ def _blocks(values):
     return (values[start : start + _BLOCK_BYTES] for start in range(0, len(values), _BLOCK_BYTES))
 
 
-def _written(file, block):
-    file.write(block)
-    return zlib.crc32(block)
+def _written(file, write_uncached, values):
+    """Writes bytes uint8 [n] at the end; gives the place and the checksum of each block."""
+    file.write(bytes(-file.tell() % (_ALIGNED if len(values) < _PAGE else _PAGE)))
+    start = file.tell()
+    file.seek(start + write_uncached(values, start))
+    file.write(values[file.tell() - start :])
+    return start, [zlib.crc32(block) for block in _blocks(values)]
+
+
+@contextlib.contextmanager
+def _uncached(path):
+    """Gives a function (values uint8, place in the file) -> how many bytes of them it wrote to the disk."""
+    handle = None
+    with contextlib.suppress(OSError, AttributeError):  # not every system and file system knows how
+        handle = os.open(path, os.O_WRONLY | os.O_DIRECT)
+
+    pages = mmap.mmap(-1, _BLOCK_BYTES)  # begin where a page does, as the disk wants it
+
+    def write(values, place):
+        done, size = 0, len(values) // _PAGE * _PAGE
+        if handle is None:
+            return done
+        with contextlib.suppress(OSError):  # then the usual way says what is wrong, if anything is
+            while done < size and done % _PAGE == 0:
+                count = min(_BLOCK_BYTES, size - done)
+                pages[:count] = memoryview(values[done : done + count])
+                done += os.pwrite(handle, memoryview(pages)[:count], place + done)
+        return done
+
+    try:
+        yield write
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def _write_index(file, index, notes):

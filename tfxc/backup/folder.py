@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.background import lower_priority
-from tfxc.backup.changes import changes_since, with_changes
-from tfxc.checked_file import ASIDE, DamagedFile, read_arrays, write_arrays
+from tfxc.backup.changes import changes_since, mostly_changed, with_changes
+from tfxc.checked_file import ASIDE, DamagedFile, map_arrays, read_arrays, write_arrays
 
 _NAME = "step-{:012d}.backup"
 _PATTERN = re.compile(r"step-\d{12}\.backup")
@@ -142,6 +142,8 @@ class BackupFolder:
         if self._num_changes == _MOST_CHANGES:
             return None
         try:
+            if mostly_changed(map_arrays(self._bases[-1])[0], arrays):
+                return None
             base, _ = read_arrays(self._bases[-1])
         except (DamagedFile, FileNotFoundError):
             return None

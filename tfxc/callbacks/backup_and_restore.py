@@ -3,12 +3,14 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import warnings
 from typing import NamedTuple
 
 from tfxc._keras import keras, layers_of, variables_of_training
 from tfxc.backup.folder import BackupFolder
+from tfxc.backup.pace import Pace
 from tfxc.backup.state import from_json, plain_attributes, set_attributes, to_json
 from tfxc.callbacks.step_clock import EPOCH, StepClock
 
@@ -30,12 +32,12 @@ class BackupAndRestore(keras.callbacks.Callback):
     this package wholly), the running loss, the history and the order of the remaining batches are kept.
 
     A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
-    the disk. That takes time, so one begins every ``save_freq / 2`` steps, and waits for the one before: a
-    kill costs at most ``save_freq`` steps, also in the middle of a backup and on a slow disk. Of a large
-    table a file holds the rows that changed since a whole one before, where they are few. Files are
-    checksummed; the last two are kept, and the last two whole ones. Where the newest is damaged, a warning
-    names it and the one before is used. A disk that is full is a warning, and training goes on. SIGTERM
-    makes a last backup after the step that is running, then has the effect it had before.
+    the disk. A backup begins that much earlier than ``save_freq`` steps after the one before, and training
+    waits for a disk that is slower than usual: a kill costs at most ``save_freq`` steps, also in the middle
+    of a backup. Of a large table a file holds the rows that changed since a whole one before, where they are
+    few. Files are checksummed; the last two are kept, and the last two whole ones. Where the newest is
+    damaged, a warning names it and the one before is used. A disk that is full is a warning, and training
+    goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder.
 
@@ -86,8 +88,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._variables = variables_of_training(model)
         self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
         self._others = _named(callback for callback in callbacks if callback is not self)
-        every = EPOCH if self.save_freq == EPOCH else max(self.save_freq // 2, 1)
-        self._clock, self._is_due, self._terminated = StepClock(every), False, False
+        self._pace, self._is_due, self._terminated = None, False, False
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
             self._check()
@@ -118,14 +119,25 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._restore_callbacks()
         self._found = None
         self._epoch = epoch
-        self._clock.start(self.model)
+        if self._pace is None:
+            self._pace = Pace(sys.maxsize if self.save_freq == EPOCH else self.save_freq, self._now)
+
+    @property
+    def _now(self):
+        """Training steps so far."""
+        return int(self.model.optimizer.iterations.numpy())
 
     def on_train_batch_end(self, batch, logs=None):
-        self._is_due |= self._clock.due() or self._terminated
+        now, is_writing = self._now, self._folder.busy
+        if not is_writing:
+            self._pace.end(now, self._folder.last_step)
+        self._is_due |= self._terminated or (not is_writing and self._pace.is_due(now))
         # At its last batch an epoch is not over: validation and the ends of the others come first.
         num_steps = self.params.get("steps")
         if self._is_due and num_steps is not None and batch + 1 < num_steps:
             self._save(Position(self._epoch, batch + 1))
+        if self._pace.has_to_wait(now):
+            self._folder.wait()
 
     def on_epoch_end(self, epoch, logs=None):
         has_stopped = bool(self.model.stop_training)
@@ -141,10 +153,9 @@ class BackupAndRestore(keras.callbacks.Callback):
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
         states = {name: to_json(_state(callback), arrays) for name, callback in self._others.items()}
         notes = {"position": position, "seeds": self._seeds, "callbacks": states}
-        self._folder.write(self._clock.now, arrays, notes)
+        self._folder.write(self._now, arrays, notes)
+        self._pace.begin(self._now)
         self._is_due = False
-        if self.save_freq == 1:
-            self._folder.wait()
         if self._terminated:
             self._folder.wait()
             self._warn_of_errors()

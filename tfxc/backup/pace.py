@@ -1,0 +1,49 @@
+"""When a backup begins, and when training waits for one."""
+
+
+class Pace:
+    """Begins backups so early that each is whole before a kill would cost more than ``save_freq`` steps.
+
+    How early: twice the steps that training did while the last one was written, and half of ``save_freq`` as
+    long as that is not known. All times are training steps.
+
+    Args:
+        save_freq: the most steps that a kill may cost.
+        now: when the training begins, or goes on.
+
+    Example:
+        >>> pace = Pace(100, now=0)
+        >>> pace.is_due(49), pace.is_due(50)
+        (False, True)
+        >>> pace.begin(50)
+        >>> pace.end(now=60, whole=50)
+        >>> pace.is_due(129), pace.is_due(130)
+        (False, True)
+        >>> pace.has_to_wait(149), pace.has_to_wait(150)
+        (False, True)
+    """
+
+    def __init__(self, save_freq, now):
+        self._save_freq = save_freq
+        self._begun = self._whole = now
+        self._steps_of_writing = save_freq
+        self._is_writing = False
+
+    def is_due(self, now):
+        """Whether the next backup has to begin."""
+        early = min(2 * self._steps_of_writing, self._save_freq // 2)
+        return now - self._begun >= self._save_freq - early
+
+    def begin(self, now):
+        """A backup begins."""
+        self._begun, self._is_writing = now, True
+
+    def end(self, now, whole):
+        """None is being written any more; the last whole one is of step ``whole``, None if there is none."""
+        if self._is_writing:
+            self._steps_of_writing, self._is_writing = now - self._begun, False
+        self._whole = self._whole if whole is None else whole
+
+    def has_to_wait(self, now):
+        """Whether a kill from now on would cost too much."""
+        return now - self._whole >= self._save_freq
