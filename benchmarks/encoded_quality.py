@@ -1,0 +1,285 @@
+"""Labels by what they are called: an EncodedHead beside a DenseHead, TFRS and nearest neighbours.
+
+    python benchmarks/encoded_quality.py --seeds 0 1 2
+
+The data of the extreme classification example, or a folder with train.txt, test.txt, vocabulary.txt and
+label_names.txt. First all labels: P@k over all test points, PSP@5 for the rare ones, and the time. Then a
+tenth of the labels is held out of training: test points that have some of them rank them among themselves.
+Needs the packages of ``pip install tfxc[tfrs]``; TFRS runs on tf-keras, and so does all of it.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import sys
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import numpy as np  # noqa: E402
+import scipy.sparse  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tensorflow_recommenders as tfrs  # noqa: E402
+from _tables import add_results, keep, show  # noqa: E402
+from common.classification_data import find, lines_of, load  # noqa: E402
+from common.classification_heads import make_encoder  # noqa: E402
+from tensorflow import keras  # noqa: E402
+
+import tfxc  # noqa: E402
+
+NUM_GRAMS = 1 << 15
+MODELS = ("dense", "encoded", "encoded and free", "TFRS")
+METRICS = {
+    "P@1": "precision_at_1",
+    "P@3": "precision_at_3",
+    "P@5": "precision_at_5",
+    "PSP@5": "psp_at_5",
+}
+NUM_NEIGHBOURS = 20
+
+
+def grams(name):
+    """What a name consists of, as numbers from 1 on: its words, and three to five letters in a row."""
+    words = re.findall(r"\w+", name.lower())
+    parts = {*words}
+    for word in (f"<{word}>" for word in words):
+        parts.update(word[i : i + size] for size in (3, 4, 5) for i in range(len(word) - size + 1))
+    return sorted({zlib.crc32(part.encode()) % (NUM_GRAMS - 1) + 1 for part in parts})
+
+
+def gram_ids(names):
+    """Ids int32 [L, N] of what each name consists of, padded with 0."""
+    found = [grams(name) for name in names]
+    ids = np.zeros([len(names), max(map(len, found))], np.int32)
+    for row, own in zip(ids, found, strict=True):
+        row[: len(own)] = own
+    return ids
+
+
+def item_encoder(args):
+    """Names, as ``gram_ids`` gives them, to class vectors [L, D]."""
+    inputs = keras.Input((None,), dtype="int32")
+    bag = tfxc.layers.EmbeddingBag(NUM_GRAMS, args.dim, combiner="sqrtn")(inputs)
+    hidden = keras.layers.Dense(2 * args.dim, activation="relu")(bag)
+    return keras.Model(inputs, keras.layers.Dense(args.dim)(hidden))
+
+
+def query_encoder(num_features, args):
+    """Bags of words to queries [B, D]."""
+    bag = make_encoder("dense", num_features, args)
+    return keras.Model(bag.inputs, keras.layers.Dense(args.dim)(bag.output))
+
+
+def optimizer(num_steps, args):
+    return tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps))
+
+
+class TwoTower(tfrs.Model):
+    """TFRS's own training: the batch's other labels as negatives, corrected for how often they occur."""
+
+    def __init__(self, query_tower, item_tower, ids, counts):
+        super().__init__()
+        self.query_tower, self.item_tower = query_tower, item_tower
+        self.ids = tf.constant(ids)
+        self.probability = tf.constant(counts / counts.sum(), tf.float32)
+        self.task = tfrs.tasks.Retrieval(remove_accidental_hits=True)
+
+    def compute_loss(self, features, training=False):
+        points, labels = features
+        return self.task(
+            self.query_tower(points, training=training),
+            self.item_tower(tf.gather(self.ids, labels), training=training),
+            candidate_sampling_probability=tf.gather(self.probability, labels),
+            candidate_ids=labels,
+            compute_metrics=False,
+        )
+
+
+def pairs(points):
+    """The points once for each of their labels, with that label alone."""
+    labels = points.labels.tocoo()
+    single = scipy.sparse.csr_matrix(
+        (np.ones(labels.nnz, bool), (np.arange(labels.nnz), labels.col)), (labels.nnz, labels.shape[1])
+    )
+    return replace(points, features=points.features[labels.row], labels=single)
+
+
+def train(name, points, ids, args, seed):
+    """A trained classifier and the seconds that took."""
+    keras.utils.set_random_seed(seed)
+    query, item = query_encoder(points.num_features, args), item_encoder(args)
+    if name == "dense":
+        head = tfxc.layers.DenseHead(points.num_labels)
+    else:
+        head = tfxc.layers.EncodedHead(item, ids, free_vectors=name == "encoded and free")
+    sampler = tfxc.samplers.Uniform(args.num_negatives, shared=True, seed=seed)
+    model = tfxc.ExtremeClassifier(query, head, sampler, k=5)
+    counts = points.label_counts()
+    chances = tfxc.metrics.propensities(counts, len(points))
+    metrics = [tfxc.metrics.PrecisionAtK(k, average="all") for k in (1, 3, 5)]
+    metrics.append(tfxc.metrics.PSPAtK(5, chances))
+    if name == "TFRS":
+        dataset = tfxc.data.classification_dataset(pairs(points), args.batch_size, seed)
+        dataset = dataset.map(lambda inputs, labels: (inputs, labels[:, 0]))
+        towers = TwoTower(query, item, ids, np.maximum(counts, 1))
+        towers.compile(optimizer(args.epochs * len(dataset), args))
+        trained = towers
+    else:
+        dataset = tfxc.data.classification_dataset(points, args.batch_size, seed)
+        trained = model
+    model.compile(
+        optimizer(args.epochs * len(dataset), args),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=metrics,
+    )
+    start = time.perf_counter()
+    trained.fit(dataset, epochs=args.epochs, verbose=0)
+    return model, item, time.perf_counter() - start
+
+
+def all_labels(points, test, ids, args):
+    """P@k and PSP@5 of each model, mean and deviation of the seeds."""
+    test_set, rows = tfxc.data.classification_dataset(test, args.batch_size, seed=None), []
+    for name in MODELS:
+        found = []
+        for seed in args.seeds:
+            model, _, seconds = train(name, points, ids, args, seed)
+            result = model.evaluate(test_set, return_dict=True, verbose=0)
+            found.append([seconds, *(100 * result[metric] for metric in METRICS.values())])
+        rows.append([name, f"{np.mean(found, 0)[0]:.0f}", *map(spread, np.transpose(found)[1:])])
+        print(rows[-1], flush=True)
+    show(f"All {points.num_labels:,} labels: {len(args.seeds)} seed(s)", rows, ["head", "train s", *METRICS])
+
+
+def spread(values):
+    """Mean and, of more than one, standard deviation."""
+    text = f"{statistics.mean(values):.2f}"
+    return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):.2f}"
+
+
+def held_out_labels(points, test, names, words, args):
+    """How the labels that no training point has are ranked among themselves."""
+    found = {}
+    for seed in args.seeds:
+        held_out = np.random.default_rng(seed).random(points.num_labels) < args.held_out_fraction
+        seen = points.labels[:, ~held_out]
+        has_label = np.diff(seen.indptr) > 0
+        rest = replace(points, features=points.features[has_label], labels=seen[has_label])
+        truth = test.labels[:, held_out].tocsr()
+        asked = np.flatnonzero(np.diff(truth.indptr))
+        questions, truth = test.features[asked], truth[asked]
+        ids = gram_ids(names)
+        model, item, _ = train("encoded", rest, ids[~held_out], args, seed)
+        asking = replace(test, features=questions, labels=truth)
+        queries = np.concatenate(
+            [
+                model.encoder(inputs).numpy()
+                for inputs, _ in tfxc.data.classification_dataset(asking, 256, seed=None)
+            ]
+        )
+        texts = tfxc.data.tfidf(_as_points(gram_rows(ids)))[0].features
+        scores = {
+            "encoded": queries @ item(ids[held_out]).numpy().T,
+            "nearest points, then nearest labels": neighbours(
+                rest, questions, texts[~held_out], texts[held_out]
+            ),
+            "the words of both": words_of_both(questions, np.array(names)[held_out], words),
+        }
+        for name, of_labels in scores.items():
+            found.setdefault(name, []).append(ranking(np.asarray(of_labels), truth))
+    columns = "MRR", "recall@10", "median rank"
+    rows = [[name, *map(spread, np.transpose(figures))] for name, figures in found.items()]
+    best = max(statistics.mean(row[0] for row in found[name]) for name in list(found)[1:])
+    ratio = statistics.mean(row[0] for row in found["encoded"]) / best
+    title = f"A tenth of the labels held out, {int(held_out.sum())} of them, {len(asked):,} points"
+    show(title, rows, ["ranked by", *columns])
+    show("Held out: how much better", [["MRR, encoded / the best other", ratio]], ["", "ratio"])
+
+
+def gram_rows(ids):
+    """A CSR matrix [L, F] of ones from padded ids."""
+    rows, places = np.nonzero(ids)
+    return scipy.sparse.csr_matrix(
+        (np.ones(len(rows), np.float32), (rows, ids[rows, places])), (len(ids), NUM_GRAMS)
+    )
+
+
+def _as_points(features):
+    return tfxc.data.LabeledPoints(features, scipy.sparse.csr_matrix((features.shape[0], 1), dtype=bool))
+
+
+def neighbours(points, questions, seen_texts, texts):
+    """The labels of the nearest training points vote, for the labels that are called alike."""
+    similarity = normed(questions) @ normed(points.features).T
+    votes = scipy.sparse.csr_matrix(
+        np.vstack([_nearest(similarity[row]) @ points.labels for row in range(len(questions.indptr) - 1)])
+    )
+    return (votes @ (normed(seen_texts) @ normed(texts).T)).toarray()
+
+
+def _nearest(row):
+    """Of a row of similarities the largest, as a dense row."""
+    dense = np.zeros(row.shape[1], np.float32)
+    best = np.argsort(-row.data)[:NUM_NEIGHBOURS]
+    dense[row.indices[best]] = row.data[best]
+    return dense
+
+
+def words_of_both(questions, names, words):
+    """How much the words of a point and those of a label's name have in common."""
+    number = {word: place for place, word in enumerate(words)}
+    known = [[number[word] for word in re.findall(r"\w+", name.lower()) if word in number] for name in names]
+    rows = np.repeat(np.arange(len(names)), list(map(len, known)))
+    ids = np.concatenate([np.array(own, int) for own in known])
+    of_names = scipy.sparse.csr_matrix((np.ones(len(ids)), (rows, ids)), (len(names), len(words)))
+    return (normed(questions) @ normed(of_names).T).toarray()
+
+
+def normed(matrix):
+    """A CSR matrix with rows of length 1, or empty."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1))).ravel()
+    return (scipy.sparse.diags(1 / np.maximum(lengths, 1e-12)) @ matrix).tocsr()
+
+
+def ranking(scores, truth):
+    """MRR, recall@10 and the median rank of the best true label; ties count against it."""
+    first, recalls = [], []
+    for row in range(len(scores)):
+        labels = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
+        ranks = np.sort([np.sum(scores[row] >= scores[row, label]) for label in labels])
+        first.append(ranks[0])
+        recalls.append(np.mean(ranks <= 10))
+    return np.mean(1 / np.array(first)), np.mean(recalls), np.median(first)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, default=EXAMPLES / "data" / "tate")
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--epochs", type=int, default=10)
+    add("--batch-size", type=int, default=256)
+    add("--dim", type=int, default=256)
+    add("--dropout", type=float, default=0.5)
+    add("--num-negatives", type=int, default=1000, help="uniform, shared by the batch")
+    add("--learning-rate", type=float, default=3e-3)
+    add("--held-out-fraction", type=float, default=0.1)
+    add_results(parser)
+    args = parser.parse_args()
+    points, test, names = load(args.data)
+    words = lines_of(find(args.data, "vocabulary.txt"))
+    all_labels(points, test, gram_ids(names), args)
+    held_out_labels(points, test, names, words, args)
+    keep(args.results)
+
+
+if __name__ == "__main__":
+    main()
