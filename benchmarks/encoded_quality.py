@@ -45,11 +45,11 @@ NUM_NEIGHBOURS = 20
 
 
 def grams(name):
-    """What a name consists of, as numbers from 1 on: its words, and three to five letters in a row."""
+    """What a name consists of, as numbers from 1 on: its words, and any three letters in a row."""
     words = re.findall(r"\w+", name.lower())
     parts = {*words}
     for word in (f"<{word}>" for word in words):
-        parts.update(word[i : i + size] for size in (3, 4, 5) for i in range(len(word) - size + 1))
+        parts.update(word[i : i + 3] for i in range(len(word) - 2))
     return sorted({zlib.crc32(part.encode()) % (NUM_GRAMS - 1) + 1 for part in parts})
 
 
@@ -65,7 +65,7 @@ def gram_ids(names):
 def item_encoder(args):
     """Names, as ``gram_ids`` gives them, to class vectors [L, D]."""
     inputs = keras.Input((None,), dtype="int32")
-    bag = tfxc.layers.EmbeddingBag(NUM_GRAMS, args.dim, combiner="sqrtn")(inputs)
+    bag = tfxc.layers.EmbeddingBag(NUM_GRAMS, args.dim // 4, combiner="sqrtn")(inputs)
     hidden = keras.layers.Dense(2 * args.dim, activation="relu")(bag)
     return keras.Model(inputs, keras.layers.Dense(args.dim)(hidden))
 

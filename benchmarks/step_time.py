@@ -4,7 +4,8 @@
 
 One dense layer makes the query (D = 64, B = 512), so the output layer is what is measured. The peers: a
 Keras ``Dense`` softmax with Adam, and ``tf.nn.sampled_softmax_loss`` (100 shared log-uniform negatives) with
-Keras's Adam. Then the step of tfxc at 100 thousand and 10 million classes, and its peak memory.
+Keras's Adam. Then the step of tfxc at 100 thousand and 10 million classes, with larger batches and with
+sequences, and its peak memory.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from tfxc._keras import keras
 DIM, BATCH, NEGATIVES, CODEWORDS = 64, 512, 100, 64
 
 
-def batch(num_classes):
+def batch(num_classes, shape=(BATCH,)):
     rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=(BATCH, DIM)).astype(np.float32))
-    return x, tf.constant(rng.integers(0, num_classes, BATCH).astype(np.int32))
+    x = tf.constant(rng.normal(size=(*shape, DIM)).astype(np.float32))
+    return x, tf.constant(rng.integers(0, num_classes, shape).astype(np.int32))
 
 
 def step_of(model, num_classes, examples=None):
@@ -34,15 +35,15 @@ def step_of(model, num_classes, examples=None):
     return lambda: float(model.train_function(data)["loss"])
 
 
-def encoder():
-    return keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
+def encoder(*length):
+    return keras.Sequential([keras.Input((*length, DIM)), keras.layers.Dense(DIM)])
 
 
-def midx(num_classes):
+def midx(num_classes, shared=False, length=()):
     model = tfxc.ExtremeClassifier(
-        encoder(),
+        encoder(*length),
         head=tfxc.layers.DenseHead(num_classes),
-        sampler=tfxc.samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, seed=0),
+        sampler=tfxc.samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, shared=shared, seed=0),
     )
     model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
     model.sampler.refresh(model.head)
@@ -116,6 +117,23 @@ def against_size(small=100_000, large=10_000_000):
     show("The step against the number of classes", rows, ["classes", "ms", "x the smallest"])
 
 
+def against_batch(num_classes):
+    """Queries of a step: more of them, and those of sequences; negatives for each or shared by the batch."""
+    cases = {
+        "512": ((512,), False),
+        "512, shared negatives": ((512,), True),
+        "8,192": ((8192,), False),
+        "8,192, shared negatives": ((8192,), True),
+        "64 sequences of 200, shared negatives": ((64, 200), True),
+    }
+    steps = {}
+    for name, (shape, shared) in cases.items():
+        steps[name] = step_of(midx(num_classes, shared, shape[1:]), num_classes, batch(num_classes, shape))
+    seconds = in_turns(steps, rounds=20, warmup=5)
+    rows = [[name, time * 1e3, time * 1e6 / np.prod(cases[name][0])] for name, time in seconds.items()]
+    show(f"Queries of a step at {num_classes:,} classes", rows, ["queries", "ms", "µs per query"])
+
+
 def memory(num_classes):
     state = 3 * num_classes * DIM * 4 / 2**20
     peak = peak_memory(train_some_steps, num_classes)
@@ -133,6 +151,7 @@ def main():
     args = parser.parse_args()
     against_peers(args.classes)
     against_size()
+    against_batch(args.classes)
     memory(args.classes)
     keep(args.results)
 

@@ -15,7 +15,7 @@ from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary
 
-_ROWS_PER_BLOCK = 1 << 21
+_ROWS_PER_BLOCK = 1 << 19
 _READ_AHEAD = 4  # batches
 _LONG = 1 << 23  # rows that are worth a progress bar
 
