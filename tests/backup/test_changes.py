@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3
-from tfxc.backup.changes import changes_since, with_changes
+from tfxc.backup.changes import changes_since, mostly_changed, with_changes
 
 if not IS_KERAS_3:
     pytest.skip("Keras has no part in it", allow_module_level=True)
@@ -56,3 +56,13 @@ def test_what_is_kept_whole():
     changes = changes_since(base, now)
     assert changes.keys() == now.keys()
     assert all(same_bits(with_changes(base, changes)[name], array) for name, array in now.items())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("shape", [(400_000, 4), (400_000,), (1000, 99), (3, 300_000)])
+def test_a_look_at_some_rows_tells_whether_most_have_changed(shape, share):
+    base = {"table": np.zeros(shape, np.float32), "small": np.zeros(3), "gone": np.zeros(99_999)}
+    table = base["table"].copy()
+    table[: round(share * len(table))] = 1
+    now = {"table": np.random.default_rng(0).permutation(table), "small": np.ones(3), "new": np.ones(99_999)}
+    assert mostly_changed(base, now) == (share > 0.5)

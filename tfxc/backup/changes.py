@@ -44,7 +44,7 @@ def changes_since(base, arrays):
 
 
 def mostly_changed(base, arrays):
-    """Whether more than half of what a look at one row in 256 sees has changed; it reads no more of the base.
+    """Whether more than half of the rows seen here and there have changed: one in 256, of small tables more.
 
     Args:
         base: a dict, name -> array, as of ``map_arrays``.
@@ -58,7 +58,7 @@ def mostly_changed(base, arrays):
     num_seen = num_changed = 0
     for _, known, own in _tables(base, arrays):
         size = max(1, _SAMPLED_BYTES // own.shape[1])
-        for start in range(0, len(own), 256 * size):
+        for start in range(0, len(own), max(size, min(256 * size, len(own) // 64))):
             block = slice(start, start + size)
             num_seen += own[block].size
             num_changed += int((known[block] != own[block]).any(axis=1).sum()) * own.shape[1]

@@ -94,8 +94,7 @@ class InteractionTable:
             ValueError: for bad rows, if they are not to be skipped; if there is no good one.
         """
         num_rows = num_good = 0
-        for block in self._tables():
-            arrays = self._encoded(block, num_rows)
+        for (block, _), arrays in _with_next(self._encoded, self._tables()):
             num_rows += len(block)
             num_good += len(arrays["users"])
             if len(arrays["users"]):
@@ -105,9 +104,9 @@ class InteractionTable:
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
-    def _tables(self) -> Iterator[pa.Table]:
-        """Blocks of rows with condensed names, larger as more names are known."""
-        num_rows, waiting = 0, []
+    def _tables(self) -> Iterator[tuple[pa.Table, int]]:
+        """Blocks of rows with condensed names, larger as more names are known, and each one's first row."""
+        first_row, num_rows, waiting = 0, 0, []
         is_long = self._table.num_rows is None or self._table.num_rows > _LONG
         quiet = None if is_long else True  # None: shown on a terminal alone
         with (
@@ -121,10 +120,10 @@ class InteractionTable:
                 num_rows += len(batch)
                 bar.update(len(batch))
                 if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
-                    yield pa.Table.from_batches([condensed.result() for condensed in waiting])
-                    num_rows, waiting = 0, []
+                    yield pa.Table.from_batches([condensed.result() for condensed in waiting]), first_row
+                    first_row, num_rows, waiting = first_row + num_rows, 0, []
             if waiting:
-                yield pa.Table.from_batches([condensed.result() for condensed in waiting])
+                yield pa.Table.from_batches([condensed.result() for condensed in waiting]), first_row
 
     def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """With the names of each column as positions among the different ones."""
@@ -185,6 +184,19 @@ class InteractionTable:
                 ids_of = arrays[self.keys[name]]
                 ids_of[ids_of >= len(given)] = MISSING
         return arrays
+
+
+def _with_next(function, arguments):
+    """Pairs (arguments, what the function gives for them) in order; it runs while the next are made."""
+    with ThreadPoolExecutor(1) as pool:
+        before = None
+        for given in arguments:
+            following = given, pool.submit(function, *given)
+            if before is not None:
+                yield before[0], before[1].result()
+            before = following
+        if before is not None:
+            yield before[0], before[1].result()
 
 
 def _is_number(kind: pa.DataType) -> bool:
