@@ -1,6 +1,10 @@
 """Sorting interactions by user and time in time that grows as their number."""
 
+import collections
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 
 _PER_BLOCK = 1 << 16
@@ -49,14 +53,19 @@ def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray
         >>> items.tolist()
         [8, 7, 9]
     """
-    for first, last in _blocks(offsets):
+
+    def sort(bounds):
+        first, last = bounds
         block = slice(offsets[first], offsets[last])
         if not falls_inside(offsets[first : last + 1], times[block]):
-            continue
+            return
         owners = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
         order = _order(owners, times[block])
         for array in (times, *others):
             array[block] = array[block][order]
+
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:  # NumPy sorts without the interpreter's lock
+        collections.deque(pool.map(sort, _blocks(offsets)), maxlen=0)
 
 
 def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
