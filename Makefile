@@ -19,6 +19,7 @@ BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well. The others build on what these try.
 REFERENCE_TESTS := $(wildcard tests/samplers/test_*.py tests/optimizers/test_*.py)
 REFERENCE_TESTS := tests/ops $(filter-out %_learner.py %_diagnostics.py %_negatives.py %/test_multi_optimizer.py,$(REFERENCE_TESTS))
+REFERENCE_TESTS += -k "not compiled and not before_and_after and not many_classes and not growing_schedule"
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
 KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
 KERNEL_TESTS += -k "not reference and not stock and not xla"

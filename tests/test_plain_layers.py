@@ -25,6 +25,8 @@ HEADS = {
     "normalized": lambda: DenseHead(NUM_CLASSES, normalize=True, temperature=0.2),
     "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
 }
+ONE_KERAS = [pytest.param(name, marks=pytest.mark.one_keras) for name in HEADS if name != "dense"]
+EVERY_HEAD = pytest.mark.parametrize("name", ["dense", *ONE_KERAS])
 
 
 def compiled(head, loss=None, **options):
@@ -36,7 +38,7 @@ def compiled(head, loss=None, **options):
     return model
 
 
-@pytest.mark.parametrize("name", HEADS)
+@EVERY_HEAD
 def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
     model, (x, y) = compiled(HEADS[name]()), learnable(128)
     assert model.output_shape == (None, NUM_CLASSES)
@@ -65,6 +67,7 @@ def test_several_labels(loss):
     assert model.evaluate(x, labels, verbose=0)[1] == 1.0
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
 def test_ways_to_run_a_step_agree(options):
     x, y = learnable(32)
@@ -148,7 +151,7 @@ def test_one_output_of_several():
     assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
 
 
-@pytest.mark.parametrize("name", HEADS)
+@EVERY_HEAD
 def test_mixed_precision(name):
     policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")
     inputs = keras.Input((DIM,))

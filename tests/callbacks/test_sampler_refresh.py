@@ -39,6 +39,7 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, **options):
     return sampler.steps, history
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("callback", "steps"),
     [
@@ -62,6 +63,7 @@ def test_schedule(callback, steps):
     )
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("num_steps", "epochs", "steps"),
     [(350, 1, [0, 100, 300]), (60, 7, [0, 100, 240, 300, 420]), (250, 2, [0, 100, 250, 300])],

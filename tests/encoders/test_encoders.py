@@ -17,6 +17,7 @@ def left_padded(*ids, length=8):
     return tf.constant([[0] * (length - len(ids)) + list(ids)])
 
 
+@pytest.mark.one_keras
 @EVERY_ENCODER
 def test_a_query_depends_on_its_past_items_alone(encode):
     encoder = encode(NUM_CLASSES, max_length=8, dim=8, num_blocks=2)
@@ -41,6 +42,7 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     assert np.isfinite(query).all()
 
 
+@pytest.mark.one_keras
 @EVERY_ENCODER
 @pytest.mark.parametrize(("length", "dim", "num_blocks"), [(1, 1, 1), (7, 3, 2)])
 def test_odd_sizes(encode, length, dim, num_blocks):
@@ -94,6 +96,7 @@ def bfloat16():
     keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.one_keras
 @EVERY_ENCODER
 def test_mixed_precision_gives_nearly_the_same_queries(encode, bfloat16):
     encoder = encode(NUM_CLASSES, max_length=6, dim=16)

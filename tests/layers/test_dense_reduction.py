@@ -63,7 +63,8 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
 @LOSSES
 @EVERY_CONFIGURATION
 def test_equals_the_plain_loss(tiny_blocks, loss, name):  # noqa: F811
-    assert_equal_to_the_plain_loss(loss, name, LABELS["padded"], tf.function(gradients))
+    run = tf.function(gradients) if name == "plain" else gradients
+    assert_equal_to_the_plain_loss(loss, name, LABELS["padded"], run)
 
 
 @LOSSES
@@ -137,7 +138,7 @@ def filtered_reference(layer, query, labels, threshold):
 def test_filtered_gradients(tiny_blocks, name, threshold):  # noqa: F811
     layer, query = make_head(name, 301, 5), tf.constant(2 * queries(4, 5))
     labels, loss = tf.constant(FILTERED_LABELS), SoftmaxCrossentropy(filter_below=threshold)
-    value, (d_query, *got) = tf.function(gradients)(streamed, layer, loss, query, labels)
+    value, (d_query, *got) = gradients(streamed, layer, loss, query, labels)
     want_value, exact = gradients(streamed, layer, SoftmaxCrossentropy(), query, labels)
     np.testing.assert_allclose(value, want_value, rtol=1e-6)
     error = gradient_error(name)

@@ -64,11 +64,12 @@ def test_what_went_wrong_is_told_and_nothing_is_left(tmp_path, ids, vectors, mes
 
 
 def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
-    started, policies = threading.Event(), []
+    started, assigned, policies = threading.Event(), threading.Event(), []
 
     def slow(index, queries, k):
         policies.append(os.sched_getscheduler(threading.get_native_id()))
         started.set()
+        assigned.wait()
         search._stopped.wait()
         return BEST[:1]
 
@@ -76,6 +77,7 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
     monkeypatch.setattr(background_search, "search", slow)
     table, queries = collected(tmp_path)
     search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
+    assigned.set()
     started.wait()
     assert search.running
     search.stop()

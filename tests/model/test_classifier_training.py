@@ -25,8 +25,9 @@ from tfxc.metrics import NDCGAtK, RecallAtK
 
 
 @pytest.mark.one_keras
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_training_with_every_sampler_nears_the_full_optimum(name):
+@pytest.mark.parametrize("name", ["none", "shared", "midx learnable", "mixture"])
+def test_training_nears_the_full_optimum(name):
+    """A model learns by each form of draws; what every sampler tends to is in tests/test_consistency.py."""
     x, y = learnable(256)
     model = make_model(SAMPLERS[name](), metrics=[RecallAtK(1)])
     before = model.evaluate(x, y, verbose=0)[0]
@@ -34,9 +35,7 @@ def test_training_with_every_sampler_nears_the_full_optimum(name):
     data = repeated(3, x, y)
     history = model.fit(*data, batch_size=64, epochs=5, callbacks=callbacks, verbose=0).history["loss"]
     loss, recall = model.evaluate(x, y, verbose=0)
-    if name != "softmax":  # whose corrected scores are all equal: its loss stays log(1 + S)
-        assert history[-1] < history[0]
-    assert loss < 0.45 * before and recall > 0.7
+    assert history[-1] < history[0] and loss < 0.45 * before and recall > 0.7
 
 
 @pytest.mark.parametrize("name", ["none", "midx", "mixture"])

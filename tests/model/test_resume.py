@@ -13,8 +13,11 @@ import tfxc
 from tfxc._keras import keras, variables_of_training
 from tfxc.callbacks import BackupAndRestore
 
+# What a form of data becomes is the same under both Kerases but where Keras itself cuts the arrays.
+SAME_FORMS = [pytest.param(kind, marks=pytest.mark.one_keras) for kind in ("mapped", "endless")]
 
-@pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
+
+@pytest.mark.parametrize("kind", [*SAME_FORMS, "weights", "split"])
 def test_forms_of_data(tmp_path, kind):
     dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
     options = {
@@ -45,6 +48,7 @@ def test_several_steps_at_once(tmp_path):
         np.testing.assert_array_equal(value, wanted)
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("trouble", ["shuffle", "generator", "random"])
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, trouble):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
