@@ -216,7 +216,7 @@ def held_out_labels(points, test, names, words, args):
         asked = np.flatnonzero(np.diff(truth.indptr))
         questions, truth = test.features[asked], truth[asked]
         features = features_of(names, words)
-        # What is true of one label alone goes into the free vectors, and the towers learn what is true of many.
+        # Free vectors take what is true of one label alone, and leave the towers what is true of many.
         model, item, _ = train("encoded and free", rest, taken(features, ~held_out), args, seed)
         asking = replace(test, features=questions, labels=truth)
         queries = np.concatenate(
@@ -237,10 +237,8 @@ def held_out_labels(points, test, names, words, args):
             found.setdefault(name, []).append(ranking(np.asarray(of_labels), truth))
     columns = "MRR", "recall@10", "median rank"
     rows = [[name, *(spread(own, 3) for own in np.transpose(figures))] for name, figures in found.items()]
-    reciprocal = {name: statistics.mean(row[0] for row in figures) for name, figures in found.items()}
-    ratios = [
-        [name, reciprocal["encoded"] / other] for name, other in reciprocal.items() if name != "encoded"
-    ]
+    mrr = {name: statistics.mean(row[0] for row in figures) for name, figures in found.items()}
+    ratios = [[name, mrr["encoded"] / other] for name, other in mrr.items() if name != "encoded"]
     title = f"A tenth of the labels held out, {int(held_out.sum())} of them, {len(asked):,} points"
     show(title, rows, ["ranked by", *columns])
     show("Held out: MRR of encoded, divided by that of others", ratios, ["other", "ratio"])
