@@ -53,7 +53,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
 	$(MAKE) test-avx2
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
-	TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
+	TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-avx2: setup-tests  ## The ops' tests, their kernels compiled for processors without AVX-512

@@ -11,11 +11,9 @@ Needs the packages of ``pip install tfxc[tfrs]``; TFRS runs on tf-keras, and so 
 
 import argparse
 import os
-import re
 import statistics
 import sys
 import time
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +25,7 @@ import numpy as np  # noqa: E402
 import scipy.sparse  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_recommenders as tfrs  # noqa: E402
+from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, padded, ranking, spread, words_of  # noqa: E402
 from _tables import add_results, keep, show  # noqa: E402
 from common.classification_data import find, lines_of, load  # noqa: E402
 from common.classification_heads import make_encoder  # noqa: E402
@@ -34,7 +33,6 @@ from tensorflow import keras  # noqa: E402
 
 import tfxc  # noqa: E402
 
-NUM_GRAMS = 1 << 15
 WORD_SCALE = 0.5  # two bags of the same words score about 20
 MODELS = ("dense", "encoded", "encoded and free", "TFRS")
 METRICS = {
@@ -44,32 +42,6 @@ METRICS = {
     "PSP@5": "psp_at_5",
 }
 NUM_NEIGHBOURS = 20
-
-
-def words_of(name):
-    return re.findall(r"\w+", name.lower())
-
-
-def grams(name):
-    """What a name consists of, as numbers from 1 on: its words, and any three letters in a row."""
-    words = words_of(name)
-    parts = {*words}
-    for word in (f"<{word}>" for word in words):
-        parts.update(word[i : i + 3] for i in range(len(word) - 2))
-    return sorted({zlib.crc32(part.encode()) % (NUM_GRAMS - 1) + 1 for part in parts})
-
-
-def gram_ids(names):
-    """Ids int32 [L, N] of what each name consists of, padded with 0."""
-    return padded([grams(name) for name in names])
-
-
-def padded(lists):
-    """Lists of ids as an array int32 [L, N], padded with 0."""
-    ids = np.zeros([len(lists), max(map(len, lists))], np.int32)
-    for row, own in zip(ids, lists, strict=True):
-        row[: len(own)] = own
-    return ids
 
 
 def word_ids(names, words):
@@ -198,12 +170,6 @@ def all_labels(points, test, features, args):
     show(f"All {points.num_labels:,} labels: {len(args.seeds)} seed(s)", rows, ["head", "train s", *METRICS])
 
 
-def spread(values, digits=2):
-    """Mean and, of more than one, standard deviation."""
-    text = f"{statistics.mean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):.{digits}f}"
-
-
 def held_out_labels(points, test, names, words, args):
     """How the labels that no training point has are ranked among themselves."""
     found = {}
@@ -244,14 +210,6 @@ def held_out_labels(points, test, names, words, args):
     show("Held out: MRR of encoded, divided by that of others", ratios, ["other", "ratio"])
 
 
-def gram_rows(ids):
-    """A CSR matrix [L, F] of ones from padded ids."""
-    rows, places = np.nonzero(ids)
-    return scipy.sparse.csr_matrix(
-        (np.ones(len(rows), np.float32), (rows, ids[rows, places])), (len(ids), NUM_GRAMS)
-    )
-
-
 def _as_points(features):
     return tfxc.data.LabeledPoints(features, scipy.sparse.csr_matrix((features.shape[0], 1), dtype=bool))
 
@@ -280,23 +238,6 @@ def words_of_both(questions, names, words):
     size = len(names), len(words)
     of_names = scipy.sparse.csr_matrix((np.ones(len(rows)), (rows, ids[rows, places] - 1)), size)
     return (normed(questions) @ normed(of_names).T).toarray()
-
-
-def normed(matrix):
-    """A CSR matrix with rows of length 1, or empty."""
-    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1))).ravel()
-    return (scipy.sparse.diags(1 / np.maximum(lengths, 1e-12)) @ matrix).tocsr()
-
-
-def ranking(scores, truth):
-    """MRR, recall@10 and the median rank of the best true label; ties count against it."""
-    first, recalls = [], []
-    for row in range(len(scores)):
-        labels = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
-        ranks = np.sort([np.sum(scores[row] >= scores[row, label]) for label in labels])
-        first.append(ranks[0])
-        recalls.append(np.mean(ranks <= 10))
-    return np.mean(1 / np.array(first)), np.mean(recalls), np.median(first)
 
 
 def main():

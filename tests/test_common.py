@@ -187,8 +187,12 @@ def under_one_keras(names):
     return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
 
 
-EVERY_MODEL = pytest.mark.parametrize("name", under_one_keras(MODELS))
-STATEFUL = pytest.mark.parametrize("name", under_one_keras([*HEADS, *SAMPLERS, *OPTIMIZERS]))
+# Whether a batch shares its draws is an argument, which the configs show, and no state.
+STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if not name.endswith(", shared")]
+EVERY_MODEL = pytest.mark.parametrize(
+    "name", under_one_keras([name for name in MODELS if not name.endswith(", shared")])
+)
+STATEFUL = pytest.mark.parametrize("name", under_one_keras(STATES))
 
 
 def public(module, base):
