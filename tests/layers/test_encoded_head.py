@@ -181,3 +181,40 @@ def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match="DenseHead are learnt class by class"):
         model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(3))
         model.export_item_encoder("unused")
+
+
+def test_towers_that_share_a_layer(tmp_path):
+    """One table for the words of both: its weights are there once, and both towers move it."""
+    words = keras.layers.Embedding(12, DIM, name="words")
+    asked, named = (keras.Input((2,), dtype="int32", name=name) for name in ("asked", "named"))
+    mean = lambda part: keras.layers.GlobalAveragePooling1D()(words(part))  # noqa: E731
+    encoder, item_encoder = keras.Model(asked, mean(asked)), keras.Model(named, mean(named))
+    names = np.random.default_rng(1).integers(12, size=[NUM_CLASSES, 2])
+    head = EncodedHead(item_encoder, names)
+    model = tfxc.ExtremeClassifier(encoder, head, samplers.Uniform(10, shared=True, seed=1), k=3)
+    model.compile(tfxc.optimizers.LazySGD(1.0), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    assert len(model.trainable_weights) == 1
+    query, labels = tf.constant(names[:8]), tf.range(8)
+    table = tf_variable(words.trainable_weights[0])
+    with tf.GradientTape() as tape:
+        rows = tf.gather(table, names)
+        logits = tf.matmul(
+            tf.reduce_mean(tf.gather(table, query), 1), tf.reduce_mean(rows, 1), transpose_b=True
+        )
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    want = table - tf.convert_to_tensor(tape.gradient(loss, table))
+    exact = tfxc.ExtremeClassifier(encoder, head, k=3)
+    exact.compile(tfxc.optimizers.LazySGD(1.0), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    exact.fit(query, labels, batch_size=8, verbose=0)
+    np.testing.assert_allclose(table, want, rtol=1e-5, atol=1e-6)
+    losses = model.fit(query, labels, batch_size=4, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_weights) == 1
+    np.testing.assert_array_equal(
+        loaded.predict(query, verbose=0)["ids"], model.predict(query, verbose=0)["ids"]
+    )
+    for either in (loaded, model):
+        either.fit(query, labels, batch_size=4, verbose=0)
+    np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
+from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
@@ -92,8 +92,22 @@ class EncodedHead(Head):
 
     @classmethod
     def from_config(cls, config):
-        item_encoder = keras.saving.deserialize_keras_object(config["item_encoder"])
+        item_encoder = config["item_encoder"]
+        if isinstance(item_encoder, dict):
+            item_encoder = keras.saving.deserialize_keras_object(item_encoder)
         return cls(**{**config, "item_encoder": item_encoder})
+
+    def shared_layers(self, encoder):
+        theirs = {id(layer): layer.name for layer in layers_of(encoder) if layer.weights}
+        return {own.name: theirs[id(own)] for own in self.item_encoder.layers if id(own) in theirs}
+
+    def sharing(self, encoder, names):
+        layers = {layer.name: layer for layer in layers_of(encoder)}
+        item_encoder = keras.models.clone_model(
+            self.item_encoder,
+            clone_function=lambda own: layers[names[own.name]] if own.name in names else own,
+        )
+        return type(self).from_config({**self.get_config(), "item_encoder": item_encoder})
 
     def save_assets(self, folder):
         """Keras calls this when it saves a model: writes the features."""

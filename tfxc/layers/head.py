@@ -263,6 +263,14 @@ class Head(keras.layers.Layer):
     def tie(self, encoder):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
 
+    def shared_layers(self, encoder):
+        """The layers with weights that are the encoder's too: by name, the name it has in the encoder."""
+        return {}
+
+    def sharing(self, encoder, names):
+        """A head as this one, not built, whose layers of these names are the encoder's: as a file held them."""
+        return self
+
     def divide(self, weights, **others):
         """For ``build``: divides the head where weights with a row for each class lie on parameter servers.
 

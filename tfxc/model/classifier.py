@@ -123,13 +123,17 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def get_config(self):
         parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
         parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
-        return {"name": self.name, "k": self.k, **parts}
+        shared = self.head.shared_layers(self.encoder)
+        return {"name": self.name, "k": self.k, **parts, **({"shared_layers": shared} if shared else {})}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
+        shared = config.pop("shared_layers", None)
         for name in ("encoder", "head", "sampler"):
             config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+        if shared:
+            config["head"] = config["head"].sharing(config["encoder"], shared)
         return cls(**config)
 
     def save_assets(self, folder):
