@@ -47,9 +47,9 @@ def train(name, sessions, ids, args, seed):
         head = tfxc.layers.DenseHead(num_classes)
     else:
         head = tfxc.layers.EncodedHead(item_encoder(args.dim), ids, free_vectors=name == "encoded and free")
-    # By frequency, so that no word that training lacks is ever a negative.
+    # By frequency: words that training lacks are next to never negatives.
     sampler = tfxc.samplers.Unigram(
-        args.num_negatives, counts=sessions.counts(), smoothing=0.0, shared=True, seed=seed
+        args.num_negatives, counts=sessions.counts(), smoothing=1e-3, shared=True, seed=seed
     )
     encoder = tfxc.encoders.sasrec(num_classes, args.max_length, args.dim, num_blocks=1)
     model = tfxc.ExtremeClassifier(encoder, head, sampler)

@@ -268,7 +268,7 @@ class Head(keras.layers.Layer):
         return {}
 
     def sharing(self, encoder, names):
-        """A head as this one, not built, whose layers of these names are the encoder's: as a file held them."""
+        """This head anew, not built, whose layers of these names are the encoder's, as when it was saved."""
         return self
 
     def divide(self, weights, **others):
