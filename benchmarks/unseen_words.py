@@ -103,7 +103,7 @@ def main():
     add = parser.add_argument
     add("--data", type=Path, default=BUNDLED)
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--epochs", type=int, default=3)
+    add("--epochs", type=int, default=1)
     add("--batch-size", type=int, default=32)
     add("--max-length", type=int, default=32)
     add("--dim", type=int, default=128)
