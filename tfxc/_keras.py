@@ -91,6 +91,12 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def is_made_of_layers(model):
+    """Whether a model is functional or Sequential, so that Keras can make it anew of other layers."""
+    functional = keras.src.models.functional if IS_KERAS_3 else keras.src.engine.functional
+    return isinstance(model, (functional.Functional, keras.Sequential))
+
+
 def stored_numbers(store):
     """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
     if IS_KERAS_3:

@@ -218,3 +218,30 @@ def test_towers_that_share_a_layer(tmp_path):
     for either in (loaded, model):
         either.fit(query, labels, batch_size=4, verbose=0)
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
+
+
+class OwnEncoder(keras.Model):
+    """A model that Keras cannot take apart."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path):
+    dense = keras.layers.Dense(DIM, name="both")
+    encoder = keras.Sequential([keras.Input((3,)), dense])
+    model = tfxc.ExtremeClassifier(encoder, EncodedHead(OwnEncoder(dense), FEATURES), samplers.InBatch())
+    with pytest.raises(ValueError, match="shares .*both.* functional or Sequential .* save weights"):
+        model.save(tmp_path / "model.keras")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mere_layer_may_be_the_item_encoder():
+    model = model_of(EncodedHead(keras.layers.Dense(DIM), FEATURES))
+    again = type(model).from_config(model.get_config())
+    again.head.features = FEATURES
+    assert again.head.encode([1, 2]).shape == (2, DIM)

@@ -6,7 +6,15 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, layers_of, register, tf_variable
+from tfxc._keras import (
+    Untracked,
+    add_weight,
+    is_made_of_layers,
+    keras,
+    layers_of,
+    register,
+    tf_variable,
+)
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
@@ -99,7 +107,14 @@ class EncodedHead(Head):
 
     def shared_layers(self, encoder):
         theirs = {id(layer): layer.name for layer in layers_of(encoder) if layer.weights}
-        return {own.name: theirs[id(own)] for own in self.item_encoder.layers if id(own) in theirs}
+        shared = [own.name for own in layers_of(self.item_encoder) if id(own) in theirs]
+        if shared and not is_made_of_layers(self.item_encoder):
+            raise ValueError(
+                f"The item encoder shares {shared} with the encoder, which a file can keep only if it is a "
+                "functional or Sequential model: make it one, or save weights or a checkpoint."
+            )
+        layers = self.item_encoder.layers if shared else []
+        return {own.name: theirs[id(own)] for own in layers if id(own) in theirs}
 
     def sharing(self, encoder, names):
         layers = {layer.name: layer for layer in layers_of(encoder)}

@@ -121,9 +121,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         return self._names.value
 
     def get_config(self):
+        shared = self.head.shared_layers(self.encoder)
         parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
         parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
-        shared = self.head.shared_layers(self.encoder)
         return {"name": self.name, "k": self.k, **parts, **({"shared_layers": shared} if shared else {})}
 
     @classmethod
