@@ -19,6 +19,7 @@ BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
 # The tests of what runs on the compiled ops: these run on the reference path as well. The others build on what these try.
 REFERENCE_TESTS := $(wildcard tests/samplers/test_*.py tests/optimizers/test_*.py)
 REFERENCE_TESTS := tests/ops $(filter-out %_learner.py %_diagnostics.py %_negatives.py %/test_multi_optimizer.py,$(REFERENCE_TESTS))
+# Of samplers, how a draw is distributed is left to the ops' own tests here.
 REFERENCE_TESTS += -k "not compiled and not before_and_after and not many_classes and not growing_schedule"
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
 KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
@@ -53,6 +54,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
 	$(MAKE) test-avx2
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
+	@# Without oneDNN, whose pass over each graph takes longer than it saves in graphs so small.
 	TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
 	$(PYTEST) -n 2 --doctest-modules tests tfxc
 

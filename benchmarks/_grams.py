@@ -1,7 +1,6 @@
 """Names as words and runs of three letters, and how well what was left out of training is ranked by them."""
 
 import re
-import statistics
 import zlib
 
 import numpy as np
@@ -59,9 +58,3 @@ def ranking(scores, truth):
         first.append(ranks[0])
         recalls.append(np.mean(ranks <= 10))
     return np.mean(1 / np.array(first)), np.mean(recalls), np.median(first)
-
-
-def spread(values, digits=2):
-    """Mean and, of more than one, standard deviation."""
-    text = f"{statistics.mean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):.{digits}f}"

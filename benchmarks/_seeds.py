@@ -28,7 +28,7 @@ def compare_over_seeds(example, description, columns, share_of_full):
     heading, metric, form = share_of_full
     rows = []
     for name, runs in results.items():
-        quality = [spread(runs, *of_column) for of_column in columns.values()]
+        quality = [spread([run[own] for run in runs], form) for own, form in columns.values()]
         share = form.format(mean(runs, metric) / mean(results["full"], metric)) if "full" in results else ""
         rows.append([name, f"{mean(runs, 'seconds'):.0f}", *quality, share])
     title = f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)"
@@ -54,9 +54,7 @@ def mean(runs, metric):
     return statistics.mean(run[metric] for run in runs)
 
 
-def spread(runs, metric, form):
-    """Mean and, of more than one run, standard deviation, e.g. "0.2274 ± 0.0011"."""
-    text = form.format(mean(runs, metric))
-    if len(runs) > 1:
-        text += " ± " + form.format(statistics.stdev(run[metric] for run in runs))
-    return text
+def spread(values, form="{:.2f}"):
+    """Mean and, of more than one, standard deviation, e.g. "0.2274 ± 0.0011"."""
+    text = form.format(statistics.mean(values))
+    return text if len(values) == 1 else f"{text} ± {form.format(statistics.stdev(values))}"

@@ -57,10 +57,10 @@ def keep(path):
 
 
 def _command():
-    """The command line, without the option for results and without the folders of this machine's data."""
+    """The command line, without where its files go and without the folders of this machine's data."""
     words, skip = [], False
     for word in sys.argv[1:]:
-        if skip or word == "--results":
+        if skip or word in ("--results", "--folder", "--output"):
             skip = not skip
             continue
         words.append(Path(word).name if os.path.isabs(word) else word)

@@ -25,7 +25,8 @@ import numpy as np  # noqa: E402
 import scipy.sparse  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_recommenders as tfrs  # noqa: E402
-from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, padded, ranking, spread, words_of  # noqa: E402
+from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, padded, ranking, words_of  # noqa: E402
+from _seeds import spread  # noqa: E402
 from _tables import add_results, keep, show  # noqa: E402
 from common.classification_data import find, lines_of, load  # noqa: E402
 from common.classification_heads import make_encoder  # noqa: E402
@@ -202,7 +203,9 @@ def held_out_labels(points, test, names, words, args):
         for name, of_labels in scores.items():
             found.setdefault(name, []).append(ranking(np.asarray(of_labels), truth))
     columns = "MRR", "recall@10", "median rank"
-    rows = [[name, *(spread(own, 3) for own in np.transpose(figures))] for name, figures in found.items()]
+    rows = [
+        [name, *(spread(own, "{:.3f}") for own in np.transpose(figures))] for name, figures in found.items()
+    ]
     mrr = {name: statistics.mean(row[0] for row in figures) for name, figures in found.items()}
     ratios = [[name, mrr["encoded"] / other] for name, other in mrr.items() if name != "encoded"]
     title = f"A tenth of the labels held out, {int(held_out.sum())} of them, {len(asked):,} points"

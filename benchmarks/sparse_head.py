@@ -1,14 +1,15 @@
 """The uniformly sparse head against TensorFlow's sparse matmul and a dense head, at Amazon-670K's size.
 
-Forward, and forward and backward with the squared hinge summed over all classes, the tasks taking turns. The
-sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in 1000 is not),
-with inputs of its own for each class and for groups of classes. Memory is that of one whole Adam step in a
-process of its own. Then ``fit`` with sampled negatives, at 100 thousand and 3 million classes.
+Logits; the loss, a squared hinge summed over all classes; and the loss with its gradients: the tasks take
+turns. The sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in
+1000 is not), with inputs of its own for each class and for groups of classes. Memory is that of one whole
+Adam step in a process of its own. Then ``fit`` with sampled negatives, at 100 thousand and 3 million classes.
 
     python benchmarks/sparse_head.py --batch-sizes 1 32 128 512 --group-sizes 1 16 --memory
 """
 
 import argparse
+from functools import partial
 
 import numpy as np
 from _measure import in_turns, peak_memory
@@ -39,7 +40,7 @@ def available_gigabytes():
 
 
 def ours(weights, topology, query, labels, group_size):
-    """The sparse head's forward task, and its forward and backward steps, by name."""
+    """The sparse head's logits, its loss, and its loss with gradients, by name."""
     import tensorflow as tf
 
     from tfxc.ops.sparse_head import sparse_head_logits, sparse_head_reduce
@@ -50,24 +51,29 @@ def ours(weights, topology, query, labels, group_size):
     worst, trained = tf.zeros([num_classes]), tf.fill([num_classes], -3.5)
 
     @tf.function
-    def forward():
+    def logits():
         return sparse_head_logits(query, weights, indices, worst, 0, num_classes, group_size)
+
+    @tf.function
+    def loss(bias):
+        given = query, weights, indices, bias, labels, "squared_hinge", group_size
+        reduced, positives = sparse_head_reduce(*given)
+        return tf.reduce_sum(reduced) - 4 * tf.reduce_sum(positives)
 
     @tf.function
     def step(bias):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            given = query, weights, indices, bias, labels, "squared_hinge", group_size
-            reduced, positives = sparse_head_reduce(*given)
-            loss = tf.reduce_sum(reduced) - 4 * tf.reduce_sum(positives)
-        return tape.gradient(loss, [query, weights])
+            value = loss(bias)
+        return tape.gradient(value, [query, weights])
 
     name = f"ours, G = {group_size}"
-    return {name: forward}, {f"{name}, worst": lambda: step(worst), name: lambda: step(trained)}
+    passes = [{f"{name}, worst": partial(task, worst), name: partial(task, trained)} for task in (loss, step)]
+    return {name: logits}, *passes
 
 
 def tasks(num_classes, batch_size, group_sizes):
-    """Forward and backward steps of ours and of both peers, by name."""
+    """Logits, loss, and loss with gradients, of ours and of both peers, by name."""
     import tensorflow as tf
 
     values, topology, query, labels = problem(num_classes, batch_size)
@@ -82,15 +88,23 @@ def tasks(num_classes, batch_size, group_sizes):
         own = tf.gather(logits, labels, batch_dims=1)
         return tf.reduce_sum(tf.square(tf.nn.relu(1 + logits))) - 4 * tf.reduce_sum(own)
 
+    turned_labels = tf.stack([labels, tf.range(batch_size)[:, tf.newaxis] + tf.zeros_like(labels)], axis=-1)
+
     def coo_logits():
+        """Transposed, [L, B], as this product gives them."""
         matrix = tf.SparseTensor(places, coo_values, [num_classes, NUM_INPUTS])
-        return tf.transpose(tf.sparse.sparse_dense_matmul(matrix, query, adjoint_b=True))
+        return tf.sparse.sparse_dense_matmul(matrix, query, adjoint_b=True)
+
+    def coo_hinge():
+        logits = coo_logits()
+        own = tf.gather_nd(logits, turned_labels)
+        return tf.reduce_sum(tf.square(tf.nn.relu(1 + logits))) - 4 * tf.reduce_sum(own)
 
     @tf.function
     def coo_step():
         with tf.GradientTape() as tape:
             tape.watch(query)
-            loss = hinge(coo_logits())
+            loss = coo_hinge()
         return tape.gradient(loss, [query, coo_values])
 
     table = tf.Variable(np.random.default_rng(1).normal(size=(DENSE_INPUTS, num_classes)).astype(np.float32))
@@ -103,15 +117,21 @@ def tasks(num_classes, batch_size, group_sizes):
             loss = hinge(tf.matmul(narrow, table))
         return tape.gradient(loss, [narrow, table])
 
-    forward, step = {}, {}
+    passes = {"logits": {}, "loss": {}, "loss and gradients": {}}
     for group_size in group_sizes:
-        for every, own in zip(
-            (forward, step), ours(values, topology, query, labels, group_size), strict=True
-        ):
-            every.update(own)
-    forward.update({"COO": tf.function(coo_logits), "dense": tf.function(lambda: narrow @ table)})
-    step.update({"COO": coo_step, "dense": dense_step})
-    return forward, step
+        own = ours(values, topology, query, labels, group_size)
+        for tasks_of, mine in zip(passes.values(), own, strict=True):
+            tasks_of.update(mine)
+    passes["logits"] |= {
+        "COO": tf.function(lambda: tf.transpose(coo_logits())),
+        "dense": tf.function(lambda: narrow @ table),
+    }
+    passes["loss"] |= {
+        "COO": tf.function(coo_hinge),
+        "dense": tf.function(lambda: hinge(narrow @ table)),
+    }
+    passes["loss and gradients"] |= {"COO": coo_step, "dense": dense_step}
+    return passes
 
 
 def adam_step(set_up_done, kind, num_classes, batch_size, group_size=1):
@@ -209,11 +229,10 @@ def main():
     }
     show("Size", [*size.items()], ["", "value"])
     for batch_size in args.batch_sizes:
-        forward, step = tasks(args.num_classes, batch_size, args.group_sizes)
         rows = []
-        for title, group in (("forward", forward), ("forward and backward", step)):
+        for title, group in tasks(args.num_classes, batch_size, args.group_sizes).items():
             needed = coo_gigabytes(args.num_classes, batch_size)
-            if group is step and needed > 0.9 * available_gigabytes():
+            if title == "loss and gradients" and needed > 0.9 * available_gigabytes():
                 del group["COO"]
                 rows.append([title, "COO", f"needs {needed:.0f} GB", "", ""])
             seconds = in_turns(group, args.rounds, warmup=1)

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import tensorflow as tf
-from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, ranking, spread
+from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, ranking
+from _seeds import spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -151,7 +152,11 @@ def main():
     )
     show(f"{title}: {len(args.seeds)} seed(s)", rows, ["head", "train s", "NDCG@10", "recall@10"])
     rows = [
-        [name, *(spread(own, 3) for own in np.transpose(runs)[:2]), spread(np.transpose(runs)[2], 0)]
+        [
+            name,
+            *(spread(own, "{:.3f}") for own in np.transpose(runs)[:2]),
+            spread(np.transpose(runs)[2], "{:.0f}"),
+        ]
         for name, runs in unseen_rows.items()
     ]
     title = f"{np.sum(is_new):,} places whose next word is one of {len(unseen):,} unseen ones"

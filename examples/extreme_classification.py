@@ -181,7 +181,8 @@ def train_head(name, negatives, data, args):
             verbose=args.verbose,
         )
     result = model.evaluate(test_set, return_dict=True, verbose=0)
-    return model, log.rows, {"seconds": log.seconds, "head_mb": head_megabytes(model), **result}
+    times = {"seconds": log.seconds, "processor_seconds": log.processor_seconds}
+    return model, log.rows, {**times, "head_mb": head_megabytes(model), **result}
 
 
 def title_of(name, negatives):

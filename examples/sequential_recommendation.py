@@ -44,6 +44,7 @@ def parse_arguments(argv=None):
     )
     sampler_choice.add_arguments(add)
     encoders.add_arguments(add)
+    add("--table-dtype", choices=("float32", "bfloat16"), default="float32", help="of the items' vectors")
     training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     return parser.parse_args(argv)
@@ -53,7 +54,9 @@ def make_head(name, num_classes, args):
     """Buckets, or a head that shares the table of the encoder's item embedding."""
     if name == "mach":
         return tfxc.layers.MACHHead(num_classes, args.num_buckets, args.num_repetitions, seed=args.seed)
-    return tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1)
+    return tfxc.layers.DenseHead(
+        num_classes, tied_to="item_embedding", row_offset=1, table_dtype=args.table_dtype
+    )
 
 
 def make_model(name, split, num_steps, args):
@@ -62,7 +65,8 @@ def make_model(name, split, num_steps, args):
     num_classes = split.train.num_classes
     encode = encoders.ENCODERS[args.model]
     settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
-    encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, dropout=args.dropout)
+    options = {"dropout": args.dropout, "table_dtype": args.table_dtype}
+    encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, **options)
     model = tfxc.ExtremeClassifier(
         encoder,
         head=make_head(name, num_classes, args),

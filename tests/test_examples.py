@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def run_alone(script, *arguments):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_says_how_it_is_used(program):
-    if program not in ALONE:  # each of which takes a process, and has it in a test of its own
-        assert run(program, "--help").startswith(f"usage: {program}")
+    call = run_alone if program in ALONE else run
+    assert call(program, "--help").startswith(f"usage: {program}")
     assert f"`{program}`" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
 
@@ -235,6 +236,20 @@ def test_hashes_features_into_fewer(tmp_path):
     assert "16 features" in run("extreme_classification.py", *options)
 
 
+def kill_after_an_epoch(folder, script, *options):
+    """Starts a worker on the repetitions that the folder is named after, and kills it in its training."""
+    command = [sys.executable, EXAMPLES / script, *options, "--epochs", 12]
+    command += ["--repetitions", folder.name.removeprefix("repetitions_")]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL) as worker:
+        late = time.monotonic() + 300
+        while not (folder / "history.json").exists() and worker.poll() is None and time.monotonic() < late:
+            time.sleep(0.01)
+        assert worker.poll() is None, "the worker ended by itself"
+        worker.kill()
+    assert (folder / "history.json").exists(), "no epoch within five minutes"
+    assert not folder.with_suffix(".keras").exists()
+
+
 def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     write_points(tmp_path / "train.txt", 300, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
@@ -258,8 +273,8 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     served = tf.saved_model.load(str(apart / "served"))
     inputs = {"ids": tf.constant([[3, 13, 20]]), "values": tf.constant([[0.6, 0.6, 0.5]])}
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], other.predict(inputs, verbose=0)["ids"])
-    workers(apart, "--repetitions", "5", epochs=1)
-    assert "resumed after 1" in workers(apart, "--repetitions", "5", epochs=2)
+    kill_after_an_epoch(apart / "repetitions_5-5", "mach_workers.py", *options, "--output", apart)
+    assert "resumed after" in workers(apart, "--repetitions", "5", epochs=12)
 
 
 def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):

@@ -14,6 +14,11 @@ namespace tfxc::tiles {
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
             float* logits);
 
+// The same of a block whose rows lie apart: row d at tile + places[d] * tile_width. Then shifts[r], unless null, is
+// added.
+void ScatteredLogits(const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,
+                     const int32_t* places, int width, int64_t dim, const float* shifts, float* logits);
+
 // The gradients have rows of `dim` numbers, a multiple of 16.
 
 // row_gradients[r] += Σ_q gradient[r * width + q] · queries[q]; num_rows is a multiple of 4.

@@ -5,6 +5,10 @@
 #include <limits>
 #include <vector>
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include "common/lanes.h"
 #include "common/vectorize.h"
 #include "common/folds.h"
@@ -18,6 +22,7 @@ constexpr int kPanel = 48;     // columns that the products take at once
 constexpr int64_t kRows = 8;   // rows that they take at once
 // Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.
 constexpr int kFewGradients = 16;
+constexpr int64_t kCacheBytes = 16 << 20;  // what is larger is not read again from a cache
 
 int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
@@ -75,6 +80,29 @@ TFXC_VECTORIZE void TransposeInto(const float* from, int64_t num_rows, int64_t n
   }
 }
 
+// A copy past the caches, where it fills whole lines: an ordinary store first reads the line from memory.
+void Stream(const float* from, int64_t size, float* to) {
+#ifdef __SSE2__
+  const int64_t until_line = (kCacheLine - reinterpret_cast<uintptr_t>(to) % kCacheLine) % kCacheLine / sizeof(float);
+  if (size >= until_line + kLanes) {
+    std::copy_n(from, until_line, to);
+    int64_t i = until_line;
+    for (; i + kLanes <= size; i += kLanes) {
+      for (int j = 0; j < kLanes; j += 4) _mm_stream_ps(to + i + j, _mm_loadu_ps(from + i + j));
+    }
+    from += i, to += i, size -= i;
+  }
+#endif
+  std::copy_n(from, size, to);
+}
+
+// To be called before another thread reads what was streamed.
+void EndStreams() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 // to[inputs[k] * width + q] += panel[k * columns + q]
 TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float* panel, int columns, float* to,
                              int width) {
@@ -118,45 +146,46 @@ TFXC_VECTORIZE void AddRowSums(const float* gradient, int64_t num_rows, int colu
   }
 }
 
-// The products of a panel with the rows of its group, a few rows at a time: meanwhile the tile's numbers for the panel
-// after it arrive, `next` its inputs, or null. The tile is larger than the nearer caches, and asked for all at once
-// those numbers would keep the products waiting.
-void PanelLogits(const float* rows, int64_t stride, int64_t num_rows, const float* panel, int columns, int64_t fan_in,
-                 const int32_t* next, const float* next_tile, int width, float* logits) {
+// Calls work(r, count) for the rows of a group, a few at a time: meanwhile the tile's numbers for the products after
+// these arrive, `next` their inputs, or null. The tile is larger than the nearer caches, and asked for all at once those
+// numbers would keep the products waiting.
+template <typename Work>
+void ForEachRows(int64_t num_rows, const int32_t* next, int64_t fan_in, const float* next_tile, int width, int columns,
+                 const Work& work) {
   const int64_t ahead = next == nullptr ? 0 : (fan_in * kRows + num_rows - 1) / num_rows;  // inputs every kRows rows
   for (int64_t r = 0, k = 0; r < num_rows; r += kRows) {
     for (const int64_t end = std::min(k + ahead, fan_in); k < end; ++k) {
       const float* from = next_tile + static_cast<int64_t>(static_cast<uint32_t>(next[k])) * width;
       for (int q = 0; q < columns; q += kLanes) __builtin_prefetch(from + q, /*rw=*/0, /*locality=*/3);
     }
-    tiles::Logits(rows + r * stride, stride, std::min(kRows, num_rows - r), panel, columns, fan_in,
-                  logits + r * columns);
+    work(r, std::min(kRows, num_rows - r));
   }
 }
 
 // Logits of a run of classes, for some columns of a tile.
 class Logits {
  public:
-  explicit Logits(const SparseRows& rows) : rows_(rows), panel_(rows.fan_in * kPanel), logits_(kRun * kPanel) {}
+  explicit Logits(const SparseRows& rows) : rows_(rows), logits_(kRun * kPanel) {}
 
   // Those of classes [first, last), at most kRun, and columns [at, at + columns); gives the first bad class.
   int64_t Compute(const float* tile, int width, int at, int columns, int64_t first, int64_t last) {
-    const int64_t bad = ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
-      FillPanel(InputsOf(rows_, begin), rows_.fan_in, tile + at, width, columns, panel_.get());
-      PanelLogits(rows_.weights + begin * rows_.fan_in, rows_.fan_in, end - begin, panel_.get(), columns, rows_.fan_in,
-                  end < last ? InputsOf(rows_, end) : nullptr, tile + at, width, get() + (begin - first) * columns);
+    const int64_t fan_in = rows_.fan_in;
+    return ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
+      const int32_t* next = end < last ? InputsOf(rows_, end) : nullptr;
+      ForEachRows(end - begin, next, fan_in, tile + at, width, columns, [&](int64_t r, int64_t count) {
+        const int64_t l = begin + r;
+        tiles::ScatteredLogits(rows_.weights + l * fan_in, fan_in, count, tile + at, width, InputsOf(rows_, begin),
+                               columns, fan_in, rows_.bias == nullptr ? nullptr : rows_.bias + l,
+                               get() + (l - first) * columns);
+      });
     });
-    if (rows_.bias != nullptr) {
-      tiles::ScaleAndShift(nullptr, rows_.bias + first, last - first, columns, get());
-    }
-    return bad;
   }
 
   float* get() { return logits_.get(); }  // [last - first, columns]
 
  private:
   const SparseRows& rows_;
-  Buffer panel_, logits_;
+  Buffer logits_;
 };
 
 // Gradients of classes of one group. A pass over the columns of the tile adds up in buffers of its own: the rows of
@@ -189,8 +218,11 @@ class GroupGradients {
   // The logits of the columns, [last - first, columns], for the caller to turn into their gradients.
   float* Recompute(const float* tile, int width, int columns) {
     ReadPanel(tile, width, columns);
-    PanelLogits(weights_.get(), padded_, num_rows_, panel_.get(), columns, rows_.fan_in, InputsOf(rows_, first_),
-                tile + kPanel, width, gradient_.get());
+    const int32_t* inputs = InputsOf(rows_, first_);
+    ForEachRows(num_rows_, inputs, rows_.fan_in, tile + kPanel, width, columns, [&](int64_t r, int64_t count) {
+      tiles::Logits(weights_.get() + r * padded_, padded_, count, panel_.get(), columns, rows_.fan_in,
+                    gradient_.get() + r * columns);
+    });
     if (rows_.bias != nullptr) {
       tiles::ScaleAndShift(nullptr, rows_.bias + first_, num_rows_, columns, gradient_.get());
     }
@@ -267,6 +299,8 @@ int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_
                     float* logits, int64_t stride) {
   Logits run(rows);
   Buffer turned(kPanel * kRun);
+  // By the logits of this tile, which are those that are written one after the other.
+  const bool is_large = count * stride * static_cast<int64_t>(sizeof(float)) > kCacheBytes;
   int64_t bad = kNoClass;
   for (int64_t start = first; start < last; start += kRun) {
     const int64_t end = std::min(start + kRun, last);
@@ -276,10 +310,17 @@ int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_
       // By way of a buffer: rows of logits lie pages apart, and take long runs better than lines.
       TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kRun);
       for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
-        std::copy_n(turned.get() + q * kRun, end - start, logits + (at + q) * stride + start - first);
+        const float* from = turned.get() + q * kRun;
+        float* to = logits + (at + q) * stride + start - first;
+        if (is_large) {
+          Stream(from, end - start, to);
+        } else {
+          std::copy_n(from, end - start, to);
+        }
       }
     }
   }
+  if (is_large) EndStreams();
   return bad;
 }
 

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -24,8 +25,9 @@ def add_arguments(add):
 class TrainingLog(keras.callbacks.Callback):
     """After each epoch: a line of history, a checkpoint of the last and of the best state; stops early.
 
-    The clock stands still during validation, so times of different samplers compare. A run that was cut off
-    goes on from its last whole epoch.
+    The clock stands still during validation, and while the files are written, so times of different samplers
+    compare; what a search behind training computes meanwhile is not counted. A run that was cut off goes
+    on from its last whole epoch.
 
     Args:
         folder: where ``history.json`` and the checkpoints go.
@@ -86,6 +88,10 @@ class TrainingLog(keras.callbacks.Callback):
         return self.rows[-1]["seconds"] if self.rows else 0.0
 
     @property
+    def processor_seconds(self):
+        return self.rows[-1].get("processor_seconds", 0.0) if self.rows else 0.0
+
+    @property
     def done(self):
         """Whether the last ``patience`` epochs brought nothing."""
         return bool(self.rows) and len(self.rows) - 1 - self._best_epoch() >= self.patience
@@ -93,14 +99,18 @@ class TrainingLog(keras.callbacks.Callback):
     def _best_epoch(self):
         return self.best_of(range(len(self.rows)), key=lambda epoch: self.rows[epoch][self.metric])
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self._start, self._paused, self._curve = time.perf_counter(), 0.0, []
+    def on_train_begin(self, logs=None):
+        self._start_clocks()
+
+    def _start_clocks(self):
+        """Before other callbacks begin an epoch, which may refresh a sampler then."""
+        self._start, self._paused, self._curve = clocks(), np.zeros(2), []
 
     def on_train_batch_end(self, batch, logs=None):
         if self.sample is None or (batch + 1) * 10 // self.num_steps == batch * 10 // self.num_steps:
             return
         self.on_test_begin()
-        seconds = self.seconds + self._test_start - self._start - self._paused
+        seconds = self.seconds + float((self._test_start - self._start - self._paused)[0])
         epochs, quality = len(self.rows) + (batch + 1) / self.num_steps, self.sample.measure()
         self._curve.append({"epoch": epochs, "seconds": seconds, "quality": quality})
         if self.verbose == 2:
@@ -108,15 +118,16 @@ class TrainingLog(keras.callbacks.Callback):
         self.on_test_end()
 
     def on_test_begin(self, logs=None):
-        self._test_start = time.perf_counter()
+        self._test_start = clocks()
 
     def on_test_end(self, logs=None):
-        self._paused += time.perf_counter() - self._test_start
+        self._paused += clocks() - self._test_start
 
     def on_epoch_end(self, epoch, logs=None):
-        spent = time.perf_counter() - self._start - self._paused
-        row = {name: float(value) for name, value in logs.items()}
-        self.rows.append({"epoch": epoch + 1, "seconds": self.seconds + spent, "curve": self._curve, **row})
+        seconds, processor_seconds = map(float, clocks() - self._start - self._paused)
+        row = {"epoch": epoch + 1, "seconds": self.seconds + seconds, "curve": self._curve}
+        row["processor_seconds"] = self.processor_seconds + processor_seconds
+        self.rows.append(row | {name: float(value) for name, value in logs.items()})
         self.last.save()
         if self._best_epoch() == len(self.rows) - 1:
             self.best.save()
@@ -124,6 +135,12 @@ class TrainingLog(keras.callbacks.Callback):
             json.dump(self.rows, file, indent=1)
         os.replace(self.path + ".writing", self.path)
         self.model.stop_training = self.done
+        self._start_clocks()
+
+
+def clocks():
+    """Seconds that passed, and those of the processor over all cores."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tfxc
+from tfxc import samplers
 from tfxc._keras import IS_KERAS_3, keras, mask_of
 from tfxc.encoders import esasrec, gru4rec, sasrec
 
@@ -50,6 +51,22 @@ def test_odd_sizes(encode, length, dim, num_blocks):
     items = tf.random.uniform([3, length], 0, NUM_CLASSES + 1, tf.int32)
     assert encoder(items, training=True).shape == (3, length, dim)
     assert encoder.output_shape == (None, length, dim)
+
+
+@EVERY_ENCODER
+def test_a_bfloat16_table_is_shared_and_trained(encode):
+    encoder = encode(10, max_length=3, dim=4, table_dtype="bfloat16")
+    head = tfxc.layers.DenseHead(10, tied_to="item_embedding", row_offset=1, table_dtype="bfloat16")
+    model = tfxc.ExtremeClassifier(encoder, head, samplers.Uniform(4, seed=0), k=2)
+    model.compile(tfxc.optimizers.LazyAdam(0.1), loss=tfxc.losses.SoftmaxCrossentropy())
+    items = np.array([[0, 1, 2], [3, 4, 5]], np.int32)
+    assert encoder(items).dtype == tf.float32
+    before = head.table_variable.numpy().astype(np.float32)
+    model.fit(items, np.array([[1, 2, 3], [4, 5, 6]]), verbose=0)
+    assert head.table_variable.dtype == tf.bfloat16
+    assert (head.table_variable.numpy().astype(np.float32) != before).any()
+    with pytest.raises(ValueError, match='"float32" or "bfloat16", but got \'float16\''):
+        encode(10, max_length=3, table_dtype="float16")
 
 
 @pytest.mark.one_keras

@@ -234,10 +234,28 @@ class OwnEncoder(keras.Model):
 def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path):
     dense = keras.layers.Dense(DIM, name="both")
     encoder = keras.Sequential([keras.Input((3,)), dense])
-    model = tfxc.ExtremeClassifier(encoder, EncodedHead(OwnEncoder(dense), FEATURES), samplers.InBatch())
-    with pytest.raises(ValueError, match="shares .*both.* functional or Sequential .* save weights"):
-        model.save(tmp_path / "model.keras")
+    deeper = keras.Sequential([keras.Input((3,)), keras.Sequential([keras.Input((3,)), dense])])
+    twin = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, name="both")])
+    twins = keras.Sequential([keras.Input((3,)), twin, dense])
+    shallow = keras.Sequential([keras.Input((3,)), dense])
+    pairs = (encoder, dense), (encoder, OwnEncoder(dense)), (encoder, deeper), (twins, shallow)
+    for query, item in pairs:
+        model = tfxc.ExtremeClassifier(query, EncodedHead(item, FEATURES), samplers.InBatch())
+        with pytest.raises(ValueError, match="shares .*both.* functional or Sequential .* save weights"):
+            model.save(tmp_path / "model.keras")
     assert not list(tmp_path.iterdir())
+
+
+def test_one_model_may_encode_queries_and_items(tmp_path):
+    both = tower()
+    model = tfxc.ExtremeClassifier(both, EncodedHead(both, FEATURES), samplers.InBatch(), k=3)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    model.fit(FEATURES, np.arange(NUM_CLASSES), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_weights) == 2
+    want = model.predict(FEATURES, verbose=0)["ids"]
+    np.testing.assert_array_equal(loaded.predict(FEATURES, verbose=0)["ids"], want)
 
 
 def test_a_mere_layer_may_be_the_item_encoder():

@@ -90,7 +90,7 @@ def _in_memory(rows: InteractionTable, vocabulary: Vocabulary | None) -> Sequenc
     store = GroupedColumns(rows.num_rows)
     for block in rows.blocks():
         store.append(block)
-    del block
+        del block  # before the next one is made
     user_ids = rows.users.names()
     offsets, arrays = store.grouped(len(user_ids))
     return Sequences(
@@ -108,6 +108,7 @@ def _into_folder(rows: InteractionTable, vocabulary: Vocabulary | None, director
         store = GroupedFiles(folder)
         for block in rows.blocks():
             store.append(block)
+            del block  # before the next one is made
         write_names(folder, "users", rows.users.names())
         write_names(folder, "items", rows.items.names() if vocabulary is None else vocabulary.names)
         vocabularies = {name: rows.vocabulary_of(name) for name in rows.keys}

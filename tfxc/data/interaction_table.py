@@ -1,5 +1,6 @@
 """The rows of a table of interactions as arrays of ids, times and numbers, block by block."""
 
+import collections
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +17,7 @@ from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary
 
 _ROWS_PER_BLOCK = 1 << 19
-_READ_AHEAD = 4  # batches
+_READ_AHEAD = 2  # batches
 _LONG = 1 << 23  # rows that are worth a progress bar
 
 
@@ -94,36 +95,40 @@ class InteractionTable:
             ValueError: for bad rows, if they are not to be skipped; if there is no good one.
         """
         num_rows = num_good = 0
-        for (block, _), arrays in _with_next(self._encoded, self._tables()):
-            num_rows += len(block)
-            num_good += len(arrays["users"])
-            if len(arrays["users"]):
-                yield arrays
-            pa.default_memory_pool().release_unused()
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+
+            def encoded(block, first_row):
+                return len(block), self._encoded(pool, block, first_row)
+
+            for num_in_block, arrays in _with_next(encoded, self._tables(pool)):
+                num_rows += num_in_block
+                num_good += len(arrays["users"])
+                if len(arrays["users"]):
+                    yield arrays
+                del arrays  # or they would live until the next ones are made
         self._bad.report(num_rows + len(self._table.skipped))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
-    def _tables(self) -> Iterator[tuple[pa.Table, int]]:
+    def _tables(self, pool) -> Iterator[tuple[pa.Table, int]]:
         """Blocks of rows with condensed names, larger as more names are known, and each one's first row."""
         first_row, num_rows, waiting = 0, 0, []
         is_long = self._table.num_rows is None or self._table.num_rows > _LONG
         quiet = None if is_long else True  # None: shown on a terminal alone
-        with (
-            ThreadPoolExecutor(pa.cpu_count()) as pool,
-            tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar,
-        ):
+        with tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar:
             for batch in self._table.batches:
                 waiting.append(pool.submit(self._condensed, batch))
                 if len(waiting) > _READ_AHEAD:
                     waiting[-_READ_AHEAD].result()
                 num_rows += len(batch)
                 bar.update(len(batch))
-                if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
-                    yield pa.Table.from_batches([condensed.result() for condensed in waiting]), first_row
-                    first_row, num_rows, waiting = first_row + num_rows, 0, []
+                # The names known so far are hashed again with each block.
+                if num_rows >= max(_ROWS_PER_BLOCK, 2 * len(self.users), 2 * len(self.items)):
+                    del batch  # or it would live until the next one is read
+                    yield _taken(waiting), first_row
+                    first_row, num_rows = first_row + num_rows, 0
             if waiting:
-                yield pa.Table.from_batches([condensed.result() for condensed in waiting]), first_row
+                yield _taken(waiting), first_row
 
     def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """With the names of each column as positions among the different ones."""
@@ -133,7 +138,7 @@ class InteractionTable:
         ]
         return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
-    def _encoded(self, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
+    def _encoded(self, pool, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
         reasons: dict[int, str] = {}  # of the bad rows, by position
         arrays = {}
         for name, role in ((self._user, "user"), (self._item, "item")):
@@ -155,7 +160,7 @@ class InteractionTable:
                     reasons.setdefault(position, f"the {name} is {'null' if value is None else value}")
         if reasons:
             block, arrays = self._without(reasons, block, arrays, first_row)
-        return self._with_names(block, arrays)
+        return self._with_names(pool, block, arrays)
 
     def _without(self, reasons, block, arrays, first_row):
         positions = np.array(sorted(reasons))
@@ -169,16 +174,15 @@ class InteractionTable:
         kept = pa.Table.from_batches(batches) if batches else block.slice(0, 0)
         return kept, {name: values[good] for name, values in arrays.items()}
 
-    def _with_names(self, block, arrays) -> dict[str, np.ndarray]:
+    def _with_names(self, pool, block, arrays) -> dict[str, np.ndarray]:
         """Adds the ids that only good rows may count in; the columns at once, as hashing holds no lock."""
         names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
-        with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            ids = {
-                key: pool.submit(self._encoders[name].encode, block[name].chunks)
-                for key, name in names.items()
-                if key not in arrays
-            }
-            arrays |= {key: future.result() for key, future in ids.items()}
+        ids = {
+            key: pool.submit(_tidily, self._encoders[name].encode, block[name].chunks)
+            for key, name in names.items()
+            if key not in arrays
+        }
+        arrays |= {key: future.result() for key, future in ids.items()}
         for name, given in self._given.items():
             if given is not None:
                 ids_of = arrays[self.keys[name]]
@@ -186,17 +190,34 @@ class InteractionTable:
         return arrays
 
 
+def _taken(futures) -> pa.Table:
+    """The batches as one block, of which nothing is left in the list."""
+    block = pa.Table.from_batches([future.result() for future in futures])
+    futures.clear()
+    return block
+
+
+def _tidily(function, *args):
+    """What the function gives. The memory that this thread's part of Arrow's pool keeps goes back."""
+    try:
+        return function(*args)
+    finally:
+        pa.default_memory_pool().release_unused()
+
+
 def _with_next(function, arguments):
-    """Pairs (arguments, what the function gives for them) in order; it runs while the next are made."""
+    """What the function gives for each of the arguments, in order; it runs while the next are made."""
+    waiting = (
+        collections.deque()
+    )  # holds the results alone: one that is taken from it lives as long as its user
     with ThreadPoolExecutor(1) as pool:
-        before = None
         for given in arguments:
-            following = given, pool.submit(function, *given)
-            if before is not None:
-                yield before[0], before[1].result()
-            before = following
-        if before is not None:
-            yield before[0], before[1].result()
+            waiting.append(pool.submit(function, *given))
+            del given  # or it would live until the next ones are made
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -11,8 +11,8 @@ class NameEncoder:
     """Turns a column of strings or integers into ids, in two steps.
 
     `condense` finds the different names of a small batch, and may run for several batches at once; `encode`
-    looks only these up among all. It hashes the names known so far again, so a block should not be much
-    smaller than these are many: `len(encoder)`.
+    looks only these up among all. It hashes the names known so far again, so a block should hold more rows
+    than these are many: `len(encoder)`.
 
     Args:
         name: of the column, for messages.
@@ -56,16 +56,19 @@ class NameEncoder:
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused
         if pa.types.is_floating(batch.type):
             batch = self._integers(batch)
-        batch = batch.cast(self._kind)
-        if pa.types.is_large_string(self._kind):
+        if pa.types.is_string(batch.type) or pa.types.is_large_string(batch.type):
             is_empty = pc.equal(pc.binary_length(batch), 0)
             batch = pc.if_else(is_empty, None, batch) if pc.any(is_empty).as_py() else batch
+        elif batch.type != self._kind:
+            batch = batch.cast(self._kind)
         return batch.dictionary_encode()
 
     def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
         """Ids [M] int32 of condensed batches, end to end, -1 for a null; new names get the next ids."""
         ids = np.full(sum(map(len, batches)), -1, np.int32)
-        names = pa.chunked_array([self._known, *(batch.dictionary for batch in batches)], self._kind)
+        names = pa.chunked_array(
+            [self._known, *(batch.dictionary.cast(self._kind) for batch in batches)], self._kind
+        )
         if not len(names):
             return ids
         encoded = names.dictionary_encode()

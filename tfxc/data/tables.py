@@ -120,7 +120,7 @@ def _parquet(path, columns) -> Table:
 
 def _file_batches(files, columns) -> Iterator[pa.RecordBatch]:
     for file in files:  # the batches of a data set are read ahead: twice the memory and the work
-        with pyarrow.parquet.ParquetFile(file, pre_buffer=False) as parquet:
+        with pyarrow.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
             for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
                 yield batch.select(columns)
 

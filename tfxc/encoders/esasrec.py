@@ -12,7 +12,7 @@ layers = keras.layers
 _EXPANSION = 4
 
 
-def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2):
+def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2, table_dtype="float32"):
     """SASRec with the gated blocks of LiGR: the stronger encoder, at three times the arithmetic.
 
     A block is ``h + σ(W₁ h) · attention(norm(h))``, then ``h + σ(W₂ h) · swiglu(norm(h))`` with
@@ -28,12 +28,15 @@ def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=
         num_blocks: blocks of attention and dense layers, at least 1.
         num_heads: heads of the attention; must divide ``dim``.
         dropout: share of what is dropped, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
+            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, or heads that do not divide ``dim``.
+        ValueError: for sizes that are no integers of at least 1, heads that do not divide ``dim``, or another
+            dtype.
 
     Example:
         >>> esasrec(num_classes=1000, max_length=20, dim=32, num_heads=4)(tf.ones([3, 20], tf.int32)).shape
@@ -44,7 +47,7 @@ def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=
         Borisyuk et al., "From Features to Transformers: Redefining Ranking for Scalable Impact", 2025 (LiGR).
         Shazeer, "GLU Variants Improve Transformer", 2020.
     """
-    items, hidden = item_vectors(num_classes, max_length, dim)
+    items, hidden = item_vectors(num_classes, max_length, dim, table_dtype)
     hidden = layers.Dropout(dropout)(Positions(name="positions")(hidden))
     for _ in range(positive_int(num_blocks, "num_blocks")):
         hidden = _add_gated(hidden, CausalAttention(num_heads)(RMSNorm()(hidden)), dim, dropout)

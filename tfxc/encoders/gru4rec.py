@@ -7,7 +7,7 @@ from tfxc.encoders.items import item_vectors
 layers = keras.layers
 
 
-def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2):
+def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2, table_dtype="float32"):
     """Gated recurrent units over the sequence, and a dense layer to the query.
 
     Inputs and outputs are those of ``tfxc.encoders.sasrec``.
@@ -18,12 +18,14 @@ def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2):
         dim: D, the width of item vectors, layers and queries.
         num_blocks: recurrent layers, at least 1.
         dropout: share of what is dropped before the first and after the last of them, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
+            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1.
+        ValueError: for sizes that are no integers of at least 1, or another dtype.
 
     Example:
         >>> gru4rec(num_classes=1000, max_length=20, dim=32)(tf.ones([3, 20], tf.int32)).shape
@@ -32,7 +34,7 @@ def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2):
     Reference:
         Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", 2016.
     """
-    items, hidden = item_vectors(num_classes, max_length, dim)
+    items, hidden = item_vectors(num_classes, max_length, dim, table_dtype)
     hidden = layers.Dropout(dropout)(hidden)
     for _ in range(positive_int(num_blocks, "num_blocks")):
         hidden = layers.GRU(dim, return_sequences=True)(hidden)

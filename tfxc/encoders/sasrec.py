@@ -10,7 +10,7 @@ from tfxc.encoders.rms_norm import RMSNorm
 layers = keras.layers
 
 
-def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2):
+def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2, table_dtype="float32"):
     """A Transformer over the sequence: each position sees itself and what came before.
 
     A block is ``h + attention(norm(h))``, then ``h + dense(relu(dense(norm(h))))``. Normalised before each
@@ -27,13 +27,16 @@ def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0
         num_blocks: blocks of attention and dense layers, at least 1.
         num_heads: heads of the attention; must divide ``dim``.
         dropout: share of what is dropped, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
+            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model. Its table of item vectors is called "item_embedding": a head shares it by
         ``tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1)``.
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, or heads that do not divide ``dim``.
+        ValueError: for sizes that are no integers of at least 1, heads that do not divide ``dim``, or another
+            dtype.
 
     Example:
         >>> encoder = sasrec(num_classes=1000, max_length=20, dim=32)
@@ -45,7 +48,7 @@ def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0
     Reference:
         Kang, McAuley, "Self-Attentive Sequential Recommendation", 2018.
     """
-    items, hidden = item_vectors(num_classes, max_length, dim)
+    items, hidden = item_vectors(num_classes, max_length, dim, table_dtype)
     hidden = layers.Dropout(dropout)(Positions(name="positions")(hidden))
     for _ in range(positive_int(num_blocks, "num_blocks")):
         attended = CausalAttention(num_heads)(RMSNorm()(hidden))

@@ -107,14 +107,21 @@ class EncodedHead(Head):
 
     def shared_layers(self, encoder):
         theirs = {id(layer): layer.name for layer in layers_of(encoder) if layer.weights}
-        shared = [own.name for own in layers_of(self.item_encoder) if id(own) in theirs]
-        if shared and not is_made_of_layers(self.item_encoder):
+        can_swap = is_made_of_layers(self.item_encoder)
+        own_layers = layers_of(self.item_encoder)[1 if can_swap else 0 :]
+        shared = [own for own in own_layers if id(own) in theirs]
+        direct = [own for own in self.item_encoder.layers if id(own) in theirs] if can_swap else []
+        kept = {id(layer) for own in direct for layer in layers_of(own)}
+        names = [layer.name for layer in layers_of(encoder)]
+        lost = [own.name for own in shared if id(own) not in kept]
+        lost += [own.name for own in direct if names.count(theirs[id(own)]) > 1]
+        if lost:
             raise ValueError(
-                f"The item encoder shares {shared} with the encoder, which a file can keep only if it is a "
-                "functional or Sequential model: make it one, or save weights or a checkpoint."
+                f"The item encoder shares {lost} with the encoder. A file keeps that only of layers of a "
+                "functional or Sequential item encoder, not deeper, and of one name in the encoder: build it "
+                "so, or save weights or a checkpoint."
             )
-        layers = self.item_encoder.layers if shared else []
-        return {own.name: theirs[id(own)] for own in layers if id(own) in theirs}
+        return {own.name: theirs[id(own)] for own in direct}
 
     def sharing(self, encoder, names):
         layers = {layer.name: layer for layer in layers_of(encoder)}

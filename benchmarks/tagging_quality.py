@@ -1,0 +1,213 @@
+"""Heads and negatives of tfxc beside label trees, on the same TF-IDF features: precision, time and memory.
+
+    pip install -e ".[bench]"
+    python benchmarks/tagging_quality.py --seeds 0 1 2
+    python benchmarks/tagging_quality.py --pecos-python pecos/bin/python
+    python benchmarks/tagging_quality.py --data Delicious -- --epochs 12
+    python benchmarks/tagging_quality.py --compare negatives
+
+Omikuji's Parabel is its default, Bonsai the setting its documentation gives; their times include reading the
+training file. PECOS' XR-Linear is its default and needs a Python of its own (see ``_pecos.py``). Whatever
+follows ``--`` goes to examples/extreme_classification.py, which trains the heads, each in a process of its
+own; options that a row is made of stay (see HEADS and NEGATIVES: "dense, fast" is always 6 epochs, negatives
+always 20). What is done already is read from the output folder. Processor seconds are of all cores; other
+programs disturb them less than those of the clock. Peak memory is that of training and prediction, beyond the
+data.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+from _measure import peak_memory
+from _seeds import spread
+from _tables import add_results, keep, show
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import extreme_classification as example  # noqa: E402
+
+import tfxc  # noqa: E402
+
+K = 5
+OMIKUJI = {
+    "Omikuji Parabel": {},
+    "Omikuji Bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
+}
+PECOS = "PECOS XR-Linear"
+FAST = ("--dim", "256", "--batch-size", "256", "--learning-rate", "5e-3", "--epochs", "6")
+SPARSE = ("--heads", "sparse")
+GROUPED = (*SPARSE, "--group-size")
+HEADS = {
+    "dense": ("--heads", "dense"),
+    "dense, squared hinge": ("--heads", "dense", "--loss", "squared-hinge"),
+    "dense, fast": ("--heads", "dense", *FAST),
+    "sparse": SPARSE,
+    "sparse, squared hinge": (*SPARSE, "--loss", "squared-hinge"),
+    "sparse, static": (*SPARSE, "--evolve", "0"),
+    "sparse, groups of 4": (*GROUPED, "4", "--label-order", "together"),
+    "sparse, groups of 16": (*GROUPED, "16", "--label-order", "together"),
+    "sparse, groups of 16 at random": (*GROUPED, "16", "--label-order", "random"),
+    "sparse, direct": ("--heads", "sparse-direct"),
+    "MACH, a quarter": ("--heads", "mach"),
+}
+MINED = ("--heads", "dense", "--dim", "256", "--epochs", "20", "--start-epoch", "4", "--refresh-every")
+NEGATIVES = {
+    "random": (*MINED, "4", "--negatives", "random"),
+    "hard": (*MINED, "4", "--negatives", "hard"),
+    "astra": (*MINED, "4", "--negatives", "astra"),
+    "curriculum": (*MINED, "4", "--negatives", "curriculum"),
+    "astra, renewed at once": (*MINED, "1", "--negatives", "astra"),
+    "searched": (*MINED, "4", "--negatives", "searched"),
+}
+
+
+def train_omikuji(set_up_done, data, settings, folder):
+    import omikuji
+
+    train, test, _ = example.load(data)
+    path = folder / "train.txt"
+    tfxc.data.write_extreme_classification(path, train)
+    parameters = omikuji.Model.default_hyper_param()
+    for name, value in settings.items():
+        setattr(parameters, name, value)
+    set_up_done()
+    start, processor = time.perf_counter(), time.process_time()
+    model = omikuji.Model.train_on_data(str(path), parameters)
+    result = {
+        "seconds": time.perf_counter() - start,
+        "processor_seconds": time.process_time() - processor,
+    }
+    path.unlink()
+    model.init_prediction_thread_pool(1)
+    ids = np.full((len(test), K), -1, np.int32)
+    for row in range(len(test)):
+        features = test.features[row]
+        pairs = zip(features.indices.tolist(), features.data.tolist(), strict=True)
+        best = model.predict(list(pairs), top_k=K)
+        ids[row, : len(best)] = [label for label, _ in best]
+    write(folder, {**result, **scores(train, test, ids)})
+
+
+def train_pecos(python, data, folder):
+    train, test, _ = example.load(data)
+    for name, matrix in (("features", train.features), ("labels", train.labels), ("test", test.features)):
+        scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.csr_matrix(matrix))
+    script = Path(__file__).with_name("_pecos.py")
+    subprocess.run([python, str(script), str(folder), str(K)], check=True)
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return {**result, **scores(train, test, np.load(folder / "ids.npy"))}
+
+
+def train_head(set_up_done, options, folder):
+    args = example.parse_arguments([*options, "--output", str(folder), "--verbose", "2"])
+    data = example.ordered(example.load(args.data), args)
+    train, test, _ = data
+    set_up_done()
+    model, _, result = example.train_head(args.heads[0], args.negatives[0], data, args)
+    ids = model.predict(tfxc.data.classification_dataset(test, 256, seed=None), verbose=0)["ids"]
+    own = {name: result[name] for name in ("seconds", "processor_seconds", "head_mb")}
+    write(folder, {**own, **scores(train, test, ids)})
+
+
+def scores(train, test, ids):
+    """Precision, nDCG and propensity-scored precision of predicted ids [N, K], -1 where there is none."""
+    width = np.diff(test.labels.indptr).max()
+    labels = np.full((len(test), width), -1, np.int32)
+    for row in range(len(test)):
+        own = test.labels[row].indices
+        labels[row, : len(own)] = own
+    chances = tfxc.metrics.propensities(train.label_counts(), len(train))
+    metrics = {f"P@{k}": tfxc.metrics.PrecisionAtK(k, average="all") for k in (1, 3, K)}
+    metrics[f"nDCG@{K}"] = tfxc.metrics.NDCGAtK(K, average="all")
+    metrics |= {f"PSP@{k}": tfxc.metrics.PSPAtK(k, chances) for k in (1, K)}
+    for metric in metrics.values():
+        metric.update_state(labels, ids)
+    return {name: float(metric.result()) for name, metric in metrics.items()}
+
+
+def write(folder, result):
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def in_process(task, *arguments):
+    """The result of a task in a process of its own, with the memory it took."""
+    peak = peak_memory(task, *arguments)
+    return {"peak": peak, **json.loads((arguments[-1] / "result.json").read_text(encoding="utf-8"))}
+
+
+def once(folder, options, run):
+    """What ``run(folder)`` gives, or what an earlier run with these options left in the folder."""
+    done = folder / "done.json"
+    if done.exists():
+        kept = json.loads(done.read_text(encoding="utf-8"))
+        if kept["options"] != options:
+            sys.exit(f"{folder} was made with {kept['options']}, not with {options}: give another --output.")
+        return kept["result"]
+    folder.mkdir(parents=True, exist_ok=True)
+    result = run(folder)
+    aside = done.with_suffix(".writing")
+    aside.write_text(json.dumps({"options": options, "result": result}), encoding="utf-8")
+    aside.replace(done)
+    return result
+
+
+def measure(args, ours):
+    """Results of each model, one a seed, by name."""
+    runs, output, data = {}, args.output / args.data.name, str(args.data)
+    if args.compare == "heads" and not args.without_peers:
+        for name, settings in OMIKUJI.items():
+            train = partial(in_process, train_omikuji, args.data, settings)
+            runs[name] = [once(output / name, [data, settings], train)]
+        if args.pecos_python:
+            runs[PECOS] = [once(output / PECOS, [data], partial(train_pecos, args.pecos_python, args.data))]
+    for seed in args.seeds:
+        for name in args.rows or ours:
+            options = ["--data", data, "--seed", str(seed), *args.rest, *ours[name]]
+            train = partial(in_process, train_head, options)
+            runs.setdefault(name, []).append(once(output / f"seed-{seed}" / name, options, train))
+    return runs
+
+
+def rows_of(runs):
+    columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
+    for name, each in runs.items():
+        quality = [spread([100 * run[column] for run in each], "{:.1f}") for column in columns]
+        means = {key: np.mean([run[key] for run in each]) for key in each[0]}
+        head = f"{means['head_mb']:.1f}" if "head_mb" in means else ""
+        times = [f"{means[key]:.0f}" for key in ("seconds", "processor_seconds")]
+        yield [name, *quality, *times, f"{means['peak']:,.0f}", head]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", type=Path, default=example.BUNDLED, help="folder with train.txt and test.txt")
+    add("--compare", choices=("heads", "negatives"), default="heads")
+    add("--rows", nargs="+", metavar="NAME", help="only these heads or negatives")
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--without-peers", action="store_true", help="without Omikuji")
+    add("--pecos-python", metavar="FILE", help="a Python with libpecos: PECOS, too")
+    add("--output", type=Path, default=Path("runs/tagging"), help="folder; one in it for each data set")
+    add("rest", nargs="*", help="after --: arguments of the example")
+    add_results(parser)
+    args = parser.parse_args()
+    ours = HEADS if args.compare == "heads" else NEGATIVES
+    if unknown := sorted(set(args.rows or ()) - set(ours)):
+        parser.error(f"--rows has {unknown}; there are {list(ours)}")
+    runs = measure(args, ours)
+    columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
+    columns += ["s", "processor s", "peak MB", "head MB, with Adam"]
+    title = f"{args.data.name}: {args.compare}, {len(args.seeds)} seed(s)"
+    show(title, list(rows_of(runs)), ["model", *columns])
+    keep(args.results)
+
+
+if __name__ == "__main__":
+    main()
