@@ -1,8 +1,10 @@
-// A first look at logits, in bfloat16: twice as fast, and near enough to rule out nearly every class. What it cannot
-// rule out is looked at again in float32, so that the best classes and their scores are those of float32, always.
+// A first look at logits, in sixteen bits: faster, and near enough to rule out nearly every class. What it cannot rule out
+// is looked at again in float32, so that the best classes and their scores are those of float32, always.
 //
-// Rounding to bfloat16 moves a number by at most 2^-8 of it, so a logit z · w by at most (2 · 2^-8 + 2^-16) Σ|z_d w_d|,
-// which is at most |z| |w| times that.
+// With a unit roundoff u, a logit z · w moves by at most 2 u Σ|z_d w_d| as its numbers are rounded, and by u times that
+// for each addition; Σ|z_d w_d| is at most |z| |w|. AMD multiplies bfloat16 (u = 2^-8) and adds in float32. Intel takes two
+// cycles for that, and is no faster than with float32; it multiplies and adds float16 (u = 2^-11), whose few exponents
+// need numbers of a known size: queries and tiles are scaled by powers of two.
 #ifndef TFXC_DENSE_SCAN_FIRST_LOOK_H_
 #define TFXC_DENSE_SCAN_FIRST_LOOK_H_
 
@@ -13,7 +15,7 @@
 
 namespace tfxc::dense_scan {
 
-// Whether the processor multiplies bfloat16. The functions below may be called only then.
+// Whether the processor gains by a first look. The functions below may be called only then.
 bool HasFirstLook();
 
 // Queries as blocks of 48, [D / 2, 48], two neighbouring numbers in one word.
@@ -22,13 +24,11 @@ class RoughQueries {
   RoughQueries() = default;
   RoughQueries(const float* query, int64_t count, int64_t dim);
 
-  const uint32_t* block(int64_t index) const { return words_.data() + index * num_words_ * kBlockWidths[1]; }
-  const float* norms(int64_t index) const { return norms_.data() + index * kBlockWidths[1]; }
-
  private:
+  friend class RoughTile;
   int64_t num_words_ = 0;
   std::vector<uint32_t> words_;
-  std::vector<float> norms_;
+  std::vector<float> norms_, inverse_scales_;
 };
 
 // The classes of a tile, [rows, D / 2].
@@ -40,15 +40,16 @@ class RoughTile {
   void Set(const float* rows, const float* scales, const float* bias, int64_t num_rows);
 
   // logits[r * 48 + q] of a block, before scales and bias.
-  void Logits(const uint32_t* block, float* logits) const;
+  void Logits(const RoughQueries& queries, int64_t block, float* logits) const;
 
   // What a logit must be above, or else float32's cannot be above the threshold of its query in a block. False where
   // that rules nothing out, or a number is not finite or so large that nothing is known.
-  bool Lower(const float* norms, const float* thresholds, float* lowered) const;
+  bool Lower(const RoughQueries& queries, int64_t block, const float* thresholds, float* lowered) const;
 
  private:
   int64_t dim_, num_rows_ = 0;
   float norm_ = 0.0f, scale_ = 1.0f, bias_ = 0.0f;  // the largest
+  float inverse_scale_ = 1.0f;                      // of the words
   std::vector<uint32_t> words_;
 };
 

@@ -72,6 +72,7 @@ class DenseScanOp : public DenseScanBase {
       alignas(64) float logits[kTileClasses * kBlockWidths[1]];
       float scales[kTileClasses];
       RoughTile tile(looks_first ? p.dim : 0);
+      std::vector<float> together(looks_first ? kTileClasses * p.dim : 0);
       std::vector<float> buffer = p.table.Buffer(kTileClasses);
       for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
         if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
@@ -83,27 +84,30 @@ class DenseScanOp : public DenseScanBase {
         if (looks_first) tile.Set(rows, own_scales, bias, size);
         for (int64_t block = 0; block < num_blocks; ++block) {
           const int64_t first = block * width, at = shard * num_blocks * width + first;
-          // The logits of some classes of the tile, in float32.
-          const auto compute = [&](int64_t row, int64_t num_rows) {
-            tiles::Logits(rows + row * p.dim, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
-            Follow(own_scales, bias, row, num_rows, width, logits);
-          };
-          const auto rank = [&](int64_t row, int64_t num_rows) {
-            compute(row, num_rows);
-            const int32_t id = static_cast<int32_t>(start + row);
-            AddToBest(logits, num_rows, width, count - first, first, id, &best[shard]);
+          const auto multiply = [&](const float* some_rows, int64_t num_rows) {
+            tiles::Logits(some_rows, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
           };
           float thresholds[kBlockWidths[1]];
-          if (looks_first && tile.Lower(rough.norms(block), best[shard].thresholds() + first, thresholds)) {
+          if (looks_first && tile.Lower(rough, block, best[shard].thresholds() + first, thresholds)) {
             int32_t survivors[kTileClasses];
-            tile.Logits(rough.block(block), logits);
+            tile.Logits(rough, block, logits);
             Follow(own_scales, bias, 0, size, width, logits);
             const int num_survivors = RowsAbove(logits, size, thresholds, survivors);
-            for (int i = 0; i < num_survivors; ++i) rank(survivors[i], 1);
-          } else if (k > 0) {
-            rank(0, size);
+            // Side by side, as many rows are multiplied at once.
+            for (int i = 0; i < num_survivors; ++i) {
+              std::copy_n(rows + survivors[i] * p.dim, p.dim, together.data() + i * p.dim);
+            }
+            multiply(together.data(), num_survivors);
+            for (int i = 0; i < num_survivors; ++i) {
+              float* own = logits + i * width;
+              Follow(own_scales, bias, survivors[i], 1, width, own);
+              const int32_t id = static_cast<int32_t>(start + survivors[i]);
+              AddToBest(own, 1, width, count - first, first, id, &best[shard]);
+            }
           } else {
-            compute(0, size);
+            multiply(rows, size);
+            Follow(own_scales, bias, 0, size, width, logits);
+            if (k > 0) AddToBest(logits, size, width, count - first, first, static_cast<int32_t>(start), &best[shard]);
           }
           if (reduction_ != Reduction::kNone) tiles::Fold(reduction_, logits, size, width, &sums[at], &maxima[at]);
           if (tile_maxima != nullptr) {

@@ -17,7 +17,7 @@
 namespace tfxc {
 namespace {
 
-constexpr int64_t kRun = 128;  // classes whose logits are in the cache at once
+constexpr int64_t kRun = 512;  // classes whose logits are in the cache at once
 constexpr int kPanel = 48;     // columns that the products take at once
 constexpr int64_t kRows = 8;   // rows that they take at once
 // Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.

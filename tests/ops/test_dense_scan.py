@@ -182,7 +182,7 @@ def test_among_many_scores_of_zero_the_lowest_ids_win():
 
 
 def near_ties(random, count, dim):
-    """Rows that bfloat16 cannot tell apart: a few directions, each with noise in the last bits of float32."""
+    """Sixteen bits cannot tell them apart: a few directions, each with noise in the last bits of float32."""
     directions = random.normal(size=(7, dim))
     return directions[random.integers(0, 7, count)] * (1 + 1e-6 * random.normal(size=(count, dim)))
 
@@ -199,20 +199,27 @@ def of_all_sizes(random, count, dim):
     return rows
 
 
+def of_many_sizes(random, count, dim):
+    """Norms from 1e-5 to 1e5 side by side, the smallest of which float16 hardly has."""
+    return random.normal(size=(count, dim)) * 10.0 ** random.integers(-5, 6, (count, 1))
+
+
 def grows(random, count, dim):
     """Every class is better than all before it, so that every threshold comes too late."""
     return np.linspace(0.1, 1, count)[:, np.newaxis] * (1 + 0.01 * random.normal(size=(1, dim)))
 
 
 @pytest.mark.parametrize(("use_bias", "normalize"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("dim", [7, 64])
-@pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, grows])
+@pytest.mark.parametrize("dim", [7, 64, 150])
+@pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, of_many_sizes, grows])
 def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
-    """Many are ranked by a first look in bfloat16 where the processor has it, sixteen at most never are."""
+    """Many are ranked by a first look in sixteen bits where the processor has it, sixteen at most never."""
     random = np.random.default_rng(0)
     with np.errstate(over="ignore"):
         rows = kind(random, 20_000, dim).astype(np.float32)
-        queries = np.concatenate([random.normal(size=(30, dim)), rows[:19]]).astype(np.float32)
+        # Blocks of 48 queries: usual ones, some like the rows, and some so small that their squares are 0.
+        usual = random.normal(size=(48, dim))
+        queries = np.concatenate([usual, rows[:48], 1e-23 * usual[:5]]).astype(np.float32)
     bias = 1e-3 * random.normal(size=20_000 * use_bias).astype(np.float32)
     table = tf.Variable(rows)
     options = {"num_classes": 20_000, "normalize": normalize, "k": 10}
