@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/aligned_vector.h"
 #include "dense_scan/blocks.h"
 
 namespace tfxc::dense_scan {
@@ -27,7 +28,7 @@ class RoughQueries {
  private:
   friend class RoughTile;
   int64_t num_words_ = 0;
-  std::vector<uint32_t> words_;
+  AlignedVector<uint32_t> words_;
   std::vector<float> norms_, inverse_scales_;
 };
 
@@ -50,7 +51,7 @@ class RoughTile {
   int64_t dim_, num_rows_ = 0;
   float norm_ = 0.0f, scale_ = 1.0f, bias_ = 0.0f;  // the largest
   float inverse_scale_ = 1.0f;                      // of the words
-  std::vector<uint32_t> words_;
+  AlignedVector<uint32_t> words_;
 };
 
 // The rows of a tile in which the logit of any query is above its threshold; returns how many.

@@ -53,7 +53,7 @@ class PassBackward {
 
  private:
   const int64_t count_, dim_, padded_, size_, num_shards_;
-  std::vector<float> rows_, reduced_, upstream_, gradients_;
+  AlignedVector<float> rows_, reduced_, upstream_, gradients_;
 };
 
 // Backward, the inputs of both ops begin alike, and a query's gradient is their first output.
@@ -108,7 +108,7 @@ class DenseScanGradOp : public DenseScanBackward {
     if (p.num_queries == 0) std::fill(d_bias, d_bias + bias_gradient->NumElements(), 0.0f);
     ForEachPass(context, p, [&](int64_t n, PassBackward& pass) {
       const int width = BlockWidth(pass.count());
-      const std::vector<float> blocks = Blocks(p.query + n * p.dim, pass.count(), p.dim, width);
+      const AlignedVector<float> blocks = Blocks(p.query + n * p.dim, pass.count(), p.dim, width);
       ForEachShard(context, p, pass.num_shards(), 3 * pass.count(), [&](int64_t shard, Range classes) {
         TileGradient tile(reduction_, normalize_, p.dim);
         std::vector<float> buffer = p.table.Buffer(kTileClasses);
@@ -160,7 +160,7 @@ class GatheredBlock {
  private:
   static constexpr int kWidest = kBlockWidths[1];
   const int64_t dim_, padded_;
-  std::vector<float> columns_, rows_, gradients_;
+  AlignedVector<float> columns_, rows_, gradients_;
   float reduced_[kWidest], upstream_[kWidest];
 };
 

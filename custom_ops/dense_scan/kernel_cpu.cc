@@ -56,7 +56,7 @@ class DenseScanOp : public DenseScanBase {
  private:
   void Pass(OpKernelContext* context, const Problem& p, int64_t n, int64_t count, int64_t k, int64_t room) const {
     const int width = BlockWidth(count);
-    const std::vector<float> blocks = Blocks(p.query + n * p.dim, count, p.dim, width);
+    const AlignedVector<float> blocks = Blocks(p.query + n * p.dim, count, p.dim, width);
     const int64_t num_blocks = (count + width - 1) / width;
     const std::vector<std::vector<int32_t>> excluded = Excluded(context->input(4), n, count);
     // A sum over the classes needs all logits as they are.
@@ -72,7 +72,7 @@ class DenseScanOp : public DenseScanBase {
       alignas(64) float logits[kTileClasses * kBlockWidths[1]];
       float scales[kTileClasses];
       RoughTile tile(looks_first ? p.dim : 0);
-      std::vector<float> together(looks_first ? kTileClasses * p.dim : 0);
+      AlignedVector<float> together(looks_first ? kTileClasses * p.dim : 0);
       std::vector<float> buffer = p.table.Buffer(kTileClasses);
       for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
         if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/aligned_vector.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "common/reduction.h"
@@ -46,9 +47,9 @@ inline Range Shard(int64_t num_classes, int64_t num_shards, int64_t shard) {
 }
 
 // Some queries as blocks [D, width], padded with 0.
-inline std::vector<float> Blocks(const float* query, int64_t count, int64_t dim, int width) {
+inline AlignedVector<float> Blocks(const float* query, int64_t count, int64_t dim, int width) {
   const int64_t padded = (count + width - 1) / width * width;
-  std::vector<float> blocks(padded * dim, 0.0f);
+  AlignedVector<float> blocks(padded * dim, 0.0f);
   for (int64_t q = 0; q < count; ++q) {
     float* block = blocks.data() + q / width * width * dim + q % width;
     for (int64_t d = 0; d < dim; ++d) block[d * width] = query[q * dim + d];

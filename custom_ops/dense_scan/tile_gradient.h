@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/aligned_vector.h"
 #include "common/reduction.h"
 #include "common/simd.h"
 #include "dense_scan/blocks.h"
@@ -42,7 +43,7 @@ class TileGradient {
   const int64_t dim_, padded_;
   const float *given_ = nullptr, *bias_ = nullptr;
   int64_t num_rows_ = 0;
-  std::vector<float> rows_, own_;  // by their norm, and their gradients: [kTileClasses, padded D]
+  AlignedVector<float> rows_, own_;  // by their norm, and their gradients: [kTileClasses, padded D]
   float scales_[kTileClasses], row_sums_[kTileClasses];
 };
 
