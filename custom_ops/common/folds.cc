@@ -10,12 +10,27 @@
 namespace tfxc::tiles {
 namespace {
 
+constexpr float kFarAbove = 1e15f;  // more than the terms of a tile near the largest logit come to
+
 template <Reduction reduction>
-TFXC_INLINE Lanes Term(Lanes logit, Lanes largest) {
+TFXC_INLINE Lanes Term(Lanes logit, Lanes reference) {
   const Lanes beyond = Max(logit + 1.0f, Lanes{});
   return reduction == Reduction::kSquaredHinge ? beyond * beyond
          : reduction == Reduction::kSoftplus   ? Softplus(logit)
-                                                    : Exp(logit - largest);
+                                                    : Exp(logit - reference);
+}
+
+// The terms of one column of logits. Of the exponentials, relative to `reference`.
+template <Reduction reduction>
+TFXC_INLINE Lanes SumOf(const float* column, int64_t num_rows, int width, Lanes reference) {
+  Lanes even{}, odd{};
+  int64_t r = 0;
+  for (; r + 1 < num_rows; r += 2) {
+    even += Term<reduction>(Load(column + r * width), reference);
+    odd += Term<reduction>(Load(column + (r + 1) * width), reference);
+  }
+  if (r < num_rows) even += Term<reduction>(Load(column + r * width), reference);
+  return even + odd;
 }
 
 template <Reduction reduction>
@@ -23,22 +38,16 @@ TFXC_INLINE void FoldOf(const float* logits, int64_t num_rows, int width, double
   for (int q = 0; q < width; q += kLanes) {
     const float* column = logits + q;
     const Lanes before = Load(maxima + q);
-    Lanes largest = before, even{}, odd{};
-    if (reduction == Reduction::kLogSumExp) {
+    Lanes total = SumOf<reduction>(column, num_rows, width, before);
+    // Right, unless a logit is far above all before it, as those of the first tile are. Seldom, and so looked for after.
+    if (reduction == Reduction::kLogSumExp && Any(total > kFarAbove)) {
+      Lanes largest = before;
       for (int64_t r = 0; r < num_rows; ++r) largest = Max(Load(column + r * width), largest);
-    }
-    int64_t r = 0;
-    for (; r + 1 < num_rows; r += 2) {
-      even += Term<reduction>(Load(column + r * width), largest);
-      odd += Term<reduction>(Load(column + (r + 1) * width), largest);
-    }
-    if (r < num_rows) even += Term<reduction>(Load(column + r * width), largest);
-    even += odd;
-    if (reduction == Reduction::kLogSumExp && Any(largest != before)) {
       for (int j = 0; j < kLanes; ++j) sums[q + j] *= std::exp(static_cast<double>(before[j]) - largest[j]);
       std::memcpy(maxima + q, &largest, sizeof(largest));
+      total = SumOf<reduction>(column, num_rows, width, largest);
     }
-    for (int j = 0; j < kLanes; ++j) sums[q + j] += even[j];
+    for (int j = 0; j < kLanes; ++j) sums[q + j] += total[j];
   }
 }
 

@@ -231,6 +231,18 @@ def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
         np.testing.assert_array_equal(scores[part], few_scores)
 
 
+@pytest.mark.parametrize("step", [-300.0, -30.0, 30.0, 300.0])
+def test_log_sum_exp_of_logits_that_rise_or_fall_from_tile_to_tile(step):
+    logits = step * (np.arange(20 * TILE_CLASSES) // TILE_CLASSES) + np.random.default_rng(0).normal(
+        size=20 * TILE_CLASSES
+    )
+    table = tf.Variable(logits[:, np.newaxis].astype(np.float32))
+    options = {"num_classes": len(logits), "reduction": "logsumexp"}
+    reduced, _, _ = dense_scan(tf.ones([50, 1]), table.handle, tf.zeros([0]), **options)
+    want = np.logaddexp.reduce(table.numpy()[:, 0].astype(np.float64))
+    np.testing.assert_allclose(reduced, np.full(50, want), rtol=1e-6)
+
+
 @EVERY_REDUCTION
 def test_nan_and_infinity_are_not_lost(reduction):
     problem = Problem(3, 50, 4)
