@@ -159,6 +159,8 @@ def main():
     parser.add_argument("--epochs", type=int, default=6)
     add_results(parser)
     args = parser.parse_args()
+    size = {"classes": f"{args.classes:,}", "examples": f"{args.examples:,}"}
+    show("Size", [*size.items()], ["", "value"])
     for measure in (steps, memory):
         with tempfile.TemporaryDirectory() as folder:
             measure(args.classes, args.examples, folder)
