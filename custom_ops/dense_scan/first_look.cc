@@ -221,10 +221,14 @@ RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
   inverse_scales_.resize(norms_.size());
   std::vector<uint32_t> words(num_words_);
   for (int64_t q = 0; q < count; ++q) {
-    const float norm = Norm(query + q * dim, dim), scale = ScaleTo(kQueryExponent, norm);
-    norms_[q] = kSmallestNorm <= norm && norm <= kLargestNorm ? norm : INFINITY;
+    const float* row = query + q * dim;
+    const float norm = Norm(row, dim), scale = ScaleTo(kQueryExponent, norm);
+    // Zeros are common, as padding; a query of other numbers whose squares are 0 is not known well enough.
+    const bool is_known = std::all_of(row, row + dim, [](float x) { return x == 0.0f; }) ||
+                          (kSmallestNorm <= norm && norm <= kLargestNorm);
+    norms_[q] = is_known ? norm : INFINITY;
     inverse_scales_[q] = 1.0f / scale;
-    Words(query + q * dim, dim, scale, words.data());
+    Words(row, dim, scale, words.data());
     uint32_t* block = words_.data() + q / kWidth * kWidth * num_words_ + q % kWidth;
     for (int64_t k = 0; k < num_words_; ++k) block[k * kWidth] = words[k];
   }
