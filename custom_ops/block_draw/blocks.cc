@@ -1,6 +1,7 @@
 #include "block_draw/blocks.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "common/lanes.h"
 #include "common/philox.h"
@@ -15,58 +16,94 @@ constexpr int kClassesAtOnce = 8;  // their products stay in registers
 constexpr int kPrefetchDistance = 16;  // rows
 constexpr int64_t kStretch = 16;       // blocks
 
-typedef double DoubleLanes __attribute__((vector_size(kTileQueries * sizeof(double)), aligned(64)));
-
-// In structs, since std::vector would forget the alignment of the vector types themselves.
 struct alignas(64) Feature {
-  Lanes of;
+  float of[kTileQueries];
 };
 struct alignas(64) RunningSum {
-  DoubleLanes of;
+  double of[kTileQueries];
 };
 
-// sums[1 + i] = sums[i] + weight of class i, for kCount classes and all queries of a tile.
-template <int kCount>
-TFXC_INLINE void AddUpClasses(const float* __restrict rows, int64_t width, const Feature* __restrict query,
+// after = before + x, in double: a register holds half as many of them.
+TFXC_INLINE void AddInDouble(Lanes16 x, const double* before, double* after) {
+  typedef double Doubles __attribute__((vector_size(64)));
+  const Lanes8 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+  const Lanes8 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  Doubles sums[2];
+  std::memcpy(sums, before, sizeof(sums));
+  sums[0] += __builtin_convertvector(low, Doubles);
+  sums[1] += __builtin_convertvector(high, Doubles);
+  std::memcpy(after, sums, sizeof(sums));
+}
+
+TFXC_INLINE void AddInDouble(Lanes8 x, const double* before, double* after) {
+  typedef double Doubles __attribute__((vector_size(32)));
+  const auto low = __builtin_shufflevector(x, x, 0, 1, 2, 3), high = __builtin_shufflevector(x, x, 4, 5, 6, 7);
+  Doubles sums[2];
+  std::memcpy(sums, before, sizeof(sums));
+  sums[0] += __builtin_convertvector(low, Doubles);
+  sums[1] += __builtin_convertvector(high, Doubles);
+  std::memcpy(after, sums, sizeof(sums));
+}
+
+// sums[1 + i] = sums[i] + weight of class i, for kCount classes and the queries of a tile from `first` on.
+template <typename Lanes, int kCount>
+TFXC_INLINE void AddUpClasses(const float* __restrict rows, int64_t width, const Feature* __restrict query, int first,
                               const Kernel& kernel, RunningSum* __restrict sums) {
   for (int c = 0; c < kCount; ++c) PrefetchRow(rows + (kPrefetchDistance + c) * width, width);
   Lanes products[kCount] = {};
   for (int64_t d = 0; d < width; ++d) {
-    for (int c = 0; c < kCount; ++c) products[c] += rows[c * width + d] * query[d].of;
+    const Lanes x = Load<Lanes>(query[d].of + first);
+    for (int c = 0; c < kCount; ++c) products[c] += rows[c * width + d] * x;
   }
   for (int c = 0; c < kCount; ++c) {
     const Lanes o = products[c];
-    const Lanes weight = Max((kernel.quadratic * o + kernel.linear) * o + kernel.constant, Fill(kernel.floor));
-    sums[c + 1].of = sums[c].of + __builtin_convertvector(weight, DoubleLanes);
+    const Lanes weight = Max((kernel.quadratic * o + kernel.linear) * o + kernel.constant, Fill<Lanes>(kernel.floor));
+    AddInDouble(weight, sums[c].of + first, sums[c + 1].of + first);
   }
 }
 
 // sums[i] = the summed weights of the classes before i of a block, for each query of a tile [width].
-TFXC_VECTORIZE void AddUpBlock(const float* rows, int64_t count, int64_t width, const Feature* query,
-                               const Kernel& kernel, RunningSum* sums) {
-  sums[0].of = DoubleLanes{};
-  int64_t i = 0;
-  for (; i + kClassesAtOnce <= count; i += kClassesAtOnce) {
-    AddUpClasses<kClassesAtOnce>(rows + i * width, width, query, kernel, sums + i);
+template <typename Lanes>
+TFXC_INLINE void AddUpBlockOf(const float* rows, int64_t count, int64_t width, const Feature* query,
+                              const Kernel& kernel, RunningSum* sums) {
+  sums[0] = {};
+  for (int q = 0; q < kTileQueries; q += kSizeOf<Lanes>) {
+    int64_t i = 0;
+    for (; i + kClassesAtOnce <= count; i += kClassesAtOnce) {
+      AddUpClasses<Lanes, kClassesAtOnce>(rows + i * width, width, query, q, kernel, sums + i);
+    }
+    for (; i < count; ++i) AddUpClasses<Lanes, 1>(rows + i * width, width, query, q, kernel, sums + i);
   }
-  for (; i < count; ++i) AddUpClasses<1>(rows + i * width, width, query, kernel, sums + i);
 }
+TFXC_BY_WIDTH(void, AddUpBlock,
+              (const float* rows, int64_t count, int64_t width, const Feature* query, const Kernel& kernel,
+               RunningSum* sums),
+              (rows, count, width, query, kernel, sums))
 
 // Weights [count] of the classes of a block for one query [width], a row at a time: vectors over queries would be idle.
-TFXC_VECTORIZE void WeighBlock(const float* __restrict rows, int64_t count, int64_t width,
-                               const float* __restrict query, const Kernel& kernel, float* __restrict weights) {
+template <typename Lanes>
+TFXC_INLINE void WeighBlockOf(const float* __restrict rows, int64_t count, int64_t width,
+                              const float* __restrict query, const Kernel& kernel, float* __restrict weights) {
   for (int64_t i = 0; i < count; ++i) {
     const float* row = rows + i * width;
     PrefetchRow(row + kPrefetchDistance * width, width);
-    Lanes products{};
+    Lanes products[kParts<Lanes>] = {};
     int64_t d = 0;
-    for (; d + kLanes <= width; d += kLanes) products += Load(row + d) * Load(query + d);
+    while (d + kLanes <= width) {
+      for (int part = 0; part < kParts<Lanes>; ++part, d += kSizeOf<Lanes>) {
+        products[part] += Load<Lanes>(row + d) * Load<Lanes>(query + d);
+      }
+    }
     float o = Sum(products);
     for (; d < width; ++d) o += row[d] * query[d];
     const float weight = (kernel.quadratic * o + kernel.linear) * o + kernel.constant;
     weights[i] = weight < kernel.floor ? kernel.floor : weight;  // NaN stays
   }
 }
+TFXC_BY_WIDTH(void, WeighBlock,
+              (const float* rows, int64_t count, int64_t width, const float* query, const Kernel& kernel,
+               float* weights),
+              (rows, count, width, query, kernel, weights))
 
 // Masses of `count` blocks of that many classes, at least their floors; false if one is not finite.
 TFXC_VECTORIZE bool FloorMasses(const float* __restrict mass, int64_t count, int64_t block_size, const Kernel& kernel,

@@ -1,4 +1,6 @@
-// Sixteen floats that the compiler keeps in the widest registers there are, and the functions of them in use here.
+// Vectors of floats that the compiler keeps in registers, and the functions of them in use here. Sixteen fill a register
+// of AVX-512, eight one of AVX2. A vector wider than the registers lies in memory, and is many times slower: what works
+// on vectors is a template, and is there for both. See TFXC_BY_WIDTH.
 #ifndef TFXC_COMMON_LANES_H_
 #define TFXC_COMMON_LANES_H_
 
@@ -10,38 +12,82 @@
 
 namespace tfxc {
 
-typedef float Lanes __attribute__((vector_size(64), aligned(64)));
-typedef int32_t IntLanes __attribute__((vector_size(64), aligned(64)));
-typedef uint32_t UintLanes __attribute__((vector_size(64), aligned(64)));
+typedef float Lanes16 __attribute__((vector_size(64)));
+typedef float Lanes8 __attribute__((vector_size(32)));
 
-// Sixteen floats from anywhere. Their bits are read by a value cast, `(IntLanes)x`: read through a reference to another
+template <typename Lanes>
+struct Integers;
+template <>
+struct Integers<Lanes16> {
+  typedef int32_t Signed __attribute__((vector_size(64)));
+  typedef uint32_t Unsigned __attribute__((vector_size(64)));
+};
+template <>
+struct Integers<Lanes8> {
+  typedef int32_t Signed __attribute__((vector_size(32)));
+  typedef uint32_t Unsigned __attribute__((vector_size(32)));
+};
+template <typename Lanes>
+using IntOf = typename Integers<Lanes>::Signed;
+template <typename Lanes>
+using UintOf = typename Integers<Lanes>::Unsigned;
+
+template <typename Lanes>
+constexpr int kSizeOf = sizeof(Lanes) / sizeof(float);
+template <typename Lanes>
+constexpr int kParts = kLanes / kSizeOf<Lanes>;  // vectors in sixteen floats
+
+// Floats from anywhere. Their bits are read by a value cast, `(IntOf<Lanes>)x`: read through a reference to another
 // type, the compiler may take them from before the last store.
+template <typename Lanes>
 TFXC_INLINE Lanes Load(const float* from) {
   Lanes lanes;
   std::memcpy(&lanes, from, sizeof(lanes));
   return lanes;
 }
 
-// NaN in x stays.
-TFXC_INLINE Lanes Max(Lanes x, Lanes y) { return y > x ? y : x; }
-TFXC_INLINE Lanes Fill(float x) { return Lanes{} + x; }
+template <typename Lanes>
+TFXC_INLINE void Store(Lanes lanes, float* to) {
+  std::memcpy(to, &lanes, sizeof(lanes));
+}
 
-TFXC_INLINE float Sum(Lanes x) {
-  x += __builtin_shuffle(x, IntLanes{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
-  x += __builtin_shuffle(x, IntLanes{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
-  x += __builtin_shuffle(x, IntLanes{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
+// NaN in x stays.
+template <typename Lanes>
+TFXC_INLINE Lanes Max(Lanes x, Lanes y) {
+  return y > x ? y : x;
+}
+
+template <typename Lanes>
+TFXC_INLINE Lanes Fill(float x) {
+  return Lanes{} + x;
+}
+
+// The sum of sixteen floats: the same bits for either width.
+TFXC_INLINE float Sum(const Lanes8 (&parts)[2]) {
+  Lanes8 x = parts[0] + parts[1];
+  x += __builtin_shuffle(x, IntOf<Lanes8>{4, 5, 6, 7, 0, 1, 2, 3});
+  x += __builtin_shuffle(x, IntOf<Lanes8>{2, 3, 0, 1, 6, 7, 4, 5});
+  return x[0] + x[1];
+}
+
+TFXC_INLINE float Sum(const Lanes16 (&parts)[1]) {
+  Lanes16 x = parts[0];
+  x += __builtin_shuffle(x, IntOf<Lanes16>{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
+  x += __builtin_shuffle(x, IntOf<Lanes16>{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
+  x += __builtin_shuffle(x, IntOf<Lanes16>{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
   return x[0] + x[1];
 }
 
 // Rows become columns. Each pass swaps the off-diagonal halves of smaller and smaller squares.
-template <int kStep>
+template <int kStep, typename Lanes>
 TFXC_INLINE void SwapSquares(Lanes* rows) {
-  IntLanes low, high;
-  for (int j = 0; j < kLanes; ++j) {
-    low[j] = j & kStep ? kLanes + j - kStep : j;
-    high[j] = j & kStep ? kLanes + j : j + kStep;
+  constexpr int kSize = kSizeOf<Lanes>;
+  IntOf<Lanes> low, high;
+  for (int j = 0; j < kSize; ++j) {
+    low[j] = j & kStep ? kSize + j - kStep : j;
+    high[j] = j & kStep ? kSize + j : j + kStep;
   }
-  for (int i = 0; i < kLanes; ++i) {
+  for (int i = 0; i < kSize; ++i) {
     if (i & kStep) continue;
     const Lanes upper = rows[i], lower = rows[i + kStep];
     rows[i] = __builtin_shuffle(upper, lower, low);
@@ -49,68 +95,85 @@ TFXC_INLINE void SwapSquares(Lanes* rows) {
   }
 }
 
+// Of as many rows as they are long.
+template <typename Lanes>
 TFXC_INLINE void Transpose(Lanes* rows) {
-  SwapSquares<8>(rows);
+  if constexpr (kSizeOf<Lanes> == 16) SwapSquares<8>(rows);
   SwapSquares<4>(rows);
   SwapSquares<2>(rows);
   SwapSquares<1>(rows);
 }
 
 // Whether a comparison holds in any lane.
-TFXC_INLINE bool Any(IntLanes mask) {
-  int64_t words[8], any = 0;
+template <typename Mask>
+TFXC_INLINE bool Any(Mask mask) {
+  constexpr int kWords = sizeof(mask) / sizeof(int64_t);
+  int64_t words[kWords], any = 0;
   std::memcpy(words, &mask, sizeof(mask));
   for (int64_t word : words) any |= word;
   return any != 0;
 }
 
 // Whether any lane of x is other than 0; NaN is.
+template <typename Lanes>
 TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
-  IntLanes bits{};
-  for (int v = 0; v < count; ++v) bits |= (IntLanes)x[v] << 1;  // without the sign
+  IntOf<Lanes> bits{};
+  for (int v = 0; v < count; ++v) bits |= (IntOf<Lanes>)x[v] << 1;  // without the sign
   return Any(bits);
 }
 
-// exp(x) to about 2 units in the last place; below -86.6 it is tiny, above 88 it is 1.6e38; NaN stays. 2^n times a
-// polynomial on half a logarithm of 2 to either side of 0, whose error is 1e-8.
-TFXC_INLINE Lanes Exp(Lanes x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  x = x < -86.6f ? Fill(-86.6f) : x;
-  x = x > 88.0f ? Fill(88.0f) : x;
-  const Lanes shifted = x * 1.44269504f + kRound;
-  const Lanes n = shifted - kRound;
-  const Lanes r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  Lanes p = r * 1.390130966e-3f + 8.363200058e-3f;
-  p = p * r + 4.166685410e-2f;
-  p = p * r + 1.666657696e-1f;
-  p = p * r + 4.999999955e-1f;
+// exp(x), whose relative error is at most 2e-7 + 3e-9 |x|: rounding x does as much. Below `least` it is 0, above 88 at
+// least 1e38 or infinite; NaN stays. 2^n times a polynomial on half a logarithm of 2 to either side of 0, whose error is 1e-7.
+// What is known to be no larger than 0 needs no bound above.
+template <bool kBounded = true, typename Lanes>
+TFXC_INLINE Lanes Exp(Lanes x, float least = -87.0f) {
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits; 127 more make it the exponent of a float.
+  constexpr float kRound = 12582912.0f + 127;
+  constexpr int32_t kMost = 0x4b400000 + 254;
+  Lanes shifted = x * 1.44269504f + kRound;
+  if (kBounded) shifted = (Lanes)((IntOf<Lanes>)shifted > kMost ? IntOf<Lanes>{} + kMost : (IntOf<Lanes>)shifted);
+  const Lanes r = x - (shifted - kRound) * 0.693147182f;
+  Lanes p = r * 8.312501013e-3f + 4.189033061e-2f;
+  p = p * r + 1.666711569e-1f;
+  p = p * r + 4.999923110e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  return p * (Lanes)(((IntLanes)shifted << 23) + 0x3f800000);
+  p *= (Lanes)((IntOf<Lanes>)shifted << 23);
+  return x < least ? Lanes{} : p;
 }
 
-TFXC_INLINE Lanes MinusAbs(Lanes x) { return (Lanes)((IntLanes)x | std::numeric_limits<int32_t>::min()); }
+template <typename Lanes>
+TFXC_INLINE Lanes MinusAbs(Lanes x) {
+  return (Lanes)((IntOf<Lanes>)x | std::numeric_limits<int32_t>::min());
+}
 
-// log(1 + exp(x)) = max(x, 0) + log1p(e), e = exp(-|x|), by a polynomial on [0, 1] whose error is 3e-8.
-TFXC_INLINE Lanes Softplus(Lanes x) {
-  const Lanes e = Exp(MinusAbs(x));
-  Lanes p = e * 5.232691456e-3f - 2.950522752e-2f;
-  p = p * e + 7.822593355e-2f;
-  p = p * e - 1.366324424e-1f;
-  p = p * e + 1.910600603e-1f;
-  p = p * e - 2.484298203e-1f;
-  p = p * e + 3.331909678e-1f;
-  p = p * e - 4.999949314e-1f;
-  p = p * e + 9.999999699e-1f;
-  return Max(x, Lanes{}) + p * e;
+// log(1 + x), x >= 0, to about 2 units in the last place; NaN stays.
+template <typename Lanes>
+TFXC_INLINE Lanes Log1p(Lanes x) {
+  const Lanes u = x + 1.0f;
+  const IntOf<Lanes> bits = (IntOf<Lanes>)u - 0x3f3504f3;  // from the root of a half on
+  const Lanes n = __builtin_convertvector(bits >> 23, Lanes);
+  const Lanes f = (Lanes)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  // Of Cephes' logf, on the root of a half to that of 2.
+  Lanes p = f * 7.0376836292e-2f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const Lanes lost = (x - (u - 1.0f)) / u;  // by rounding u
+  return n * 0.693359375f + (f + (f * f * (p * f - 0.5f) + (lost - n * 2.12194440e-4f)));
 }
 
 // By Newton's method: a division takes twice as long as all the rest.
+template <typename Lanes>
 TFXC_INLINE Lanes Sigmoid(Lanes x) {
-  const Lanes e = Exp(MinusAbs(x)), d = e + 1.0f;
-  Lanes inverse = 24.0f / 17 - d * (8.0f / 17);  // within 1/17 of it, on [1, 2]
-  for (int i = 0; i < 3; ++i) inverse += inverse * (1.0f - d * inverse);
-  return (x > 0.0f ? Fill(1.0f) : e) * inverse;
+  const Lanes e = Exp<false>(MinusAbs(x)), d = e + 1.0f;
+  Lanes inverse = (e * (32.0f / 99) - 80.0f / 99) * e + 98.0f / 99;  // within 1/99 of it, on [1, 2]
+  for (int i = 0; i < 2; ++i) inverse += inverse * (1.0f - d * inverse);
+  return (x > 0.0f ? Fill<Lanes>(1.0f) : e) * inverse;
 }
 
 }  // namespace tfxc

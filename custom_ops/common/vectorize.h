@@ -9,12 +9,50 @@
 #define TFXC_LEVEL 4
 #endif
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 4
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 3
+#define TFXC_HAS_LEVELS TFXC_LEVEL
+#else
+#define TFXC_HAS_LEVELS 0
+#endif
+
+// TFXC_VECTORIZE: loops that the compiler makes vectors of, as wide as the processor has them. TFXC_WIDE and TFXC_NARROW:
+// vectors of the kernel's own, of sixteen floats or of eight.
+#if TFXC_HAS_LEVELS >= 4
 #define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL == 3
+#define TFXC_WIDE __attribute__((target("arch=x86-64-v4")))
+#elif TFXC_HAS_LEVELS == 3
 #define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define TFXC_VECTORIZE
 #endif
+#if TFXC_HAS_LEVELS >= 3
+#define TFXC_NARROW __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define TFXC_NARROW
+#endif
+
+// Defines NAME for both widths, from a template NAME##Of of the vectors, and for the processor it runs on.
+#ifdef TFXC_WIDE
+#define TFXC_BY_WIDTH(RESULT, NAME, PARAMETERS, ARGUMENTS)                                             \
+  TFXC_WIDE static RESULT NAME##Wide PARAMETERS { return NAME##Of<::tfxc::Lanes16> ARGUMENTS; }        \
+  TFXC_NARROW static RESULT NAME##Narrow PARAMETERS { return NAME##Of<::tfxc::Lanes8> ARGUMENTS; }     \
+  RESULT NAME PARAMETERS { return ::tfxc::HasWideRegisters() ? NAME##Wide ARGUMENTS : NAME##Narrow ARGUMENTS; }
+#else
+#define TFXC_BY_WIDTH(RESULT, NAME, PARAMETERS, ARGUMENTS) \
+  TFXC_NARROW RESULT NAME PARAMETERS { return NAME##Of<::tfxc::Lanes8> ARGUMENTS; }
+#endif
+
+namespace tfxc {
+
+// Thirty-two registers of sixteen floats. Otherwise there are sixteen, of eight.
+inline bool HasWideRegisters() {
+#ifdef TFXC_WIDE
+  return __builtin_cpu_supports("x86-64-v4");
+#else
+  return false;
+#endif
+}
+
+}  // namespace tfxc
 
 #endif  // TFXC_COMMON_VECTORIZE_H_

@@ -7,13 +7,19 @@ namespace tfxc::dense_scan {
 namespace {
 
 // Which of 16 queries have a class above their threshold in the tile: bit j for query j.
-TFXC_VECTORIZE int Above(const float* logits, int64_t num_rows, int width, const float* thresholds) {
-  Lanes largest = Load(thresholds);
-  for (int64_t r = 0; r < num_rows; ++r) largest = Max(largest, Load(logits + r * width));
+template <typename Lanes>
+TFXC_INLINE int AboveOf(const float* logits, int64_t num_rows, int width, const float* thresholds) {
   int bits = 0;
-  for (int j = 0; j < kLanes; ++j) bits |= (largest[j] > thresholds[j]) << j;
+  for (int q = 0; q < kLanes; q += kSizeOf<Lanes>) {
+    Lanes largest = Load<Lanes>(thresholds + q);
+    for (int64_t r = 0; r < num_rows; ++r) largest = Max(largest, Load<Lanes>(logits + r * width + q));
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) bits |= (largest[j] > thresholds[q + j]) << (q + j);
+  }
   return bits;
 }
+
+TFXC_BY_WIDTH(int, Above, (const float* logits, int64_t num_rows, int width, const float* thresholds),
+              (logits, num_rows, width, thresholds))
 
 }  // namespace
 

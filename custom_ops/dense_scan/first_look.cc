@@ -51,7 +51,8 @@ TFXC_WIDE float Norm(const float* numbers, int64_t dim) {
     const __m512 x = _mm512_maskz_loadu_ps(Mask(dim - d), numbers + d);
     squares = _mm512_fmadd_ps(x, x, squares);
   }
-  return std::sqrt(Sum((Lanes)squares));
+  const Lanes16 all[] = {(Lanes16)squares};
+  return std::sqrt(Sum(all));
 }
 
 // Numbers to the nearest bfloat16, two in a word, the first in the lower half; behind an odd D stands 0.

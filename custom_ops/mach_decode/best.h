@@ -66,14 +66,15 @@ class Best {
 };
 
 // Offers ids first, first + 1, ... with their scores. What is in `best` already has lower ids and wins a tie.
+template <typename Lanes>
 TFXC_INLINE void OfferAll(const float* scores, int64_t count, int32_t first, Best* best) {
-  constexpr int64_t kStride = 4 * kLanes;  // few of the many matter: most often one look at four vectors is enough
+  constexpr int64_t kStride = 4 * kLanes;  // few of the many matter: most often one look at so many is enough
   for (int64_t start = 0; start < count; start += kStride) {
     const int64_t end = start + kStride <= count ? start + kStride : count;
     if (end == start + kStride) {
-      Lanes largest = Load(scores + start);  // NaN in it stays, and is looked at
-      for (int v = 1; v < 4; ++v) {
-        const Lanes next = Load(scores + start + v * kLanes);
+      Lanes largest = Load<Lanes>(scores + start);  // NaN in it stays, and is looked at
+      for (int64_t v = kSizeOf<Lanes>; v < kStride; v += kSizeOf<Lanes>) {
+        const Lanes next = Load<Lanes>(scores + start + v);
         largest = next > largest ? next : largest;
       }
       if (!Any(~(largest <= best->threshold()))) continue;

@@ -15,13 +15,14 @@ constexpr int64_t kStretch = 1024;
 // Bytes of scores of a block of classes: half of a second-level cache, where they wait for the next repetition.
 constexpr int64_t kBlockBytes = 128 << 10;
 
-// The buckets of consecutive classes, 32 at a time. From one group to the next the value mod p grows by a constant,
+constexpr int kGroup = 2 * kLanes;  // classes whose buckets are worked out at once
+
+// The buckets of consecutive classes, a group at a time. From one group to the next the value mod p grows by a constant,
 // so it takes additions only, and the value mod M can be carried along.
+template <typename Lanes>
 class BucketStream {
  public:
-  static constexpr int kGroup = 2 * kLanes;
-
-  BucketStream(const Hashes& hashes, int64_t r, int64_t first) {
+  TFXC_INLINE BucketStream(const Hashes& hashes, int64_t r, int64_t first) {
     prime_ = hashes.prime;
     num_buckets_ = hashes.num_buckets;
     step_ = kGroup * hashes.functions[r].multiplier % hashes.prime;
@@ -31,33 +32,38 @@ class BucketStream {
     wrapped_step_ = fall == 0 ? 0 : num_buckets_ - fall;
     for (int j = 0; j < kGroup; ++j) {
       const uint32_t value = hashes.Value(r, first + j);
-      value_[j / kLanes][j % kLanes] = value;
-      bucket_[j / kLanes][j % kLanes] = value % num_buckets_;
+      value_[j / kSize][j % kSize] = value;
+      bucket_[j / kSize][j % kSize] = value % num_buckets_;
     }
   }
 
-  // The buckets of the next `count` classes, a multiple of 32.
+  // The buckets of the next `count` classes, a multiple of a group.
   TFXC_INLINE void Next(int64_t count, uint32_t* out) {
-    UintLanes value[2] = {value_[0], value_[1]}, bucket[2] = {bucket_[0], bucket_[1]};
+    UintOf<Lanes> value[kParts], bucket[kParts];
+    for (int part = 0; part < kParts; ++part) {
+      value[part] = value_[part];
+      bucket[part] = bucket_[part];
+    }
     for (int64_t i = 0; i < count; i += kGroup) {
       std::memcpy(out + i, bucket, sizeof(bucket));
-      for (int half = 0; half < 2; ++half) {
-        value[half] += step_;
-        const auto wraps = value[half] >= prime_;
-        value[half] = wraps ? value[half] - prime_ : value[half];
-        bucket[half] += wraps ? UintLanes{} + wrapped_step_ : UintLanes{} + bucket_step_;
-        const UintLanes less = bucket[half] - num_buckets_;  // below 0 it is huge
-        bucket[half] = bucket[half] < less ? bucket[half] : less;
+      for (int part = 0; part < kParts; ++part) {
+        value[part] += step_;
+        const auto wraps = value[part] >= prime_;
+        value[part] = wraps ? value[part] - prime_ : value[part];
+        bucket[part] += wraps ? UintOf<Lanes>{} + wrapped_step_ : UintOf<Lanes>{} + bucket_step_;
+        const UintOf<Lanes> less = bucket[part] - num_buckets_;  // below 0 it is huge
+        bucket[part] = bucket[part] < less ? bucket[part] : less;
       }
     }
-    for (int half = 0; half < 2; ++half) {
-      value_[half] = value[half];
-      bucket_[half] = bucket[half];
+    for (int part = 0; part < kParts; ++part) {
+      value_[part] = value[part];
+      bucket_[part] = bucket[part];
     }
   }
 
  private:
-  UintLanes value_[2], bucket_[2];
+  static constexpr int kSize = kSizeOf<Lanes>, kParts = kGroup / kSize;
+  UintOf<Lanes> value_[kParts], bucket_[kParts];
   uint32_t prime_, num_buckets_, step_, bucket_step_, wrapped_step_;
 };
 
@@ -69,7 +75,7 @@ TFXC_INLINE Values Fold(Values sum, Values value) {
 
 // scores[i] takes in the value of bucket i: the first repetition sets it, the others add to it or keep the smaller. A
 // median needs all values.
-template <Decoder decoder>
+template <Decoder decoder, typename Lanes>
 TFXC_INLINE void FoldStretch(const float* table, const uint32_t* buckets, int64_t count, bool set, float* scores) {
   if (set || decoder == Decoder::kMedian) return Gather(table, buckets, count, scores);
   float values[kStretch];
@@ -77,25 +83,33 @@ TFXC_INLINE void FoldStretch(const float* table, const uint32_t* buckets, int64_
   for (int64_t i = 0; i < count; ++i) scores[i] = Fold<decoder>(scores[i], values[i]);
 }
 
-template <Decoder decoder>
+template <Decoder decoder, typename Lanes>
 TFXC_INLINE void FoldStretch(const TileRow* table, const uint32_t* buckets, int64_t count, bool set, TileRow* scores) {
   if (set || decoder == Decoder::kMedian) {
     for (int64_t i = 0; i < count; ++i) scores[i] = table[buckets[i]];
   } else {
     for (int64_t i = 0; i < count; ++i) {
-      scores[i].lane = Fold<decoder>(scores[i].lane, table[buckets[i]].lane);
+      const float* values = table[buckets[i]].lane;
+      for (int j = 0; j < kTileWidth; j += kSizeOf<Lanes>) {
+        float* own = scores[i].lane + j;
+        Store(Fold<decoder>(Load<Lanes>(own), Load<Lanes>(values + j)), own);
+      }
     }
   }
 }
 
 // values [R, count] -> the median over R in values[0]; for even R the mean of the two in the middle.
+template <typename Lanes>
 TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
-  std::vector<TileRow> rows(num_values);
+  struct alignas(sizeof(Lanes)) Row {
+    Lanes lane;
+  };
+  std::vector<Row> rows(num_values);
   const int64_t middle = num_values / 2;
-  for (int64_t i = 0; i < count; i += kTileWidth) {
+  for (int64_t i = 0; i < count; i += kSizeOf<Lanes>) {
     auto is_nan = Lanes{} != Lanes{};
     for (int64_t r = 0; r < num_values; ++r) {
-      std::memcpy(&rows[r], values + r * count + i, sizeof(TileRow));
+      rows[r].lane = Load<Lanes>(values + r * count + i);
       is_nan |= rows[r].lane != rows[r].lane;
     }
     // Carries the largest to the end until the middle ones are in place.
@@ -108,73 +122,94 @@ TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
       }
       rows[end].lane = largest;
     }
-    const TileRow &upper = rows[middle], &lower = rows[num_values % 2 ? middle : middle - 1];
-    const TileRow median = {is_nan ? Fill(std::numeric_limits<float>::quiet_NaN()) : 0.5f * (lower.lane + upper.lane)};
-    std::memcpy(values + i, &median, sizeof(median));
+    const Lanes upper = rows[middle].lane, lower = rows[num_values % 2 ? middle : middle - 1].lane;
+    Store(is_nan ? Fill<Lanes>(std::numeric_limits<float>::quiet_NaN()) : 0.5f * (lower + upper), values + i);
   }
 }
 
 // Scores of `padded` classes from the first on; tables[r] is [M] of floats, or of vectors with a lane a query.
-template <Decoder decoder, typename Values>
+template <Decoder decoder, typename Lanes, typename Values>
 TFXC_INLINE void ScoreBlock(const Hashes& hashes, const std::vector<const Values*>& tables, int64_t first,
                             int64_t padded, Values* scores) {
   constexpr int kWidth = sizeof(Values) / sizeof(float);
   uint32_t buckets[kStretch];
   for (int64_t r = 0; r < hashes.Count(); ++r) {
-    BucketStream stream(hashes, r, first);
+    BucketStream<Lanes> stream(hashes, r, first);
     Values* own = decoder == Decoder::kMedian ? scores + r * padded : scores;
     for (int64_t start = 0; start < padded; start += kStretch) {
       const int64_t count = std::min(kStretch, padded - start);
       stream.Next(count, buckets);
-      FoldStretch<decoder>(tables[r], buckets, count, r == 0, own + start);
+      FoldStretch<decoder, Lanes>(tables[r], buckets, count, r == 0, own + start);
     }
   }
   float* all = reinterpret_cast<float*>(scores);
-  if (decoder == Decoder::kMedian) Medians(hashes.Count(), padded * kWidth, all);
+  if (decoder == Decoder::kMedian) Medians<Lanes>(hashes.Count(), padded * kWidth, all);
   if (decoder == Decoder::kMean) {
     const float scale = 1.0f / hashes.Count();
     for (int64_t i = 0; i < padded * kWidth; ++i) all[i] *= scale;
   }
 }
 
-template <typename Values>
+template <typename Lanes, typename Values>
 TFXC_INLINE void ScoreBlockBy(Decoder decoder, const Hashes& hashes, const std::vector<const Values*>& tables,
                               int64_t first, int64_t padded, Values* scores) {
-  if (decoder == Decoder::kMean) ScoreBlock<Decoder::kMean>(hashes, tables, first, padded, scores);
-  if (decoder == Decoder::kMin) ScoreBlock<Decoder::kMin>(hashes, tables, first, padded, scores);
-  if (decoder == Decoder::kMedian) ScoreBlock<Decoder::kMedian>(hashes, tables, first, padded, scores);
+  if (decoder == Decoder::kMean) ScoreBlock<Decoder::kMean, Lanes>(hashes, tables, first, padded, scores);
+  if (decoder == Decoder::kMin) ScoreBlock<Decoder::kMin, Lanes>(hashes, tables, first, padded, scores);
+  if (decoder == Decoder::kMedian) ScoreBlock<Decoder::kMedian, Lanes>(hashes, tables, first, padded, scores);
 }
 
-TFXC_VECTORIZE void ScoreOne(Decoder decoder, const Hashes& hashes, const std::vector<const float*>& tables,
-                             int64_t first, int64_t padded, float* scores) {
-  ScoreBlockBy(decoder, hashes, tables, first, padded, scores);
+template <typename Lanes>
+TFXC_INLINE void ScoreOneOf(Decoder decoder, const Hashes& hashes, const std::vector<const float*>& tables,
+                            int64_t first, int64_t padded, float* scores) {
+  ScoreBlockBy<Lanes>(decoder, hashes, tables, first, padded, scores);
 }
+TFXC_BY_WIDTH(void, ScoreOne,
+              (Decoder decoder, const Hashes& hashes, const std::vector<const float*>& tables, int64_t first,
+               int64_t padded, float* scores),
+              (decoder, hashes, tables, first, padded, scores))
 
-TFXC_VECTORIZE void ScoreTile(Decoder decoder, const Hashes& hashes, const std::vector<const TileRow*>& tables,
-                              int64_t first, int64_t padded, TileRow* scores) {
-  ScoreBlockBy(decoder, hashes, tables, first, padded, scores);
+template <typename Lanes>
+TFXC_INLINE void ScoreTileOf(Decoder decoder, const Hashes& hashes, const std::vector<const TileRow*>& tables,
+                             int64_t first, int64_t padded, TileRow* scores) {
+  ScoreBlockBy<Lanes>(decoder, hashes, tables, first, padded, scores);
 }
+TFXC_BY_WIDTH(void, ScoreTile,
+              (Decoder decoder, const Hashes& hashes, const std::vector<const TileRow*>& tables, int64_t first,
+               int64_t padded, TileRow* scores),
+              (decoder, hashes, tables, first, padded, scores))
 
-TFXC_VECTORIZE void OfferOne(const float* scores, int64_t count, int32_t first, Best* best) {
-  OfferAll(scores, count, first, best);
+template <typename Lanes>
+TFXC_INLINE void OfferOneOf(const float* scores, int64_t count, int32_t first, Best* best) {
+  OfferAll<Lanes>(scores, count, first, best);
 }
+TFXC_BY_WIDTH(void, OfferOne, (const float* scores, int64_t count, int32_t first, Best* best),
+              (scores, count, first, best))
 
 // Lane j belongs to best[j].
-TFXC_VECTORIZE void OfferLanes(const TileRow* scores, int64_t count, int32_t first, int64_t num_lanes, Best* best) {
-  TileRow thresholds;
+template <typename Lanes>
+TFXC_INLINE void OfferLanesOf(const TileRow* scores, int64_t count, int32_t first, int64_t num_lanes, Best* best) {
+  constexpr int kSize = kSizeOf<Lanes>;
+  Lanes thresholds[kParts<Lanes>];
   for (int j = 0; j < kTileWidth; ++j) {
-    thresholds.lane[j] = j < num_lanes ? best[j].threshold() : std::numeric_limits<float>::infinity();
+    thresholds[j / kSize][j % kSize] = j < num_lanes ? best[j].threshold() : std::numeric_limits<float>::infinity();
   }
   for (int64_t i = 0; i < count; ++i) {
-    const IntLanes above = scores[i].lane > thresholds.lane;
-    if (!Any(above)) continue;
-    for (int64_t j = 0; j < num_lanes; ++j) {
-      if (!above[j]) continue;
-      best[j].Offer({scores[i].lane[j], static_cast<int32_t>(first + i)});
-      thresholds.lane[j] = best[j].threshold();
+    for (int part = 0; part < kParts<Lanes>; ++part) {
+      const float* own = scores[i].lane + part * kSize;
+      const IntOf<Lanes> above = Load<Lanes>(own) > thresholds[part];
+      if (!Any(above)) continue;
+      for (int j = 0; j < kSize && part * kSize + j < num_lanes; ++j) {
+        if (!above[j]) continue;
+        Best& one = best[part * kSize + j];
+        one.Offer({own[j], static_cast<int32_t>(first + i)});
+        thresholds[part][j] = one.threshold();
+      }
     }
   }
 }
+TFXC_BY_WIDTH(void, OfferLanes,
+              (const TileRow* scores, int64_t count, int32_t first, int64_t num_lanes, Best* best),
+              (scores, count, first, num_lanes, best))
 
 // Excluded classes of a block score -inf.
 template <typename SetScore>
@@ -192,7 +227,6 @@ template <typename Values, typename Work>
 void ForEachBlock(const Hashes& hashes, Decoder decoder, int64_t first, int64_t last, Work work) {
   const int64_t depth = decoder == Decoder::kMedian ? hashes.Count() : 1;
   const int64_t room = kBlockBytes / static_cast<int64_t>(sizeof(Values)) / depth;
-  constexpr int64_t kGroup = BucketStream::kGroup;
   const auto padded = [](int64_t count) { return (count + kGroup - 1) / kGroup * kGroup; };
   const int64_t size = padded(std::min(std::max<int64_t>(room, 1), last - first));
   std::vector<Values> scores(size * depth);

@@ -9,10 +9,10 @@
 
 namespace tfxc {
 
-// Sixteen queries side by side: every bucket is one vector.
+// Sixteen queries side by side: every bucket is one line of the cache.
 constexpr int kTileWidth = kLanes;
-struct TileRow {
-  Lanes lane;
+struct alignas(64) TileRow {
+  float lane[kTileWidth] = {};
 };
 // From so many queries on a tile is quicker than one query after the other.
 constexpr int kMinTile = 4;

@@ -13,17 +13,18 @@ namespace {
 constexpr int64_t kGroup = 4 * kLanes;
 
 // The largest of each group of 64 numbers, NaN aside; the last group may be smaller.
-TFXC_VECTORIZE void GroupMaxima(const float* values, int64_t count, float* maxima) {
+template <typename Lanes>
+TFXC_INLINE void GroupMaximaOf(const float* values, int64_t count, float* maxima) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
   int64_t start = 0;
   for (; start + kGroup <= count; start += kGroup) {
-    Lanes largest = Lanes{} + kLowest;
-    for (int v = 0; v < 4; ++v) {
-      const Lanes next = Load(values + start + v * kLanes);
+    Lanes largest = Fill<Lanes>(kLowest);
+    for (int64_t v = 0; v < kGroup; v += kSizeOf<Lanes>) {
+      const Lanes next = Load<Lanes>(values + start + v);
       largest = next > largest ? next : largest;
     }
     float one = kLowest;
-    for (int j = 0; j < kLanes; ++j) one = std::max(one, largest[j]);
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) one = std::max(one, largest[j]);
     maxima[start / kGroup] = one;
   }
   if (start == count) return;
@@ -31,6 +32,7 @@ TFXC_VECTORIZE void GroupMaxima(const float* values, int64_t count, float* maxim
   for (; start < count; ++start) one = values[start] > one ? values[start] : one;
   maxima[count / kGroup] = one;
 }
+TFXC_BY_WIDTH(void, GroupMaxima, (const float* values, int64_t count, float* maxima), (values, count, maxima))
 
 // So many groups hold a number at least as large, so the ones sought are no smaller.
 float Floor(std::vector<float> maxima, int64_t wanted) {

@@ -20,31 +20,40 @@ int64_t NumListed(const Hashes& hashes, int64_t num_probes) {
   return hashes.Count() * num_probes * (hashes.prime / hashes.num_buckets + 1);
 }
 
-TFXC_VECTORIZE void AddValue(const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch) {
-  for (Members members(hashes, r, bucket.id); !members.Done();) {
-    const UintLanes places = Place(members.Next(), bits);
-    for (int j = 0; j < kLanes; ++j) sketch[places[j]] += bucket.score;
+template <typename Lanes>
+TFXC_INLINE void AddValueOf(const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch) {
+  for (Members<Lanes> members(hashes, r, bucket.id); !members.Done();) {
+    const UintOf<Lanes> places = Place(members.Next(), bits);
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) sketch[places[j]] += bucket.score;
   }
 }
+TFXC_BY_WIDTH(void, AddValue, (const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch),
+              (hashes, r, bucket, bits, sketch))
 
 // Appends the classes of a bucket whose place reaches the floor, with what is there.
-TFXC_VECTORIZE void AppendAbove(const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits,
-                                const float* sketch, std::vector<Scored>* candidates) {
-  for (Members members(hashes, r, bucket); !members.Done();) {
-    const UintLanes ids = members.Next(), places = Place(ids, bits);
-    uint32_t index[kLanes];
-    float found[kLanes];
+template <typename Lanes>
+TFXC_INLINE void AppendAboveOf(const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits,
+                               const float* sketch, std::vector<Scored>* candidates) {
+  constexpr int kSize = kSizeOf<Lanes>;
+  for (Members<Lanes> members(hashes, r, bucket); !members.Done();) {
+    const UintOf<Lanes> ids = members.Next(), places = Place(ids, bits);
+    uint32_t index[kSize];
+    float found[kSize];
     std::memcpy(index, &places, sizeof(index));
-    Gather(sketch, index, kLanes, found);
-    const Lanes sums = Load(found);
+    Gather(sketch, index, kSize, found);
+    const Lanes sums = Load<Lanes>(found);
     if (!Any(sums >= floor)) continue;
-    for (int j = 0; j < kLanes; ++j) {
+    for (int j = 0; j < kSize; ++j) {
       if (sums[j] >= floor && ids[j] < hashes.num_classes) {
         candidates->push_back({sums[j], static_cast<int32_t>(ids[j])});
       }
     }
   }
 }
+TFXC_BY_WIDTH(void, AppendAbove,
+              (const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits, const float* sketch,
+               std::vector<Scored>* candidates),
+              (hashes, r, bucket, floor, bits, sketch, candidates))
 
 }  // namespace
 

@@ -19,16 +19,21 @@ constexpr int64_t kGuessingPairs = 3;
 int64_t NumListed(int64_t k, int64_t num_buckets) { return std::min(std::max<int64_t>(2 * k, 8), num_buckets); }
 
 // Adds the gain to the place of each class of a bucket, and appends the classes whose place reaches the floor.
-TFXC_VECTORIZE void AddGain(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits,
-                            float* sketch, std::vector<int32_t>* promising) {
-  for (Members members(hashes, r, bucket); !members.Done();) {
-    const UintLanes ids = members.Next(), places = Place(ids, bits);
-    for (int j = 0; j < kLanes; ++j) {
+template <typename Lanes>
+TFXC_INLINE void AddGainOf(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits,
+                           float* sketch, std::vector<int32_t>* promising) {
+  for (Members<Lanes> members(hashes, r, bucket); !members.Done();) {
+    const UintOf<Lanes> ids = members.Next(), places = Place(ids, bits);
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) {
       const float sum = sketch[places[j]] += gain;
       if (sum >= floor && ids[j] < hashes.num_classes) promising->push_back(ids[j]);
     }
   }
 }
+TFXC_BY_WIDTH(void, AddGain,
+              (const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits, float* sketch,
+               std::vector<int32_t>* promising),
+              (hashes, r, bucket, gain, floor, bits, sketch, promising))
 
 }  // namespace
 
@@ -66,9 +71,9 @@ float Pruner::Guess(int64_t query) {
   const int64_t end = std::min(hashes_.Count() - 1, 2 * kGuessingPairs);
   for (int64_t r = 0; r < end; r += 2) {
     for (Scored bucket : lists_[r]) {
-      for (Members members(hashes_, r, bucket.id); !members.Done();) {
-        const UintLanes ids = members.Next();
-        for (int j = 0; j < kLanes; ++j) {
+      for (Members<Lanes8> members(hashes_, r, bucket.id); !members.Done();) {
+        const UintOf<Lanes8> ids = members.Next();
+        for (int j = 0; j < kSizeOf<Lanes8>; ++j) {
           if (ids[j] < hashes_.num_classes && IsListed(query, r + 1, ids[j])) GuessFrom(query, r, ids[j], &best);
         }
       }

@@ -60,25 +60,27 @@ TFXC_VECTORIZE void FillPanel(const int32_t* inputs, int64_t fan_in, const float
                               float* panel) {
   for (int64_t k = 0; k < fan_in; ++k) {
     const float* from = tile + static_cast<int64_t>(inputs[k]) * width;
-    for (int q = 0; q < columns; q += kLanes) {
-      const Lanes x = Load(from + q);
-      std::memcpy(panel + k * columns + q, &x, sizeof(x));
-    }
+    for (int q = 0; q < columns; q += kLanes) std::memcpy(panel + k * columns + q, from + q, kLanes * sizeof(float));
   }
 }
 
 // to[c * to_stride + r] = from[r * stride + c], for multiples of 16.
-TFXC_VECTORIZE void TransposeInto(const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to,
-                                  int64_t to_stride) {
-  for (int64_t r = 0; r < num_rows; r += kLanes) {
-    for (int64_t c = 0; c < num_columns; c += kLanes) {
-      Lanes square[kLanes];
-      for (int i = 0; i < kLanes; ++i) square[i] = Load(from + (r + i) * stride + c);
+template <typename Lanes>
+TFXC_INLINE void TransposeIntoOf(const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to,
+                                 int64_t to_stride) {
+  constexpr int kSize = kSizeOf<Lanes>;
+  for (int64_t r = 0; r < num_rows; r += kSize) {
+    for (int64_t c = 0; c < num_columns; c += kSize) {
+      Lanes square[kSize];
+      for (int i = 0; i < kSize; ++i) square[i] = Load<Lanes>(from + (r + i) * stride + c);
       Transpose(square);
-      for (int i = 0; i < kLanes; ++i) std::memcpy(to + (c + i) * to_stride + r, &square[i], sizeof(Lanes));
+      for (int i = 0; i < kSize; ++i) Store(square[i], to + (c + i) * to_stride + r);
     }
   }
 }
+TFXC_BY_WIDTH(void, TransposeInto,
+              (const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to, int64_t to_stride),
+              (from, num_rows, num_columns, stride, to, to_stride))
 
 // A copy past the caches, where it fills whole lines: an ordinary store first reads the line from memory.
 void Stream(const float* from, int64_t size, float* to) {
@@ -108,10 +110,7 @@ TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float*
                              int width) {
   for (int64_t k = 0; k < fan_in; ++k) {
     float* sum = to + static_cast<int64_t>(inputs[k]) * width;
-    for (int q = 0; q < columns; q += kLanes) {
-      const Lanes total = Load(sum + q) + Load(panel + k * columns + q);
-      std::memcpy(sum + q, &total, sizeof(total));
-    }
+    for (int q = 0; q < columns; ++q) sum[q] += panel[k * columns + q];
   }
 }
 
@@ -124,12 +123,13 @@ void AskFor(const int32_t* inputs, int64_t fan_in, const float* tile, int width,
 }
 
 // Where numbers other than 0 are, NaN among them, at most kFewGradients + 1 places; gives how many it found.
-TFXC_VECTORIZE int NonZeros(const float* gradient, int64_t num_rows, int columns, int32_t* places) {
+template <typename Lanes>
+TFXC_INLINE int NonZerosOf(const float* gradient, int64_t num_rows, int columns, int32_t* places) {
   int count = 0;
-  for (int64_t at = 0; at < num_rows * columns; at += kLanes) {
-    const Lanes x = Load(gradient + at);
+  for (int64_t at = 0; at < num_rows * columns; at += kSizeOf<Lanes>) {
+    const Lanes x = Load<Lanes>(gradient + at);
     if (!AnyNonZero(&x, 1)) continue;
-    for (int j = 0; j < kLanes; ++j) {
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) {
       if (x[j] == 0.0f) continue;
       places[count++] = static_cast<int32_t>(at + j);
       if (count > kFewGradients) return count;
@@ -137,14 +137,21 @@ TFXC_VECTORIZE int NonZeros(const float* gradient, int64_t num_rows, int columns
   }
   return count;
 }
+TFXC_BY_WIDTH(int, NonZeros, (const float* gradient, int64_t num_rows, int columns, int32_t* places),
+              (gradient, num_rows, columns, places))
 
-TFXC_VECTORIZE void AddRowSums(const float* gradient, int64_t num_rows, int columns, float* sums) {
+template <typename Lanes>
+TFXC_INLINE void AddRowSumsOf(const float* gradient, int64_t num_rows, int columns, float* sums) {
   for (int64_t r = 0; r < num_rows; ++r) {
-    Lanes total{};
-    for (int q = 0; q < columns; q += kLanes) total += Load(gradient + r * columns + q);
+    Lanes total[kParts<Lanes>] = {};
+    for (const float* next = gradient + r * columns; next < gradient + (r + 1) * columns;) {
+      for (int part = 0; part < kParts<Lanes>; ++part, next += kSizeOf<Lanes>) total[part] += Load<Lanes>(next);
+    }
     sums[r] += Sum(total);
   }
 }
+TFXC_BY_WIDTH(void, AddRowSums, (const float* gradient, int64_t num_rows, int columns, float* sums),
+              (gradient, num_rows, columns, sums))
 
 // Calls work(r, count) for the rows of a group, a few at a time: meanwhile the tile's numbers for the products after
 // these arrive, `next` their inputs, or null. The tile is larger than the nearer caches, and asked for all at once those

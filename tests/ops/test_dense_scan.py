@@ -1,5 +1,7 @@
 """The pass over all classes of a dense head against its definition in float64, and what it promises."""
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -241,6 +243,68 @@ def test_log_sum_exp_of_logits_that_rise_or_fall_from_tile_to_tile(step):
     reduced, _, _ = dense_scan(tf.ones([50, 1]), table.handle, tf.zeros([0]), **options)
     want = np.logaddexp.reduce(table.numpy()[:, 0].astype(np.float64))
     np.testing.assert_allclose(reduced, np.full(50, want), rtol=1e-6)
+
+
+LOGITS = [-1e4, -100, -88, -87, -75, -69, -60, -17, -1, -1e-3, 0, 1e-8, 0.7, 9, 40, 86, 88.8, 100, 1e4]
+SLOPES = {
+    "squared_hinge": lambda x, reduced: 2 * np.maximum(x + 1, 0),
+    "softplus": lambda x, reduced: np.exp(-np.logaddexp(0, -x)),
+    "logsumexp": lambda x, reduced: np.exp(x - reduced),
+}
+
+
+@EVERY_REDUCTION
+@pytest.mark.parametrize("largest", LOGITS)
+@pytest.mark.parametrize("copies", [1, 300])
+def test_logits_of_every_size(reduction, largest, copies):
+    x = np.repeat(np.float32([x for x in LOGITS if x <= largest]), copies)
+    given = tf.ones([50, 1]), tf.Variable(x[:, np.newaxis]).handle, tf.zeros([0])
+    reduced, _, _ = dense_scan(*given, num_classes=len(x), reduction=reduction)
+    x = x.astype(np.float64)
+    want = {
+        "squared_hinge": np.sum(np.maximum(x + 1, 0) ** 2),
+        "softplus": np.sum(np.logaddexp(0, x)),
+        "logsumexp": np.logaddexp.reduce(x),
+    }[reduction]
+    np.testing.assert_allclose(reduced, np.full(50, want), rtol=2e-6, atol=1e-35)
+    _, of_rows, _ = dense_scan_gradient(
+        *given, reduced, tf.fill([50], 1 / 50), num_classes=len(x), reduction=reduction
+    )
+    rtol = 1e-6 + 1e-7 * abs(float(reduced[0]))  # what rounding the log-sum-exp comes to
+    np.testing.assert_allclose(of_rows[:, 0], SLOPES[reduction](x, want), rtol=rtol, atol=1e-29)
+
+
+@EVERY_REDUCTION
+def test_a_bias_of_minus_infinity_is_no_class(reduction):
+    table, query = tf.Variable(tf.ones([200, 1])), tf.ones([50, 1])
+    bias = tf.where(tf.range(200) % 3 == 0, 0.5, float("-inf"))
+    reduced, _, _ = dense_scan(query, table.handle, bias, num_classes=200, reduction=reduction)
+    others = tf.Variable(tf.ones([67, 1]))
+    want, _, _ = dense_scan(query, others.handle, tf.fill([67], 0.5), num_classes=67, reduction=reduction)
+    np.testing.assert_allclose(reduced, want, rtol=1e-6)
+    _, of_rows, of_bias = dense_scan_gradient(
+        query, table.handle, bias, reduced, tf.ones([50]), num_classes=200, reduction=reduction
+    )
+    assert np.isfinite(of_rows).all() and (of_rows.numpy()[:, 0] > 0).tolist() == (bias.numpy() > 0).tolist()
+    np.testing.assert_allclose(of_bias, of_rows[:, 0], rtol=1e-6)
+
+
+@EVERY_REDUCTION
+def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
+    query, table = tf.ones([480, 64]), tf.Variable(tf.ones([20_000, 64]))
+    given, options = (query, table.handle, tf.zeros([0])), {"num_classes": 20_000, "reduction": reduction}
+
+    def least_time(compute):
+        times = []
+        for _ in range(5):
+            start = perf_counter()
+            compute().numpy()
+            times.append(perf_counter() - start)
+        return min(times)
+
+    product = least_time(lambda: tf.matmul(query, table, transpose_b=True)[0, 0])
+    scan = least_time(lambda: dense_scan(*given, **options)[0])
+    assert scan < 6 * product  # kernels whose vectors the compiler left in memory take thirty
 
 
 @EVERY_REDUCTION

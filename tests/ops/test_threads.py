@@ -1,8 +1,9 @@
-"""However many threads a kernel runs on, its results have the same bits."""
+"""However many threads a kernel runs on, and however wide its vectors, its results have the same bits."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,13 +54,16 @@ show(tf.bitcast(half, tf.uint16))
 """
 
 
+AVX2 = Path(__file__).parents[2] / "build/custom_ops/x86-64-v3/_tfxc_ops.so"  # by `make test-avx2`
+OTHERS = [{"TF_NUM_INTRAOP_THREADS": "1"}, {"TF_NUM_INTRAOP_THREADS": "4"}]
+
+
 @pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
-def test_the_number_of_threads_changes_no_bit(capsys):
-    exec(DIGESTS, {})  # here on two: see conftest.py
+def test_neither_threads_nor_the_width_of_vectors_change_a_bit(capsys):
+    exec(DIGESTS, {})  # here on two threads: see conftest.py
     digests = {capsys.readouterr().out}
-    for threads in ("1", "4"):
-        environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": threads}
-        command = [sys.executable, "-c", DIGESTS]
+    for other in [*OTHERS, {"TFXC_OPS_LIBRARY": str(AVX2)}][: 3 if AVX2.exists() else 2]:
+        command, environment = [sys.executable, "-c", DIGESTS], {**os.environ, **other}
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         digests.add(done.stdout)
     assert len(digests) == 1 and len(digests.pop().split()) == 5
