@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfxc.require import require
+
 PADDING = -1
 
 
@@ -17,19 +19,17 @@ def check_ids(ids, num_classes, what="label"):
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
     article = "An" if what[0] in "aeiou" else "A"
-    check = tf.debugging.Assert(
+    checked = require(
         tf.logical_not(tf.reduce_any(outside)),
-        [
-            f"{article} {what} id is outside [0, {num_classes}) (-1 is padding): check the id mapping and "
-            "num_classes. The id is",
-            padded[position],
-            "at flat position",
-            position,
-            "of shape",
-            tf.shape(ids),
-        ],
+        f"{article} {what} id is outside [0, {num_classes}) (-1 is padding): check the id mapping and "
+        "num_classes. The id is",
+        padded[position],
+        "at flat position",
+        position,
+        "of shape",
+        tf.shape(ids),
     )
-    with tf.control_dependencies([check] if check is not None else []):
+    with tf.control_dependencies(checked):
         return tf.cast(tf.identity(ids), tf.int32)
 
 

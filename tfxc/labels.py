@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxc._keras import mask_of
 from tfxc.ids import PADDING, check_ids, drop_duplicates
+from tfxc.require import require
 
 
 def refuse_names(labels):
@@ -61,14 +62,12 @@ def _refuse_multi_hot(labels):
         return labels
     same_row = tf.reduce_all(labels.indices[1:, :-1] == labels.indices[:-1, :-1], axis=1)
     all_ones = tf.reduce_all(labels.values == 1)
-    check = tf.debugging.Assert(
+    checked = require(
         tf.logical_not(all_ones & tf.reduce_any(same_row)),
-        [
-            "Sparse labels hold class ids as their values, but these are all 1, several in one row, as in a "
-            "multi-hot matrix. Pass tf.SparseTensor(m.indices, m.indices[:, 1], m.dense_shape)."
-        ],
+        "Sparse labels hold class ids as their values, but these are all 1, several in one row, as in a "
+        "multi-hot matrix. Pass tf.SparseTensor(m.indices, m.indices[:, 1], m.dense_shape).",
     )
-    with tf.control_dependencies([check] if check is not None else []):
+    with tf.control_dependencies(checked):
         return labels.with_values(tf.identity(labels.values))
 
 

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfxc.require import require
+
 
 def require_finite(values, what, optimizer):
     """The values, once it is certain that all are finite.
@@ -33,5 +35,5 @@ def require_finite(values, what, optimizer):
         "and the step was not made: the weights are those before it. Look for NaN and infinity in the batch; "
         "if there are none, lower the learning rate or clip gradients (clipnorm=1.0).",
     ]
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(sums)), told)]):
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(sums)), *told)):
         return tf.identity(values)

@@ -7,6 +7,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.ops import library
 from tfxc.ops.checks import check_number
+from tfxc.require import require
 
 # The reference path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -204,7 +205,7 @@ def _log_prob(query, block_mass, index, class_ids):
         "but ids are 0 to",
         num_classes - 1,
     ]
-    with tf.control_dependencies([_require(tf.equal(tf.size(slot), 0), *message)]):
+    with tf.control_dependencies(require(tf.equal(tf.size(slot), 0), *message)):
         blocks, position = class_ids // _block_size(index), class_ids % _block_size(index)
     mass = _floored(block_mass, index)
     return _visit(query, mass, blocks, index, lambda weights, position: position, position)[1]
@@ -238,7 +239,7 @@ def _visit(query, mass, blocks, index, choose, item):
     shape = [num_turns * at_once, num_samples]
     ids, log_prob = (tf.reshape(part, shape)[:num_queries] for part in chosen)
     message = "The weights of a query are not finite. Check the query and the rows for NaN and overflow."
-    with tf.control_dependencies([_require(tf.reduce_all(tf.math.is_finite(log_prob)), message)]):
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(log_prob)), message)):
         return tf.identity(ids), tf.stop_gradient(log_prob)
 
 
@@ -266,7 +267,7 @@ def _floored(block_mass, index):
     """The masses the blocks are drawn by, float64 [N, num_blocks]."""
     bad = tf.where(~tf.reduce_all(tf.math.is_finite(block_mass), axis=1))[:1, 0]
     message = "block_mass must be finite, but there is NaN or infinity in the row of query"
-    with tf.control_dependencies([_require(tf.equal(tf.size(bad), 0), message, bad)]):
+    with tf.control_dependencies(require(tf.equal(tf.size(bad), 0), message, bad)):
         mass = tf.cast(block_mass, tf.float64)
     block_size = _block_size(index)
     starts = tf.range(0, index.rows.shape[0], block_size)
@@ -281,7 +282,3 @@ def _invert(weights, uniform):
     # Rounding may lift the product to the total, past the last one that has weight.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=1, keepdims=True)
     return tf.minimum(index, last)
-
-
-def _require(condition, *message):
-    return tf.debugging.Assert(condition, list(message))

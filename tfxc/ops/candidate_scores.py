@@ -6,6 +6,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
 from tfxc.ops.table_rows import gather_rows, rows_dtype
+from tfxc.require import require
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
 
@@ -117,7 +118,7 @@ def _require_ids(table, class_ids, row_offset):
     slot = tf.where((class_ids < -1) | (class_ids >= num_classes))[:1]
     message = ["class_ids holds", tf.gather_nd(class_ids, slot), "at", slot, "but the number of classes L is"]
     remedy = [num_classes, "and ids are 0 to L - 1, or -1 for an empty slot."]
-    return [tf.debugging.Assert(tf.equal(tf.size(slot), 0), message + remedy)]
+    return require(tf.equal(tf.size(slot), 0), *message, *remedy)
 
 
 @tf.RegisterGradient("Tfxc>CandidateScores")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ids import drop_duplicates
+from tfxc.require import require
 
 
 class _Buckets(NamedTuple):
@@ -45,7 +46,7 @@ def lsh_log_count_reference(query_codes, class_ids, tables, scheme):
     num_classes = tf.shape(tables.codes)[0]
     bad = tf.boolean_mask(class_ids, (class_ids < 0) | (class_ids >= num_classes))
     with tf.control_dependencies(
-        [_require(tf.size(bad) == 0, "class_ids must be in [0, L), L =", num_classes, "but there is", bad)]
+        require(tf.size(bad) == 0, "class_ids must be in [0, L), L =", num_classes, "but there is", bad)
     ):
         return _log_count(_look_up(query_codes, tables), class_ids, tables, scheme)
 
@@ -55,7 +56,7 @@ def _look_up(query_codes, tables):
     absent = query_codes[:, :, :1] == -1
     fits = tf.where(absent, query_codes == -1, (query_codes >= 0) & (query_codes < num_buckets))
     message = "query_codes must be -1 in all tables or in [0, num_buckets), which is"
-    with tf.control_dependencies([_require(tf.reduce_all(fits), message, num_buckets)]):
+    with tf.control_dependencies(require(tf.reduce_all(fits), message, num_buckets)):
         order = tf.argsort(tf.cast(absent[:, :, 0], tf.int32), axis=1, stable=True)
     codes = tf.gather(query_codes, order, axis=1, batch_dims=1)
     offsets = tf.reshape(tables.offsets, [-1])
@@ -63,7 +64,7 @@ def _look_up(query_codes, tables):
     start, end = tf.gather(offsets, number), tf.gather(offsets, number + 1)
     sound = (start >= 0) & (start <= end) & (end <= tf.shape(tables.codes)[0])
     message = "offsets must ascend from 0 to L. Rebuild the tables."
-    with tf.control_dependencies([_require(tf.reduce_all(sound), message)]):
+    with tf.control_dependencies(require(tf.reduce_all(sound), message)):
         num_parts = tf.reduce_sum(tf.cast(codes[:, :, 0] >= 0, tf.int32), axis=1)
     return _Buckets(codes, start, tf.where(codes < 0, 0, end - start), num_parts)
 
@@ -146,7 +147,7 @@ def _members(tables, table, index, code):
     )
     sound = (code < 0) | (in_range & (tf.cast(own, tf.int32) == code))
     message = "members of a bucket hold a class whose code is not that of the bucket. Rebuild the tables."
-    with tf.control_dependencies([_require(tf.reduce_all(sound), message)]):
+    with tf.control_dependencies(require(tf.reduce_all(sound), message)):
         return tf.identity(ids)
 
 
@@ -154,7 +155,3 @@ def _random_integers(shape, seed):
     """Uniform int64 in [0, 2^63)."""
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.int64)
     return tf.bitwise.bitwise_and(bits, tf.int64.max)
-
-
-def _require(condition, *message):
-    return tf.debugging.Assert(condition, list(message))

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxc.ops import library
 from tfxc.ops.checks import check_number
+from tfxc.require import require
 
 # Below this the sum over cells may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
@@ -181,14 +182,10 @@ def _below(x):
     return tf.math.nextafter(x, tf.zeros_like(x))
 
 
-def _require(condition, *message):
-    return tf.debugging.Assert(condition, list(message))
-
-
 def _require_finite(name, logits):
     bad = tf.where(~tf.math.is_finite(logits))[:1, 0]
     message = f"{name} must be finite, but there is NaN or infinity in the row of query"
-    return [_require(tf.equal(tf.size(bad), 0), message, bad)]
+    return require(tf.equal(tf.size(bad), 0), message, bad)
 
 
 def _require_index(index, num_codewords):
@@ -204,7 +201,7 @@ def _require_index(index, num_codewords):
         # An infinite sum would allow any mass by way of the rounding.
         ends = tf.stack([index.cumulative_weight[0], index.cumulative_weight[-1]])
         runs = tf.equal(ends[0], 0.0) & tf.math.is_finite(ends[1])
-        whole = [_require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends)]
+        whole = require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends)
     exact = tf.cast(mass, tf.float64)
     agrees = tf.abs(exact - expected) <= 1e-5 * exact + rounding
     sound = agrees & (mass >= 0) & tf.math.is_finite(mass) & ((sizes > 0) | (mass == 0))
@@ -213,10 +210,10 @@ def _require_index(index, num_codewords):
     square = tf.reduce_all(tf.shape(mass) == num_codewords)
     return [
         *whole,
-        _require(square, "cell_mass must be [C, C], but its shape is", tf.shape(mass)),
-        _require(well_ordered, "cell_offsets must start at 0, never decrease and end at L =", num_classes),
-        _require(tf.reduce_all(sound), "cell_mass must hold each cell's summed weight. Rebuild the index."),
-        _require(tf.reduce_any(mass > 0), "All of cell_mass is 0: there is no class to draw."),
+        *require(square, "cell_mass must be [C, C], but its shape is", tf.shape(mass)),
+        *require(well_ordered, "cell_offsets must start at 0, never decrease and end at L =", num_classes),
+        *require(tf.reduce_all(sound), "cell_mass must hold each cell's summed weight. Rebuild the index."),
+        *require(tf.reduce_any(mass > 0), "All of cell_mass is 0: there is no class to draw."),
     ]
 
 
@@ -224,6 +221,6 @@ def _require_drawn(class_ids, log_weight, num_classes):
     in_range = tf.reduce_all((class_ids >= 0) & (class_ids < num_classes))
     positive = tf.reduce_all(tf.math.is_finite(log_weight))
     return [
-        _require(in_range, "cell_classes holds an id outside 0 to L - 1, where L =", num_classes),
-        _require(positive, "cumulative_weight decreases: a drawn class has a weight that is not positive."),
+        *require(in_range, "cell_classes holds an id outside 0 to L - 1, where L =", num_classes),
+        *require(positive, "cumulative_weight decreases: a drawn class has a weight that is not positive."),
     ]

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfxc.ops import library
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import rows_dtype
+from tfxc.require import require
 
 NO_SEED = (0, 0)
 
@@ -212,8 +213,7 @@ def _distinct_rows(variable, gradient):
     row_ids, num_rows = gradient.indices, variable.shape[0]
     outside = tf.where((row_ids < 0) | (row_ids >= num_rows))[:1, 0]
     message = ["row id", tf.gather(row_ids, outside), "at position", outside, f"is outside [0, {num_rows})"]
-    check = tf.debugging.Assert(tf.equal(tf.size(outside), 0), message)
-    with tf.control_dependencies([] if tf.executing_eagerly() else [check]):
+    with tf.control_dependencies(require(tf.equal(tf.size(outside), 0), *message)):
         row_ids = tf.identity(row_ids)
     return sum_duplicate_rows(tf.IndexedSlices(gradient.values, row_ids))
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, tf_variable
 from tfxc.class_rows import ClassRows
+from tfxc.require import require
 
 SAVED = "saved"
 
@@ -51,11 +52,11 @@ def gather_counts(variable, ids, what):
     Raises:
         tf.errors.InvalidArgumentError: if the counts are "saved", but were never loaded.
     """
-    loaded = tf.debugging.Assert(
+    loaded = require(
         tf.logical_not(tf.math.is_nan(tf.gather(variable, 0))),
-        [f'{what}(counts="saved") has no counts yet: load the weights it was saved with, or pass counts.'],
+        f'{what}(counts="saved") has no counts yet: load the weights it was saved with, or pass counts.',
     )
-    with tf.control_dependencies([loaded] if loaded is not None else []):
+    with tf.control_dependencies(loaded):
         return tf.gather(variable, tf.maximum(ids, 0))
 
 

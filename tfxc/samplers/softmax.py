@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, register, tf_variable
 from tfxc.class_vectors import blocks
+from tfxc.require import require
 from tfxc.samplers.sampler import Sampler
 
 
@@ -54,8 +55,7 @@ class Softmax(Sampler):
         logits = tf.matmul(step.query, tf_variable(self.vectors), transpose_b=True)
         finite = tf.reduce_all(tf.math.is_finite(logits), axis=1)
         message = "Logits must be finite, but there is NaN or infinity among those of query"
-        check = tf.debugging.Assert(tf.reduce_all(finite), [message, tf.where(~finite)[:1, 0]])
-        with tf.control_dependencies([check] if check is not None else []):
+        with tf.control_dependencies(require(tf.reduce_all(finite), message, tf.where(~finite)[:1, 0])):
             return tf.nn.log_softmax(logits)
 
     def draw(self, given, seed):

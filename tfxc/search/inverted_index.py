@@ -7,6 +7,7 @@ from tfxc._keras import add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
 from tfxc.ids import check_ids
+from tfxc.require import require
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
 from tfxc.search.cells import cut_into_cells
@@ -211,8 +212,7 @@ class InvertedIndex(keras.layers.Layer):
     @tf.function(reduce_retracing=True, autograph=False)
     def _top_k(self, query, k, exclude, allow, num_probes):
         exclude = check_ids(exclude, self.num_classes, "excluded class")
-        checks = [_at_least_one(k, "k"), _at_least_one(num_probes, "num_probes")]
-        with tf.control_dependencies(checks):
+        with tf.control_dependencies(_at_least_one(k, "k") + _at_least_one(num_probes, "num_probes")):
             k = tf.minimum(k, self.num_classes)
             probes = tf.minimum(num_probes, self.num_cells)
 
@@ -433,4 +433,4 @@ def _check_head(head):
 
 
 def _at_least_one(number, name):
-    return tf.debugging.Assert(number >= 1, [f"{name} must be at least 1, but is", number])
+    return require(number >= 1, f"{name} must be at least 1, but is", number)

@@ -1,0 +1,38 @@
+"""A condition that does not hold stops a graph, and eager execution, with a sentence."""
+
+import pytest
+import tensorflow as tf
+
+from tfxc.model.errors import sentence_first
+from tfxc.require import require
+
+
+def at_most_three(x):
+    with tf.control_dependencies(
+        require(tf.reduce_all(x <= 3), "The largest number is", tf.reduce_max(x), "here.")
+    ):
+        return tf.identity(x)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
+    check = tf.function(at_most_three, autograph=False) if compiled else at_most_three
+    assert check(tf.constant([1.5, 3.0])).numpy().tolist() == [1.5, 3.0]
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match=r"^The largest number is 4.5 here\.$"),
+        sentence_first(),
+    ):
+        check(tf.constant([4.5, 3.0]))
+
+
+def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():
+    @tf.function(autograph=False)
+    def function(x):
+        require(x < 3, "Too large:", x)
+        return x
+
+    concrete = function.get_concrete_function(tf.TensorSpec([], tf.int64))
+    kinds = [op.type for op in concrete.graph.get_operations()]
+    assert kinds.count("Assert") == 1 and not concrete.graph.as_graph_def().library.function
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Too large"):
+        concrete(tf.constant(7, tf.int64))
