@@ -36,11 +36,8 @@ class CandidateScoresBase : public tensorflow::OpKernel {
  protected:
   virtual void Run(OpKernelContext* context, const CandidateProblem& problem) = 0;
 
-  template <typename Work>
-  static void ForEachQuery(OpKernelContext* context, const CandidateProblem& p, const Work& work) {
-    const int64_t queries = p.samples == 0 ? 0 : p.num_slots / p.samples;
-    ForEach(context, queries, p.samples * (100 + p.width), work);
-  }
+  static int64_t NumQueries(const CandidateProblem& p) { return p.samples == 0 ? 0 : p.num_slots / p.samples; }
+  static int64_t QueryCost(const CandidateProblem& p) { return p.samples * (100 + p.width); }
 
   int64_t row_offset_;
 
@@ -103,7 +100,8 @@ class CandidateScoresOp : public CandidateScoresBase {
     Tensor* scores;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(2).shape(), &scores));
     float* out = Data<float>(scores);
-    ForEachQuery(context, p, [&](int64_t first, int64_t last) { ScoreCandidates(p, first, last, out); });
+    ForEach(context, NumQueries(p), QueryCost(p),
+            [&](int64_t first, int64_t last) { ScoreCandidates(p, first, last, out); });
   }
 };
 
@@ -118,24 +116,26 @@ class CandidateScoresGradOp : public CandidateScoresBase {
                 InvalidArgument("The gradient must have the shape of class_ids, ",
                                 context->input(2).shape().DebugString(), ", but has ",
                                 gradient.shape().DebugString(), "."));
-    const ClassSlots groups = GroupByClass(p);
-    const int64_t touched = groups.NumClasses();
+    const float* g = Data<float>(gradient);
     Tensor *query_gradient, *row_gradients, *rows;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
+    float* dq = Data<float>(query_gradient);
+    if (p.num_slots == 0) std::fill_n(dq, query_gradient->NumElements(), 0.0f);
+    ClassSlots groups;
+    ForEachBeside(context, [&] { groups = GroupByClass(p); }, NumQueries(p), QueryCost(p),
+                  [&](int64_t first, int64_t last) { CandidateQueryGradients(p, first, last, g, dq); });
+    const int64_t touched = groups.NumClasses();
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, p.width}), &row_gradients));
     OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &rows));
-    const float* g = Data<float>(gradient);
-    float* dq = Data<float>(query_gradient);
     float* dw = Data<float>(row_gradients);
     int32_t* out_rows = Data<int32_t>(rows);
-    for (int64_t u = 0; u < touched; ++u) {
-      out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
-    }
-    if (p.num_slots == 0) std::fill(dq, dq + query_gradient->NumElements(), 0.0f);
-    ForEachQuery(context, p, [&](int64_t first, int64_t last) { CandidateQueryGradients(p, first, last, g, dq); });
     const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
-    ForEach(context, touched, cost,
-            [&](int64_t first, int64_t last) { CandidateRowGradients(p, groups, first, last, g, dw); });
+    ForEach(context, touched, cost, [&](int64_t first, int64_t last) {
+      for (int64_t u = first; u < last; ++u) {
+        out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
+      }
+      CandidateRowGradients(p, groups, first, last, g, dw);
+    });
   }
 };
 

@@ -2,6 +2,7 @@
 #ifndef TFXC_COMMON_KERNEL_H_
 #define TFXC_COMMON_KERNEL_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/errors.h"
@@ -58,6 +59,17 @@ template <typename Work>
 void ForEach(OpKernelContext* context, int64_t count, int64_t cost, const Work& work) {
   const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
   tensorflow::Shard(workers.num_threads, workers.workers, count, cost, work);
+}
+
+// The same, while one of the threads calls aside(), which takes about as long as some of the work.
+template <typename Aside, typename Work>
+void ForEachBeside(OpKernelContext* context, const Aside& aside, int64_t count, int64_t cost, const Work& work) {
+  constexpr int64_t kParts = 32;
+  ForEach(context, 1 + kParts, cost * (count / kParts + 1), [&](int64_t first, int64_t last) {
+    if (first == 0) aside();
+    const int64_t begin = std::max<int64_t>(first - 1, 0) * count / kParts, end = (last - 1) * count / kParts;
+    if (begin < end) work(begin, end);
+  });
 }
 
 }  // namespace tfxc

@@ -38,6 +38,7 @@ inline void SortByRow(int64_t num_rows, std::vector<RowPosition>* pairs) {
 inline std::vector<int64_t> GroupStarts(const std::vector<RowPosition>& sorted) {
   std::vector<int64_t> starts;
   const int64_t size = sorted.size();
+  starts.reserve(size + 1);
   for (int64_t i = 0; i < size; ++i) {
     if (i == 0 || Row(sorted[i]) != Row(sorted[i - 1])) starts.push_back(i);
   }

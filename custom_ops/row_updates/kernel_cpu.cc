@@ -35,17 +35,20 @@ absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int6
     return InvalidArgument("a row update takes at most ", kLimit, " table rows and gradient rows, got ", num_rows,
                            " and ", num_gradients, "; split the table");
   }
-  sorted->resize(num_gradients);
+  sorted->reserve(num_gradients);
+  bool in_order = true;  // as the gradients of class scores come
+  int64_t before = 0;
   for (int64_t position = 0; position < num_gradients; ++position) {
     const int64_t row = static_cast<int64_t>(row_ids[position]);
     if (row < 0 || row >= num_rows) {
       return InvalidArgument("row id ", row, " at position ", position, " is outside [0, ", num_rows,
                              "): the table has ", num_rows, " rows; nothing was updated");
     }
-    (*sorted)[position] = Pack(row, position);
+    sorted->push_back(Pack(row, position));
+    in_order &= before <= row;
+    before = row;
   }
-  // The gradients of class scores come in order.
-  if (!std::is_sorted(sorted->begin(), sorted->end())) SortByRow(num_rows, sorted);
+  if (!in_order) SortByRow(num_rows, sorted);
   return absl::OkStatus();
 }
 

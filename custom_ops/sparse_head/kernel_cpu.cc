@@ -253,20 +253,26 @@ class SparseHeadCandidatesGradOp : public SparseHeadBase {
     OP_REQUIRES(context, gradient.shape() == ids.shape(),
                 InvalidArgument("The gradient must have the shape of class_ids, ", ids.shape().DebugString(),
                                 ", but has ", gradient.shape().DebugString(), "."));
-    const std::vector<RowPosition> sorted = SortedByClass(slots, inputs.num_classes);
-    const std::vector<int64_t> starts = GroupStarts(sorted);
-    const int64_t touched = starts.size() - 1, fan_in = inputs.rows.fan_in;
+    const int64_t fan_in = inputs.rows.fan_in;
     Tensor *query_gradient, *row_gradients, *class_ids;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
+    const float* g = Data<float>(gradient);
+    float* of_query = Data<float>(query_gradient);
+    std::vector<RowPosition> sorted;
+    std::vector<int64_t> starts;
+    const auto group = [&] {
+      sorted = SortedByClass(slots, inputs.num_classes);
+      starts = GroupStarts(sorted);
+    };
+    ForEachBeside(context, group, inputs.num_queries, inputs.num_inputs / 8 + slots.samples * (20 + 2 * fan_in),
+                  [&](int64_t first, int64_t last) {
+                    SparseQueryGradients(inputs.rows, slots, g, first, last, of_query);
+                  });
+    const int64_t touched = starts.size() - 1;
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, fan_in}), &row_gradients));
     OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &class_ids));
-    const float* g = Data<float>(gradient);
-    float *of_query = Data<float>(query_gradient), *of_rows = Data<float>(row_gradients);
+    float* of_rows = Data<float>(row_gradients);
     int32_t* rows = Data<int32_t>(class_ids);
-    ForEach(context, inputs.num_queries, inputs.num_inputs / 8 + slots.samples * (20 + 2 * fan_in),
-            [&](int64_t first, int64_t last) {
-              SparseQueryGradients(inputs.rows, slots, g, first, last, of_query);
-            });
     ForEach(context, touched, (20 + 2 * fan_in) * (1 + slots.count / std::max<int64_t>(touched, 1)),
             [&](int64_t first, int64_t last) {
               SparseRowGradients(inputs.rows, slots, g, sorted, starts, first, last, of_rows, rows);

@@ -135,7 +135,8 @@ class Head(keras.layers.Layer):
             return self.score(query, labels), self.score(query, class_ids)
         # One call, so that the table gets one gradient.
         logits = self.score(query, tf.concat([labels, class_ids], 1))
-        return logits[:, : tf.shape(labels)[1]], logits[:, tf.shape(labels)[1] :]
+        # Split, not sliced twice: the gradient is put together in one go.
+        return tf.split(logits, [tf.shape(labels)[1], tf.shape(class_ids)[1]], axis=1)
 
     cache_age = None  # training steps since class vectors were cached, for a head that caches them
 

@@ -185,5 +185,6 @@ def _with_other_positives(log_sum, corrected, label_slots):
 
 def _log_sum(logits):
     """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none."""
-    nothing = tf.fill([tf.shape(logits)[0], 1], MASKED_LOGIT)
-    return tf.reduce_logsumexp(tf.concat([logits, nothing], 1), axis=1, keepdims=True)
+    largest = tf.maximum(tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True)), MASKED_LOGIT)
+    total = tf.reduce_sum(tf.exp(logits - largest), 1, keepdims=True) + tf.exp(MASKED_LOGIT - largest)
+    return largest + tf.math.log(total)
