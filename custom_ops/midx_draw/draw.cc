@@ -81,16 +81,49 @@ CellSampler::CellSampler(const Cells& cells, int64_t num_samples)
   column_sums_[0] = 0.0;
 }
 
+// exp(x) for x <= 0, to two units in the last place, and 0 below the smallest normal number. exp(x) = 2^n exp(r) with
+// |r| <= ln(2) / 2, the latter by its Taylor polynomial.
+TFXC_INLINE double ExpOfNegative(double x) {
+  constexpr double kLog2E = 0x1.71547652b82fep+0, kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
+  constexpr double kRound = 0x1.8p52;  // what is added to it is rounded to a whole number, in its lowest bits
+  constexpr double kLeast = -708.0;
+  const double bounded = x > kLeast ? x : kLeast, rounded = bounded * kLog2E + kRound, n = rounded - kRound;
+  const double r = (bounded - n * kLn2High) - n * kLn2Low;
+  constexpr double kFactorials[] = {1.0, 1.0, 2.0, 6.0, 24.0, 120.0, 720.0, 5040.0, 40320.0, 362880.0, 3628800.0,
+                                    39916800.0, 479001600.0, 6227020800.0};
+  double sum = 1.0 / kFactorials[13];
+#pragma GCC unroll 13
+  for (int i = 12; i >= 0; --i) sum = sum * r + 1.0 / kFactorials[i];
+  uint64_t power;
+  std::memcpy(&power, &rounded, sizeof(power));
+  power = (power + 1023) << 52;
+  double scale;
+  std::memcpy(&scale, &power, sizeof(scale));
+  return x < kLeast ? 0.0 : sum * scale;
+}
+
 // Logits relative to the largest one in use; codewords not in use get weight 0.
-void Exponentiate(const float* logits, const std::vector<char>& in_use, std::vector<double>* relative,
-                  std::vector<double>* weight) {
-  double shift = -std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < in_use.size(); ++i) {
-    if (in_use[i]) shift = std::max<double>(shift, logits[i]);
-  }
-  for (size_t i = 0; i < in_use.size(); ++i) {
-    (*relative)[i] = logits[i] - shift;
-    (*weight)[i] = in_use[i] ? std::exp((*relative)[i]) : 0.0;
+TFXC_VECTORIZE void Exponentiate(const float* __restrict logits, const double* __restrict in_use, int64_t codewords,
+                                 double* __restrict relative, double* __restrict weight) {
+  float shift = -std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < codewords; ++i) shift = in_use[i] != 0.0 ? std::max(shift, logits[i]) : shift;
+  for (int64_t i = 0; i < codewords; ++i) relative[i] = static_cast<double>(logits[i]) - shift;
+  for (int64_t i = 0; i < codewords; ++i) weight[i] = in_use[i] * ExpOfNegative(relative[i] < 0.0 ? relative[i] : 0.0);
+}
+
+// Numbers below the total, of random bits.
+TFXC_VECTORIZE void BelowTotal(const uint64_t* __restrict bits, double total, int64_t count, double* __restrict out) {
+  const double limit = Below(total);
+  for (int64_t s = 0; s < count; ++s) out[s] = AtMost(ToUnit(bits[s]) * total, limit);
+}
+
+// What each number exceeds the sums before its column by, in units of the column's weight, below the column's sum.
+TFXC_VECTORIZE void Remainders(const double* __restrict sums_before, const double* __restrict weights,
+                               const double* __restrict column_sums, const int32_t* __restrict column, int64_t count,
+                               double* __restrict value) {
+  for (int64_t s = 0; s < count; ++s) {
+    const int32_t b = column[s];
+    value[s] = AtMost((value[s] - sums_before[b]) / weights[b], Below(column_sums[b]));
   }
 }
 
@@ -135,8 +168,8 @@ TFXC_VECTORIZE void NarrowDown(const double* __restrict sums, const double* __re
 }
 
 void CellSampler::SetQuery(const float* row_logits, const float* column_logits) {
-  Exponentiate(row_logits, cells_.row_in_use, &row_logit_, &row_weight_);
-  Exponentiate(column_logits, cells_.column_in_use, &column_logit_, &column_weight_);
+  Exponentiate(row_logits, cells_.row_in_use.data(), codewords_, row_logit_.data(), row_weight_.data());
+  Exponentiate(column_logits, cells_.column_in_use.data(), codewords_, column_logit_.data(), column_weight_.data());
   AddUpSeparably();
   if (!(total_ > kSmallestTotal)) AddUpCellByCell();
 }
@@ -183,16 +216,11 @@ void CellSampler::AddUpCellByCell() {
 // A number below the total falls into a column, and what it exceeds the columns before by,
 // into a row. A cell without weight adds nothing to a sum, so it is never the first above.
 void CellSampler::ChooseCells() {
-  for (int64_t s = 0; s < samples_; ++s) {
-    remainder_[s] = AtMost(ToUnit(cell_bits_[s]) * total_, Below(total_));
-  }
+  BelowTotal(cell_bits_.data(), total_, samples_, remainder_.data());
   std::fill(row_.begin(), row_.end(), 0);
   Bisect(&column_sums_[1], padded_, 1, row_.data(), remainder_.data(), samples_, column_.data());
-  const double* last_row = &row_sums_[(codewords_ - 1) * codewords_];
-  for (int64_t s = 0; s < samples_; ++s) {
-    const int32_t b = column_[s];
-    remainder_[s] = AtMost((remainder_[s] - column_sums_[b]) / column_weight_[b], Below(last_row[b]));
-  }
+  Remainders(column_sums_.data(), column_weight_.data(), &row_sums_[(codewords_ - 1) * codewords_], column_.data(),
+             samples_, remainder_.data());
   Bisect(row_sums_.data(), padded_, codewords_, column_.data(), remainder_.data(), samples_, row_.data());
 }
 
@@ -243,11 +271,10 @@ Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, cons
       offsets(offsets),
       classes(classes),
       cumulative_weight(cumulative_weight),
-      row_in_use(num_codewords, false),
-      column_in_use(num_codewords, false) {
+      row_in_use(num_codewords, 0.0),
+      column_in_use(num_codewords, 0.0) {
   for (int64_t cell = 0; cell < num_codewords * num_codewords; ++cell) {
-    row_in_use[cell / num_codewords] |= mass[cell] > 0.0f;
-    column_in_use[cell % num_codewords] |= mass[cell] > 0.0f;
+    if (mass[cell] > 0.0f) row_in_use[cell / num_codewords] = column_in_use[cell % num_codewords] = 1.0;
   }
 }
 
