@@ -107,6 +107,21 @@ def test_hand_worked_case(draw):
 
 
 @BOTH
+def test_the_log_probability_of_a_likely_class_is_exact(draw):
+    """Beside class 0, class 1 has e^-x of its weight: log(1 + e^-x), small, shows e^-x to every digit."""
+    x = np.concatenate([np.linspace(0, 30, 301), [87.3, 100, 700, 709, 745, 1e4]]).astype(np.float32)
+    u, v = np.stack([np.zeros_like(x), -x], 1), np.zeros((len(x), 2), np.float32)
+    ids, log_prob = draw(u, v, _index([0, 2], 2), 50, seed=[2, 3])
+    exact = -np.log1p(np.exp(-x.astype(np.float64)))
+    found = np.where(ids == 0, log_prob, np.nan)
+    assert (ids.numpy()[5:] == 0).any(1).all()
+    precise = x < 15  # beyond, 1 + e^-x has fewer digits of e^-x in float64 than float32 has
+    wanted = np.where(ids == 0, exact[:, np.newaxis], np.nan)
+    np.testing.assert_allclose(found[precise], wanted[precise], rtol=1e-6)
+    np.testing.assert_allclose(found[~precise], wanted[~precise], atol=1e-13)
+
+
+@BOTH
 def test_a_class_of_weight_zero_is_never_drawn(draw):
     weights = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0]
     cells = [0, 0, 0, 3, 3, 1]
