@@ -40,6 +40,7 @@ TFXC_INLINE void AddUp(const float* logits, int64_t num_rows, int width, double*
       if (reduction == Reduction::kLogSumExp && Any(total > kFarAbove)) {
         Lanes largest = before;
         for (int64_t r = 0; r < count; ++r) largest = Max(Load<Lanes>(column + r * width), largest);
+        largest = total > kFarAbove ? largest : before;  // of other queries nothing changes
         for (int j = 0; j < kSizeOf<Lanes>; ++j) sums[q + j] *= std::exp(static_cast<double>(before[j]) - largest[j]);
         Store(largest, maxima + q);
         total = SumOf<reduction>(column, count, width, largest);

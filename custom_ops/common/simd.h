@@ -1,6 +1,7 @@
 // Short vector loops, inlined into functions marked TFXC_VECTORIZE. Sums use a fixed number
 // of partial sums, so the compiler may vectorise them without -ffast-math and the order of
-// summation is the same for every vector width.
+// summation is the same for every vector width. What is left after whole vectors may be rounded
+// otherwise on another processor.
 #ifndef TFXC_COMMON_SIMD_H_
 #define TFXC_COMMON_SIMD_H_
 

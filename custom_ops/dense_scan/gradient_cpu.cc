@@ -24,7 +24,7 @@ class PassBackward {
         num_shards_(std::clamp<int64_t>(kPrivateBytes / std::max<int64_t>(size_ * padded_ * sizeof(float), 1), 2,
                                         kMaxShards)),
         rows_(size_ * padded_, 0.0f),
-        reduced_(size_, 0.0f),
+        reduced_(size_, kReducedOfPadding),
         upstream_(size_, 0.0f),
         gradients_(num_shards_ * size_ * padded_, 0.0f) {
     for (int64_t q = 0; q < count; ++q) std::copy_n(p.query + (n + q) * dim_, dim_, rows_.data() + q * padded_);
@@ -142,7 +142,7 @@ class GatheredBlock {
     std::fill(columns_.begin(), columns_.end(), 0.0f);
     std::fill(rows_.begin(), rows_.end(), 0.0f);
     std::fill(gradients_.begin(), gradients_.end(), 0.0f);
-    std::fill_n(reduced_, kWidest, 0.0f);
+    std::fill_n(reduced_, kWidest, kReducedOfPadding);
     std::fill_n(upstream_, kWidest, 0.0f);
     for (int64_t i = 0; i < count; ++i) {
       const float* row = pass->row(queries[i]);

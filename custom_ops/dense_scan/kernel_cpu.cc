@@ -22,7 +22,7 @@ class DenseScanOp : public DenseScanBase {
  public:
   explicit DenseScanOp(OpKernelConstruction* context) : DenseScanBase(context) {
     OP_REQUIRES_OK(context, context->GetAttr("with_tile_maxima", &with_tile_maxima_));
-    // Without a reduction, logits may have been looked at in bfloat16 only.
+    // Without a reduction, logits may have had a rough first look only.
     OP_REQUIRES(context, !with_tile_maxima_ || reduction_ != Reduction::kNone,
                 InvalidArgument("with_tile_maxima needs a reduction, but it is 'none'."));
   }
@@ -60,7 +60,8 @@ class DenseScanOp : public DenseScanBase {
     const int64_t num_blocks = (count + width - 1) / width;
     const std::vector<std::vector<int32_t>> excluded = Excluded(context->input(4), n, count);
     // A sum over the classes needs all logits as they are.
-    const bool looks_first = reduction_ == Reduction::kNone && width == kBlockWidths[1] && HasFirstLook();
+    const bool looks_first =
+        reduction_ == Reduction::kNone && width == kBlockWidths[1] && p.dim > 0 && HasFirstLook();
     const RoughQueries rough = looks_first ? RoughQueries(p.query + n * p.dim, count, p.dim) : RoughQueries();
     const int64_t num_shards = std::clamp<int64_t>(room / count, 2, kMaxShards);
     std::vector<double> sums(num_shards * num_blocks * width, 0.0);
@@ -120,7 +121,9 @@ class DenseScanOp : public DenseScanBase {
       }
     });
     float* reduced = Data<float>(context->mutable_output(0)) + n;
-    for (int64_t q = 0; q < count; ++q) reduced[q] = Total(&sums[q], &maxima[q], num_shards, num_blocks * width);
+    for (int64_t q = 0; q < count; ++q) {
+      reduced[q] = TotalOfShards(reduction_, &sums[q], &maxima[q], num_shards, num_blocks * width);
+    }
     if (k > 0) {
       float* scores = Data<float>(context->mutable_output(1)) + n * k;
       int32_t* ids = Data<int32_t>(context->mutable_output(2)) + n * k;
@@ -146,23 +149,6 @@ class DenseScanOp : public DenseScanBase {
       std::sort(sorted[q].begin(), sorted[q].end());
     }
     return sorted;
-  }
-
-  float Total(const double* sums, const float* maxima, int64_t num_shards, int64_t stride) const {
-    double total = 0.0, largest = -INFINITY;
-    if (reduction_ != Reduction::kLogSumExp) {
-      for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * stride];
-      return total;
-    }
-    for (int64_t shard = 0; shard < num_shards; ++shard) {
-      if (std::isnan(sums[shard * stride])) return sums[shard * stride];
-      largest = std::max<double>(largest, maxima[shard * stride]);
-    }
-    if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // -inf all
-    for (int64_t shard = 0; shard < num_shards; ++shard) {
-      if (sums[shard * stride] != 0.0) total += sums[shard * stride] * std::exp(maxima[shard * stride] - largest);
-    }
-    return largest + std::log(total);
   }
 
   static void Merge(const std::vector<Best>& best, int64_t query, int64_t k, float* scores, int32_t* ids) {

@@ -26,7 +26,7 @@ class Best {
   // What a score must reach to matter.
   float threshold() const { return threshold_; }
 
-  // NaN and -inf are never taken.
+  // NaN, -inf and the least finite number are never taken.
   void Offer(Scored one) {
     if (!(one.score > std::numeric_limits<float>::lowest())) return;
     const int64_t size = heap_.size();

@@ -112,7 +112,8 @@ class SparseHeadReduceOp : public SparseHeadBase {
                           &maxima[shard * width]));
       });
       for (int64_t lane = 0; lane < count; ++lane) {
-        Data<float>(reduced)[n + lane] = Total(&sums[lane], &maxima[lane], shards.count, width);
+        Data<float>(reduced)[n + lane] =
+            TotalOfShards(reduction_, &sums[lane], &maxima[lane], shards.count, width);
       }
       return absl::OkStatus();
     };
@@ -122,23 +123,6 @@ class SparseHeadReduceOp : public SparseHeadBase {
   }
 
  private:
-  float Total(const double* sums, const float* maxima, int64_t num_shards, int width) const {
-    double total = 0.0, largest = -INFINITY;
-    if (reduction_ != Reduction::kLogSumExp) {
-      for (int64_t shard = 0; shard < num_shards; ++shard) total += sums[shard * width];
-      return total;
-    }
-    for (int64_t shard = 0; shard < num_shards; ++shard) {
-      if (std::isnan(sums[shard * width])) return sums[shard * width];
-      largest = std::max<double>(largest, maxima[shard * width]);
-    }
-    if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // no class, or -inf all
-    for (int64_t shard = 0; shard < num_shards; ++shard) {
-      if (sums[shard * width] != 0.0) total += sums[shard * width] * std::exp(maxima[shard * width] - largest);
-    }
-    return largest + std::log(total);
-  }
-
   static void LabelLogits(const HeadInputs& inputs, const Tensor& labels, float* positives) {
     const int64_t per_query = labels.dim_size(1), fan_in = inputs.rows.fan_in;
     const int32_t* ids = Data<int32_t>(labels);
@@ -173,13 +157,14 @@ class SparseHeadReduceGradOp : public BackwardOp {
     OP_REQUIRES(context,
                 reduced.shape() == per_query && reduced_gradient.shape() == per_query &&
                     positives_gradient.shape() == labels.shape(),
-                InvalidArgument("The gradients must have the shapes ", per_query.DebugString(), " and ",
-                                labels.shape().DebugString(), ", but have ", reduced_gradient.shape().DebugString(),
-                                " and ", positives_gradient.shape().DebugString(), "."));
+                InvalidArgument("What was reduced and its gradient must be ", per_query.DebugString(), ", and that of ",
+                                "the positives ", labels.shape().DebugString(), ", but they are ",
+                                reduced.shape().DebugString(), ", ", reduced_gradient.shape().DebugString(), " and ",
+                                positives_gradient.shape().DebugString(), "."));
     const auto gradient_of = group_size_ == 1 ? TileReduceGradient : GroupReduceGradient;
     const auto make_pass = [&](int64_t n, int64_t count, int width, const float* tile) {
-      return [this, gradient_of, &inputs, width, tile, log_sums = Lanes(reduced, n, count),
-              upstream = Lanes(reduced_gradient, n, count),
+      return [this, gradient_of, &inputs, width, tile, log_sums = Lanes(reduced, n, count, kReducedOfPadding),
+              upstream = Lanes(reduced_gradient, n, count, 0.0f),
               own = LabelsOf(labels, positives_gradient, n, count)](Range part, const TileGradients& out) {
         const auto begin = std::lower_bound(own.begin(), own.end(), part.first,
                                             [](const LabelGradient& label, int64_t l) { return label.class_id < l; });
@@ -191,9 +176,10 @@ class SparseHeadReduceGradOp : public BackwardOp {
   }
 
  private:
-  // A vector's numbers of one tile, and 0 for its padding.
-  static std::array<float, kMaxTileWidth> Lanes(const Tensor& vector, int64_t n, int64_t count) {
-    std::array<float, kMaxTileWidth> lanes{};
+  // A vector's numbers of one tile, filled up with its padding.
+  static std::array<float, kMaxTileWidth> Lanes(const Tensor& vector, int64_t n, int64_t count, float padding) {
+    std::array<float, kMaxTileWidth> lanes;
+    lanes.fill(padding);
     std::copy_n(Data<float>(vector) + n, count, lanes.begin());
     return lanes;
   }
@@ -218,6 +204,10 @@ class SparseHeadReduceGradOp : public BackwardOp {
 absl::Status ReadCandidates(OpKernelContext* context, const HeadInputs& inputs, CandidateSlots* slots) {
   const Tensor& ids = context->input(3);
   TF_RETURN_IF_ERROR(CheckIds(inputs, ids, "class_ids"));
+  if (ids.NumElements() > kMostSlots) {
+    return InvalidArgument("A sparse head takes at most ", kMostSlots, " class_ids at once, but got ",
+                           ids.shape().DebugString(), ".");
+  }
   *slots = {Data<int32_t>(ids), ids.NumElements(), ids.dim_size(1), inputs.query};
   return CheckClass(inputs, FindBadCandidate(inputs.rows, *slots));
 }

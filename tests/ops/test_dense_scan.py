@@ -275,6 +275,19 @@ def test_logits_of_every_size(reduction, largest, copies):
 
 
 @EVERY_REDUCTION
+@pytest.mark.parametrize("queries", [5, 16, 49])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(reduction, queries, filtered):
+    """What fills up a vector of queries has no logits but the biases."""
+    problem = Problem(queries, 300, 6, use_bias=True)
+    problem.bias[::7] = np.linspace(80, 200, 43)
+    if not filtered:
+        check(problem, reduction)
+    elif reduction == "logsumexp":
+        check_filtered(problem, 2**-12)
+
+
+@EVERY_REDUCTION
 def test_a_bias_of_minus_infinity_is_no_class(reduction):
     table, query = tf.Variable(tf.ones([200, 1])), tf.ones([50, 1])
     bias = tf.where(tf.range(200) % 3 == 0, 0.5, float("-inf"))
@@ -328,6 +341,13 @@ def test_rows_of_zeros_have_a_norm():
     reduced, _, _ = problem.scan(reduction="logsumexp")
     assert np.isfinite(reduced).all()
     assert all(np.isfinite(part).all() for part in problem.gradient(reduced, "logsumexp"))
+
+
+def test_without_dimensions_the_bias_ranks():
+    table, bias = tf.Variable(tf.zeros([3000, 0])), tf.range(-3000.0, 0.0)
+    for queries in (1, 16, 48, 100):
+        _, scores, ids = dense_scan(tf.zeros([queries, 0]), table.handle, bias, num_classes=3000, k=3)
+        assert (ids.numpy() == [2999, 2998, 2997]).all() and (scores.numpy() == [-1, -2, -3]).all()
 
 
 def test_no_query():

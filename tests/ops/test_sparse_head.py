@@ -188,6 +188,25 @@ def test_classes_of_bias_minus_infinity_are_not_there(path):
         np.testing.assert_allclose(reduced, [3.0 + np.log(len(kept)) if kept else -np.inf], rtol=1e-6)
 
 
+@REDUCTIONS
+@pytest.mark.parametrize("num_queries", [5, 16, 33])
+@pytest.mark.parametrize("group_size", [1, 16])
+def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reduction, num_queries, group_size):
+    """What fills up a tile of queries has no logits but the biases."""
+    problem, more = Problem(num_queries, 9, 40, 3, True, group_size), np.linspace(60, 200, 40)
+    problem.bias.assign_add(more.astype(np.float32))
+    problem.logits += more
+    want, of_logits = reference(problem.logits, reduction)
+
+    def total(query):
+        given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias), problem.ids
+        reduced, _ = sparse_head_reduce(*given, reduction, group_size)
+        np.testing.assert_allclose(reduced, want, rtol=1e-5)
+        return tf.reduce_sum(reduced)
+
+    check_gradients(problem, total, of_logits)
+
+
 @compiled_only
 def test_a_class_that_reads_nothing_needs_no_inputs():
     weights, indices = tf.Variable(tf.ones([3, 0])), tf.Variable(tf.ones([3, 0], tf.int32))
