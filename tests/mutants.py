@@ -164,8 +164,8 @@ MUTANTS = [
     Mutant(
         "fit does not refresh an index by itself",
         "tfxc/callbacks/sampler_refresh.py",
-        "    if sampler is None or not sampler.needs_refresh:\n        return callbacks",
-        "    if sampler is None or sampler.needs_refresh:\n        return callbacks",
+        "if sampler is None or not (sampler.needs_refresh or",
+        "if sampler is None or (sampler.needs_refresh or",
         "tests/callbacks/test_sampler_refresh.py",
     ),
     Mutant(

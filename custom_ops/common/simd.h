@@ -5,6 +5,7 @@
 #ifndef TFXC_COMMON_SIMD_H_
 #define TFXC_COMMON_SIMD_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #define TFXC_INLINE inline __attribute__((always_inline))
@@ -50,6 +51,15 @@ TFXC_INLINE void AddScaled(float a, const float* __restrict x, float* __restrict
 // y = a * x
 TFXC_INLINE void ScaleInto(float a, const float* __restrict x, float* __restrict y, int64_t width) {
   for (int64_t i = 0; i < width; ++i) y[i] = a * x[i];
+}
+
+// y = x, or y += x
+TFXC_INLINE void Write(const float* from, int64_t size, bool add, float* to) {
+  if (add) {
+    AddScaled(1.0f, from, to, size);
+  } else {
+    std::copy_n(from, size, to);
+  }
 }
 
 }  // namespace tfxc

@@ -6,11 +6,10 @@
 #include "common/lanes.h"
 #include "common/vectorize.h"
 
-#if defined(__x86_64__) && TFXC_LEVEL >= 4
+#ifdef TFXC_WIDE
 #include <immintrin.h>
-#define TFXC_WIDE __attribute__((target("arch=x86-64-v4")))
 #define TFXC_BFLOAT16 __attribute__((target("arch=x86-64-v4,avx512bf16")))
-#if defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 12
+#if __GNUC__ >= 12
 #define TFXC_FLOAT16 __attribute__((target("arch=x86-64-v4,avx512fp16")))
 #endif
 #endif

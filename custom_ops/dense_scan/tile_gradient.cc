@@ -14,14 +14,6 @@ void ThroughNorm(const float* normalized, float scale, int64_t dim, float* gradi
   for (int64_t d = 0; d < dim; ++d) gradient[d] = scale * (gradient[d] - along * normalized[d]);
 }
 
-void Write(const float* from, int64_t size, bool add, float* to) {
-  if (add) {
-    AddScaled(1.0f, from, to, size);
-  } else {
-    std::copy_n(from, size, to);
-  }
-}
-
 }  // namespace
 
 TileGradient::TileGradient(Reduction reduction, bool normalize, int64_t dim)

@@ -284,14 +284,6 @@ class GroupGradients {
     }
   }
 
-  static void Write(const float* from, int64_t size, bool add, float* to) {
-    if (add) {
-      AddScaled(1.0f, from, to, size);
-    } else {
-      std::copy_n(from, size, to);
-    }
-  }
-
   const SparseRows& rows_;
   const int64_t padded_, most_;
   Buffer weights_, own_;               // [most, padded K]

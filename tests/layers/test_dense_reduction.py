@@ -57,8 +57,12 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
     np.testing.assert_allclose(value, want_value, rtol=1e-5)
     for one, other in zip(got, want, strict=True):
         assert not isinstance(one, tf.IndexedSlices)
-        rtol = 2.0**-7 if one.dtype == tf.bfloat16 else 1e-4  # a unit in its last place
-        np.testing.assert_allclose(one, tf.convert_to_tensor(other), rtol=rtol, atol=1e-5)
+        is_rounded = one.dtype == tf.bfloat16
+        one, other = (tf.cast(tf.convert_to_tensor(part), tf.float32).numpy() for part in (one, other))
+        # Where two numbers of float32 round to neighbours in bfloat16, that is a unit in the last place.
+        rtol = 2.0**-7 if is_rounded else 1e-4
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-5)
+        assert np.isclose(one, other, rtol=1e-4, atol=1e-5).mean() > 0.95
 
 
 @LOSSES

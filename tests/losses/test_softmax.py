@@ -257,6 +257,15 @@ def test_nothing_but_empty_slots(estimator):
     np.testing.assert_allclose(gradients, 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+def test_an_infinite_logit_is_an_infinite_loss_and_never_nan(estimator):
+    logits = tf.constant([[float("inf"), 0.0], [1.0, 0.0]])
+    negatives, positives = Scored(logits, tf.zeros([2])), Scored(tf.zeros([2, 1]), tf.zeros([2, 1]))
+    is_label = tf.constant([[True], [True]])
+    losses = SoftmaxCrossentropy(estimator).sampled(positives, negatives, is_label, no_hits(negatives))
+    assert float(losses[0]) == float("inf") and np.isfinite(losses[1])
+
+
 @pytest.mark.parametrize("estimator", ["ranking", "partition", "nce"])
 def test_a_batch_without_candidates(estimator):
     sampler = InBatch(None, counts=np.ones(4))

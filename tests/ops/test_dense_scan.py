@@ -5,116 +5,13 @@ from time import perf_counter
 import numpy as np
 import pytest
 import tensorflow as tf
+from dense_scan_checks import EVERY_REDUCTION, Problem, check, close
 from kernel_sizes import EVERY_SIZE
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import (
-    REDUCTIONS,
-    TILE_CLASSES,
-    dense_scan,
-    dense_scan_filtered_gradient,
-    dense_scan_gradient,
-    dense_scan_reference,
-    dense_scan_with_maxima,
-)
+from tfxc.ops.dense_scan import REDUCTIONS, TILE_CLASSES, dense_scan, dense_scan_gradient
 
 pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
-EVERY_REDUCTION = pytest.mark.parametrize("reduction", REDUCTIONS)
-
-
-class Problem:
-    """A table with more rows than classes, queries, and the options of a head."""
-
-    def __init__(self, queries, classes, dim, *, use_bias=False, normalize=False, row_offset=0, scale=1.0):
-        random = np.random.default_rng(queries * classes + dim)
-        self.rows = random.normal(size=(row_offset + classes + 1, dim)).astype(np.float32)
-        self.query = (scale * random.normal(size=(queries, dim))).astype(np.float32)
-        self.bias = random.normal(size=classes if use_bias else 0).astype(np.float32)
-        self.upstream = random.normal(size=queries).astype(np.float32)
-        self.exclude = random.integers(-1, classes, (queries, 3)).astype(np.int32)
-        self.options = {"num_classes": classes, "row_offset": row_offset, "normalize": normalize}
-        self.table = tf.Variable(self.rows)
-        self.given = self.query, self.table.handle, self.bias
-
-    def scan(self, **options):
-        return dense_scan(*self.given, **self.options, **options)
-
-    def gradient(self, reduced, reduction):
-        return dense_scan_gradient(*self.given, reduced, self.upstream, reduction=reduction, **self.options)
-
-    def expected(self, **options):
-        """In float64: the results, and the gradients of the reduction."""
-        first, normalize = self.options["row_offset"], self.options["normalize"]
-        query, rows, bias = (tf.constant(part, tf.float64) for part in (self.query, self.rows, self.bias))
-        with tf.GradientTape() as tape:
-            tape.watch([query, rows, bias])
-            classes = rows[first : first + self.options["num_classes"]]
-            results = dense_scan_reference(query, classes, bias, normalize=normalize, **options)
-            total = tf.reduce_sum(results[0] * self.upstream)
-        zero = tf.UnconnectedGradients.ZERO
-        return results, tape.gradient(total, [query, rows, bias], unconnected_gradients=zero)
-
-    def logits(self):
-        """In float64."""
-        ids = np.arange(self.options["num_classes"])
-        return self.scores_of(np.broadcast_to(ids, (len(self.query), len(ids))))
-
-    def more(self, count):
-        """Ids and gradients of further classes."""
-        ids = tf.range(count) % self.options["num_classes"]
-        of_bias = tf.range(float(count)) if len(self.bias) else tf.zeros([0])
-        return ids, tf.fill([count, self.query.shape[1]], 7.0), of_bias
-
-    def filtered(self, threshold, num_more=0):
-        """The filtered gradients, by the op."""
-        reduced, maxima = dense_scan_with_maxima(*self.given, **self.options)
-        given = *self.given, reduced, self.upstream, maxima, self.more(num_more)
-        return dense_scan_filtered_gradient(*given, threshold=threshold, **self.options)
-
-    def expected_filtered(self, threshold):
-        """In float64: the same."""
-        logits, first = self.logits(), self.options["row_offset"]
-        probs = np.exp(logits - np.logaddexp.reduce(logits, 1, keepdims=True))
-        tiles = np.arange(0, logits.shape[1], TILE_CLASSES)
-        left = np.maximum.reduceat(probs, tiles, axis=1) >= threshold
-        left = np.repeat(left, TILE_CLASSES, axis=1)[:, : logits.shape[1]]
-        slopes = probs * left * self.upstream[:, np.newaxis]
-        vectors = self.rows[first : first + logits.shape[1]].astype(np.float64)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True) if self.options["normalize"] else 1.0
-        vectors, of_rows = vectors / norms, slopes.T @ self.query
-        if self.options["normalize"]:
-            of_rows = (of_rows - np.sum(of_rows * vectors, 1, keepdims=True) * vectors) / norms
-        ids = np.flatnonzero(left.any(0))
-        of_bias = slopes.sum(0)[ids] if len(self.bias) else np.zeros(0)
-        return slopes @ vectors, ids, of_rows[ids], of_bias
-
-    def scores_of(self, ids):
-        """In float64: the logits of class ids [N, k], -inf for -1."""
-        rows = self.rows[self.options["row_offset"] + ids].astype(np.float64)
-        if self.options["normalize"]:
-            rows /= np.linalg.norm(rows, axis=-1, keepdims=True)
-        bias = self.bias[ids] if len(self.bias) else 0.0
-        return np.where(ids < 0, -np.inf, np.einsum("nkd,nd->nk", rows, self.query) + bias)
-
-
-def close(got, want, rtol=2e-5):
-    """Equal up to rounding, relative to the largest number."""
-    want = np.asarray(want)
-    largest = np.abs(want[np.isfinite(want)]).max(initial=1e-3)
-    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * largest)
-
-
-def check(problem, reduction, k=0):
-    reduced, scores, ids = problem.scan(reduction=reduction, k=k, exclude=problem.exclude)
-    want, gradients = problem.expected(reduction=reduction, k=k, exclude=problem.exclude)
-    close(reduced, want[0])
-    close(scores, want[1])
-    # The very classes, or others that float32 cannot tell from them.
-    close(problem.scores_of(ids.numpy()), want[1])
-    assert all(len({*row[row >= 0]}) == (row >= 0).sum() for row in ids.numpy())
-    if reduction is not None:
-        for one, other in zip(problem.gradient(reduced, reduction), gradients, strict=True):
-            close(one, other, rtol=1e-4)
 
 
 @EVERY_REDUCTION
@@ -276,15 +173,11 @@ def test_logits_of_every_size(reduction, largest, copies):
 
 @EVERY_REDUCTION
 @pytest.mark.parametrize("queries", [5, 16, 49])
-@pytest.mark.parametrize("filtered", [False, True])
-def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(reduction, queries, filtered):
+def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(reduction, queries):
     """What fills up a vector of queries has no logits but the biases."""
     problem = Problem(queries, 300, 6, use_bias=True)
     problem.bias[::7] = np.linspace(80, 200, 43)
-    if not filtered:
-        check(problem, reduction)
-    elif reduction == "logsumexp":
-        check_filtered(problem, 2**-12)
+    check(problem, reduction)
 
 
 @EVERY_REDUCTION
@@ -356,121 +249,6 @@ def test_no_query():
     assert reduced.shape == (0,) and scores.shape == ids.shape == (0, 2)
     of_query, of_rows, of_bias = problem.gradient(reduced, "softplus")
     assert of_query.shape == (0, 3) and not of_rows.numpy().any() and not of_bias.numpy().any()
-
-
-def check_filtered(problem, threshold):
-    """Returns the ids of the classes that are left."""
-    found, want = problem.filtered(threshold), problem.expected_filtered(threshold)
-    np.testing.assert_array_equal(found[1], want[1])
-    for one, other in zip(found, want, strict=True):
-        close(one, other, rtol=1e-4)
-    return want[1]
-
-
-@EVERY_SIZE
-def test_filtered_every_size(size):
-    check_filtered(Problem(5, 300, size), 0.02)
-    check_filtered(Problem(size, 500 - size, 6, use_bias=True, row_offset=2, scale=3), 0.1)
-    check_filtered(Problem(7, size, 6, normalize=True, row_offset=1), 0.05)
-
-
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("threshold", [2**-12, 0.02, 0.3])
-def test_filtered_options(threshold, normalize, use_bias):
-    scale = 12 if normalize else 2
-    problem = Problem(
-        100, 1500, 20, use_bias=use_bias, normalize=normalize, row_offset=3, scale=scale / np.sqrt(20)
-    )
-    ids = check_filtered(problem, threshold)
-    assert len(ids) > 0
-
-
-def test_filtered_leaves_out_tiles_and_queries_of_tiles():
-    """Each query is near one class; its gradient stays in that tile, and no other tile has any."""
-    problem = Problem(60, 3000, 32)
-    near = np.repeat([5, 100, 2999], 20)
-    problem.query[:] = 3 * problem.rows[near]
-    ids = check_filtered(problem, 0.2)
-    assert {*(ids // TILE_CLASSES)} == {*(near // TILE_CLASSES)}
-
-
-def test_filtered_by_more_queries_than_one_pass_takes():
-    problem = Problem(4200, 330, 4, use_bias=True, normalize=True, scale=3)
-    problem.query[4080:] = 0.0
-    problem.query[4100] = 9 * problem.rows[300]
-    check_filtered(problem, 0.15)
-
-
-def test_filtered_by_next_to_nothing_is_exact():
-    problem = Problem(70, 1000, 20, use_bias=True, row_offset=2)
-    reduced, _, _ = problem.scan(reduction="logsumexp")
-    of_query, of_table, of_bias = problem.gradient(reduced, "logsumexp")
-    found = problem.filtered(1e-40)
-    np.testing.assert_array_equal(found[1], np.arange(1000))
-    # The queries of a tile are summed in the same order; so are those of the whole pass.
-    for one, other in zip(found[::2], (of_query, of_table[2:1002]), strict=True):
-        close(one, other, rtol=1e-6)
-    close(found[3], of_bias, rtol=1e-6)
-
-
-def test_filtered_by_nearly_1_leaves_nothing():
-    problem = Problem(20, 1000, 8, use_bias=True)
-    of_query, ids, of_rows, of_bias = problem.filtered(0.999999)
-    assert not of_query.numpy().any() and ids.shape == of_bias.shape == (0,) and of_rows.shape == (0, 8)
-
-
-def test_filtered_nan_stays():
-    problem = Problem(3, 500, 4)
-    problem.table[120, 1].assign(np.nan)
-    of_query, ids, of_rows, _ = problem.filtered(0.5)
-    assert np.isnan(of_query).all() and len(ids) == 500 and np.isnan(of_rows[120]).all()
-    alone = Problem(3, 500, 4)
-    alone.query[1] = np.nan
-    of_query, ids, _, _ = alone.filtered(0.5)
-    assert np.isnan(of_query[1]).all() and np.isfinite(of_query[::2]).all() and len(ids) == 500
-
-
-def test_filtered_without_queries():
-    of_query, ids, of_rows, of_bias = Problem(0, 200, 3, use_bias=True).filtered(0.5)
-    assert (
-        of_query.shape == (0, 3) and ids.shape == (0,) and of_rows.shape == (0, 3) and of_bias.shape == (0,)
-    )
-
-
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("threshold", [0.1, 0.999999])
-def test_filtered_with_more_behind(threshold, use_bias):
-    problem = Problem(20, 300, 8, use_bias=use_bias, scale=2)
-    alone, found = problem.filtered(threshold), problem.filtered(threshold, num_more=5)
-    np.testing.assert_array_equal(found[0], alone[0])
-    for one, other, more in zip(found[1:], alone[1:], problem.more(5), strict=True):
-        np.testing.assert_array_equal(one, tf.concat([other, more], 0))
-
-
-def test_filtered_bad_input():
-    problem = Problem(4, 200, 3)
-    given = *problem.given, tf.zeros([4]), problem.upstream
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tile_maxima must be \[3, 4\]"):
-        dense_scan_filtered_gradient(
-            *given, tf.zeros([2, 4]), problem.more(0), threshold=0.5, **problem.options
-        )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a probability below 1, negative, but is 0"):
-        dense_scan_filtered_gradient(
-            *given, tf.zeros([3, 4]), problem.more(0), threshold=1.0, **problem.options
-        )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="with_tile_maxima needs a reduction"):
-        library.load().tfxc_dense_scan(
-            *problem.given,
-            k=0,
-            exclude=tf.zeros([4, 0], tf.int32),
-            reduction="none",
-            num_classes=200,
-            with_tile_maxima=True,
-        )
-    more = problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"2 more classes must be \[2,3\] and \[0\]"):
-        dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), more, threshold=0.5, **problem.options)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,7 @@ def _with_other_positives(log_sum, corrected, label_slots):
 
 def _log_sum(logits):
     """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none."""
-    largest = tf.maximum(tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True)), MASKED_LOGIT)
+    largest = tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True))
+    largest = tf.clip_by_value(largest, MASKED_LOGIT, -MASKED_LOGIT)  # infinity less itself is NaN
     total = tf.reduce_sum(tf.exp(logits - largest), 1, keepdims=True) + tf.exp(MASKED_LOGIT - largest)
     return largest + tf.math.log(total)
