@@ -39,7 +39,7 @@ class BlockTopK:
         rows = tf.where((largest > carry[0][:, -1]) | diverged)
         best = [tf.gather_nd(part, rows) for part in carry]
         logits = tf.gather_nd(logits, rows)
-        logits = tf.cond(tf.reduce_any(diverged), lambda: _without_nan(logits), lambda: logits)
+        logits = tf.cond(tf.reduce_any(diverged), lambda: without_nan(logits), lambda: logits)
         scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
         ids = tf.where(scores > float("-inf"), columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
@@ -77,7 +77,8 @@ def grouped_top_k(logits, k):
     return tf.cond(num_groups >= 2 * k, grouped, plain)
 
 
-def _without_nan(logits):
+def without_nan(logits):
+    """Logits with -inf in place of NaN."""
     return tf.where(tf.math.is_nan(logits), float("-inf"), logits)
 
 

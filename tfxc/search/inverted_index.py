@@ -11,6 +11,7 @@ from tfxc.require import require
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
 from tfxc.search.cells import cut_into_cells
+from tfxc.search.exact import grouped_top_k, without_nan
 from tfxc.search.tiles import DTYPES, Tiles, lay_out
 
 _NUM_PROBES = 8
@@ -287,10 +288,11 @@ class InvertedIndex(keras.layers.Layer):
         """The k best among the first ``num_read`` tiles of the cells of highest ``z · centre``."""
         parts = self._parts
         fit = tf.matmul(query, parts.centres, transpose_b=True)
-        fit = tf.where(tf.math.is_nan(fit), float("-inf"), fit)
+        # The largest of numbers with a NaN among them is NaN.
+        fit = tf.cond(tf.math.is_nan(tf.reduce_max(fit)), lambda: without_nan(fit), lambda: fit)
         # Some cells are smaller than the mean: with twice as many there are tiles enough.
         ranked = tf.minimum(2 * probes, self.num_cells)
-        fit, cells = tf.math.top_k(fit, ranked)
+        fit, cells = grouped_top_k(fit, ranked)
         offsets = tf.convert_to_tensor(parts.offsets)
         first = tf.gather(offsets, cells)
         end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
