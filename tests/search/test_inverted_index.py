@@ -90,9 +90,26 @@ def test_cells_that_are_excluded_as_a_whole_are_replaced_by_others():
     assert index_of(head, 20, 1).top_k(query, 60, exclude).ids.numpy()[:, -10:].max() == -1
 
 
-def test_queries_that_diverged_find_nothing_and_disturb_no_other():
-    head, query = head_of(clustered(300, 4)), queries(3, 4)
-    index = index_of(head, 10, 2)
+def test_among_many_cells_the_best_are_read():
+    vectors, query = clustered(3000, 8, num_clusters=100), queries(50, 8)
+    index = index_of(head_of(vectors), 300)
+    fit = query @ index.centres.numpy().T
+    cell_of = np.empty(3000, int)
+    for cell, (start, stop) in enumerate(zip(index.offsets[:-1], index.offsets[1:], strict=True)):
+        members = np.ravel(index.members[start:stop])
+        cell_of[members[members >= 0]] = cell
+    best = index.top_k(query, 1, num_probes=1).ids.numpy()[:, 0]
+    logits = query @ vectors.T
+    for row, found in enumerate(best):
+        own = np.flatnonzero(cell_of == np.argmax(fit[row]))
+        assert logits[row, found] >= logits[row, own].max() - 1e-4
+        assert cell_of[found] in np.argsort(-fit[row])[:2]
+
+
+@pytest.mark.parametrize("num_cells", [10, 200])
+def test_queries_that_diverged_find_nothing_and_disturb_no_other(num_cells):
+    head, query = head_of(clustered(1000, 4)), queries(3, 4)
+    index = index_of(head, num_cells, 2)
     want = index.top_k(query, 5).ids.numpy()
     query[1, 2] = np.nan
     got = index.top_k(query, 5).ids.numpy()
