@@ -124,6 +124,33 @@ def weights_of(model):
     return [own for own in model.variables if id(own) not in of_metrics]
 
 
+def scales_loss(optimizer):
+    """Whether an optimizer, or one that it is made of, wants a loss that is scaled."""
+    return any(
+        isinstance(own, keras.mixed_precision.LossScaleOptimizer) or getattr(own, "loss_scale_factor", None)
+        for own in [optimizer, *getattr(optimizer, "optimizers", [])]
+    )
+
+
+def updated_metrics(model, x, labels, ids, sample_weight):
+    """Updates the compiled metrics with ranked ids; all results, by name.
+
+    tf-keras would turn the weights into integers, the type of the ids.
+    """
+    if IS_KERAS_3 or sample_weight is None:
+        return model.compute_metrics(x, labels, ids, sample_weight)
+    compiled = model.compiled_metrics
+    if not compiled.built:
+        compiled.build(ids, labels)
+    for metric in tf.nest.flatten(compiled._metrics):
+        if metric is not None:
+            metric.update_state(labels, ids)
+    for metric in tf.nest.flatten(compiled._weighted_metrics):
+        if metric is not None:
+            metric.update_state(labels, ids, sample_weight=sample_weight)
+    return model.get_metrics_result()
+
+
 def refuse_keras_3(what):
     """Raises ValueError where Keras 3 runs, which does not train so.
 

@@ -100,7 +100,9 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]
     if not sequence:
-        return query, labels, None if sample_weight is None else tf.reshape(sample_weight, [-1]), None
+        if sample_weight is not None:
+            sample_weight = _one_for_each(tf.reshape(sample_weight, [-1]), query)
+        return query, labels, sample_weight, None
     keep = tf.reduce_any(labels >= 0, axis=-1)
     if mask is not None:
         keep &= tf.cast(mask, tf.bool)
@@ -111,6 +113,31 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
+
+
+def _one_for_each(weights, query):
+    checked = require(
+        tf.size(weights) == tf.shape(query)[0],
+        "sample_weight must hold a number for each example, [B] or [B, 1], but there are",
+        tf.size(weights),
+        "for a batch of",
+        tf.shape(query)[0],
+    )
+    with tf.control_dependencies(checked):
+        return tf.identity(weights)
+
+
+def _refuse_zeros_and_ones(labels, num_classes):
+    """Labels [..., P], none of which may be a row of a multi-hot matrix."""
+    if labels.shape[-1] != num_classes or num_classes < 3:
+        return labels
+    checked = require(
+        tf.logical_not(tf.reduce_all((labels == 0) | (labels == 1))) | (tf.size(labels) == 0),
+        "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "
+        "or 1, as one-hot or multi-hot rows. Pass ids: tf.argmax(m, 1), or tf.sparse.from_dense(m).indices.",
+    )
+    with tf.control_dependencies(checked):
+        return tf.identity(labels)
 
 
 def labelled_queries(query, labels, num_classes, sample_weight=None):
@@ -124,4 +151,5 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
     labels = check_ids(pad_labels(labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
-    return query, drop_duplicates(labels), sample_weight, where
+    labels = drop_duplicates(_refuse_zeros_and_ones(labels, num_classes))
+    return query, labels, sample_weight, where

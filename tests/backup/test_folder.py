@@ -146,3 +146,15 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path, monkeypat
     monkeypatch.setattr(os, "access", lambda *args: False)  # root may write anywhere
     with pytest.raises(PermissionError, match="cannot be written to .*name a folder"):
         BackupFolder(tmp_path)
+
+
+def test_a_base_whose_place_is_taken_is_followed_by_a_whole_one(tmp_path):
+    """Several batches make one step of an optimizer that accumulates gradients."""
+    folder, table = BackupFolder(tmp_path), np.zeros([20_000, 4], np.float32)
+    for batch in range(3):
+        table[batch] = 1
+        folder.write(5, {"table": tf.constant(table)}, {"batch": batch})
+    folder.wait()
+    arrays, notes = BackupFolder(tmp_path).newest()
+    assert steps_in(tmp_path) == [5] and notes == {"batch": 2}
+    np.testing.assert_array_equal(arrays["table"], table)

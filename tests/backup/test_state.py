@@ -1,8 +1,18 @@
 """Plain values, there and back."""
 
-import numpy as np
+from collections import Counter, defaultdict
 
-from tfxc.backup.state import from_json, plain_attributes, set_attributes, to_json
+import numpy as np
+import tensorflow as tf
+
+from tfxc.backup.state import (
+    changed_attributes,
+    from_json,
+    plain_attributes,
+    set_attributes,
+    snapshot,
+    to_json,
+)
 
 
 class Clock:
@@ -35,3 +45,33 @@ def test_what_is_mapped_from_a_file_is_not_copied(tmp_path):
     mapped, arrays = np.memmap(tmp_path / "rows", np.int32, "w+", shape=4), {}
     to_json({"rows": mapped}, arrays)
     assert next(iter(arrays.values())) is mapped
+
+
+def test_a_dict_of_another_type_stays_one():
+    class Owner:
+        def __init__(self):
+            self.seen, self.by = Counter(), defaultdict(list)
+
+    owner, other, arrays = Owner(), Owner(), {}
+    owner.seen.update("aab")
+    owner.by[1].append(2)
+    set_attributes(other, from_json(to_json(plain_attributes(owner), arrays), arrays))
+    other.seen.update("a")
+    other.by[7].append(8)
+    assert other.seen == {"a": 3, "b": 1} and other.by == {1: [2], 7: [8]}
+
+
+def test_bfloat16_is_plain():
+    weights, arrays = [tf.constant([0.5, 1.5], tf.bfloat16).numpy()], {}
+    owner = Owner(0, 0.5, Clock(0))
+    owner.weights = weights
+    again = from_json(to_json(plain_attributes(owner), arrays), arrays)["weights"]
+    assert again[0].dtype == weights[0].dtype and again[0].tolist() == [0.5, 1.5]
+
+
+def test_what_training_does_not_change_is_what_it_was_told():
+    told = {"path": "a", "best": 1.0, "logs": [1], "weights": None, "flag": True, "table": np.ones(2)}
+    begun = {**told, "flag": False}
+    now = {**told, "best": 0.5, "logs": [1, 2], "weights": [np.zeros(2)]}
+    found = changed_attributes(now, snapshot(told), snapshot(begun))
+    assert sorted(found) == ["best", "flag", "logs", "table", "weights"]

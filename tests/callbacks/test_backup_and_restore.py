@@ -54,6 +54,29 @@ def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path):
     assert_same(run(tmp_path / "killed", 4, **options), expected)
 
 
+def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path):
+    def script(folder, *stop):
+        head = functools.partial(tfxc.layers.DenseHead, NUM_CLASSES, table_dtype="bfloat16")
+        stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=99, restore_best_weights=True)
+        return run(folder, "epoch", *stop, batch_size=10, make_head=head, callbacks=[stopping])
+
+    assert script(tmp_path / "killed", 13) is None
+    assert_same(script(tmp_path / "killed"), script(tmp_path / "whole"))
+
+
+def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path):
+    def script(name, *stop):
+        log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True)
+        callbacks = [keras.callbacks.ModelCheckpoint(str(tmp_path / f"{name}.keras")), log]
+        return run(tmp_path / "backups", "epoch", *stop, batch_size=10, callbacks=callbacks)
+
+    assert script("one", 13) is None and (tmp_path / "one.keras").exists()
+    (tmp_path / "one.keras").unlink()
+    assert script("other") and sorted(path.name for path in tmp_path.glob("*.keras")) == ["other.keras"]
+    lines = (tmp_path / "log.csv").read_text().split()
+    assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
+
+
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path):
     expected = run(tmp_path, batch_size=10)
     assert_same(run(tmp_path, batch_size=10), expected)

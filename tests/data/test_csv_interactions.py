@@ -59,3 +59,15 @@ def test_bad_records_are_skipped_with_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="7 bad of 10 lines"):
         sequences = read_csv(written(tmp_path, BAD), "user", "item", "time", on_error="skip")
     assert sequences.user_ids == ["u", "v"] and sequences.vocabulary.names == ["i", "k"]
+
+
+def test_a_header_that_is_no_text_is_named(tmp_path):
+    path = written(tmp_path, "user,item\nann,tea\n".encode("utf-16"))
+    with pytest.raises(ValueError, match="line 1"):
+        read_csv(path, user="user", item="item")
+
+
+def test_a_column_twice(tmp_path):
+    path = written(tmp_path, b"user,item,item\nann,tea,milk\n")
+    with pytest.raises(ValueError, match="more than one column 'item'"):
+        read_csv(path, user="user", item="item")

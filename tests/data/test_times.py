@@ -95,3 +95,11 @@ def test_seconds_of_text():
     assert seconds("2024-05-01T02:00+02:00") == seconds("2024-05-01") == MAY.timestamp()
     with pytest.raises(ValueError, match="not finite"):
         seconds("inf")
+
+
+def test_integers_that_are_not_exact_as_seconds_are_refused_as_text_too():
+    with pytest.raises(ValueError, match="not exact"):
+        read(["5", "9007199254740993"])
+    with pytest.raises(ValueError, match="not exact"):
+        seconds("9007199254740993")
+    assert seconds("9007199254740992") == 2.0**53 and read(["1e300"])[0][0] == 1e300

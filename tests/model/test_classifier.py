@@ -238,15 +238,39 @@ def test_a_label_outside_the_range_is_named(step, bad):
     [
         (np.eye(NUM_CLASSES)[:4], "integer class ids, but have dtype float"),
         (np.zeros((4, 2, 2), int), r"need labels of shape \[B\] or \[B, P\]"),
+        (np.eye(NUM_CLASSES, dtype=int)[:4], "one-hot or multi-hot"),
     ],
 )
 def test_labels_that_are_not_ids_are_refused(y, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
         make_model().fit(features(4), y, verbose=0)
+
+
+def test_sample_weights_that_are_not_one_for_each_example_are_refused():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a number for each example"):
+        make_model().fit(features(4), np.zeros((4, 2), int), sample_weight=np.ones((4, 2)), verbose=0)
+
+
+def test_metrics_are_weighted_by_fractions():
+    x, y, weights = features(40), np.arange(40) % NUM_CLASSES, np.linspace(0, 0.9, 40, dtype=np.float32)
+    metrics = {"metrics": [RecallAtK(5)], "weighted_metrics": [RecallAtK(5, name="weighted")]}
+    model = make_model(**metrics)
+    found = model.evaluate(x, y, sample_weight=weights, batch_size=16, verbose=0, return_dict=True)
+    hit = (model.predict(x, verbose=0)["ids"] == y[:, np.newaxis]).any(1)
+    assert found["recall_at_5"] == pytest.approx(hit.mean(), rel=1e-5)
+    assert found["weighted"] == pytest.approx(np.sum(hit * weights) / weights.sum(), rel=1e-5)
+
+
+def test_xla_is_switched_off_with_a_warning():
+    with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
+        model = make_model(Uniform(4), jit_compile=True)
+    model.fit(features(4), np.arange(4), verbose=0)
 
 
 def test_what_is_refused_comes_with_its_remedy():
     model = make_model()
+    with pytest.raises(ValueError, match=r"call compile\(\.\.\.\) before fit"):
+        tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES)).fit(features(4), np.arange(4))
     with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
         model.fit(features(4), np.arange(4), class_weight={0: 2.0})
     for loss in ("sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy(), None):

@@ -148,6 +148,15 @@ def test_loss_scaling_is_refused(policy):
         make_model(optimizer=keras.optimizers.Adam())
 
 
+@pytest.mark.one_keras  # tf-keras has no such option
+def test_a_factor_of_the_loss_is_refused_also_inside():
+    scaled = keras.optimizers.SGD(loss_scale_factor=128.0)
+    several = tfxc.optimizers.MultiOptimizer(scaled, (tfxc.optimizers.LazySGD(), []))
+    for optimizer in (scaled, several):
+        with pytest.raises(ValueError, match="Loss scaling is not supported"):
+            make_model(optimizer=optimizer)
+
+
 def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
     encoder = dense_encoder()
     encoder.add(keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(10.0)))

@@ -125,3 +125,34 @@ def test_what_does_not_fit_is_refused():
         MultiOptimizer(LazyAdam(), (LazySGD(), stranger)).build(model.trainable_variables)
     with pytest.raises(ValueError, match="claimed by two optimizers"):
         MultiOptimizer(LazyAdam(), (LazySGD(), top), (LazySGD(), model)).build(model.trainable_variables)
+
+
+def test_averages_take_their_place_at_the_end():
+    results = {}
+    for name in ("multi", "alone"):
+        keras.utils.set_random_seed(1)
+        model, top = two_layers()
+        averaging = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)
+        top.trainable = name == "multi"
+        model.compile(MultiOptimizer(averaging, (LazySGD(0.0), top)) if name == "multi" else averaging, "mse")
+        fit(model, 3)
+        results[name] = values([model.layers[1]])
+    for left, right in zip(results["multi"], results["alone"], strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-7)
+
+
+@pytest.mark.parametrize("by", ["assignment", "variable"])
+def test_rates_that_were_set_before_saving_keep_their_ratio(tmp_path, by):
+    model, top = two_layers()
+    model.compile(MultiOptimizer(LazyAdam(0.01), (LazySGD(0.5), top)), "mse")
+    fit(model)
+    if by == "assignment":
+        model.optimizer.learning_rate = 0.001
+        assert float(model.optimizer.optimizers[1].learning_rate) == pytest.approx(0.05)
+    else:  # as callbacks of tf-keras do
+        tf_variable(model.optimizer.optimizers[0].learning_rate).assign(0.001)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    fit(loaded)
+    rates = [float(part.learning_rate) for part in loaded.optimizer.optimizers]
+    np.testing.assert_allclose(rates, [0.001, 0.05], rtol=1e-5)

@@ -89,6 +89,8 @@ class BackupFolder:
         if notes["base"] is None:
             return arrays, notes["own"], path
         base = self.path / notes["base"]
+        if base == path:
+            raise DamagedFile(f"{path} tells what changed since itself.")
         if not base.exists():
             raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
         return with_changes(read_arrays(base)[0], arrays), notes["own"], base
@@ -123,7 +125,8 @@ class BackupFolder:
         lower_priority()
         path = self.path / _NAME.format(step)
         try:
-            changes = self._changes(arrays)
+            # Where several batches make one step, a later backup may take the place of a base.
+            changes = None if path in self._bases else self._changes(arrays)
             if changes is None:
                 write_arrays(path, arrays, {"base": None, "own": notes})
                 self._bases, self._num_changes = [*self._bases[-1:], path], 0

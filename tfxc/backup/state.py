@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import tensorflow as tf
 
 _NUMBERS = (bool, int, float, str, type(None))
 
@@ -37,8 +38,41 @@ def set_attributes(owner, values, nested=()):
         inner = getattr(owner, name, None)
         if isinstance(inner, nested):
             set_attributes(inner, value)
+        elif isinstance(inner, dict) and type(inner) is not dict:  # a Counter or defaultdict stays one
+            inner.clear()
+            inner.update(value)
         else:
             setattr(owner, name, value)
+
+
+def snapshot(attributes):
+    """What ``changed_attributes`` compares with: plain attributes, but for those that hold arrays."""
+    found = {}
+    for name, value in attributes.items():
+        arrays: dict = {}
+        notes = to_json(value, arrays)
+        if not arrays:
+            found[name] = notes
+    return found
+
+
+def changed_attributes(attributes, *snapshots):
+    """Those that differ from a snapshot: what an object has learnt, without what it was told.
+
+    Example:
+        >>> before = snapshot({"patience": 3, "wait": 0})
+        >>> changed_attributes({"patience": 3, "wait": 2}, before)
+        {'wait': 2}
+    """
+
+    def is_as_in(one, name, value):
+        return name in one and one[name] == to_json(value, {})
+
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not all(is_as_in(one, name, value) for one in snapshots)
+    }
 
 
 def _is_plain(value):
@@ -47,7 +81,7 @@ def _is_plain(value):
     if type(value) in (list, tuple):
         return all(map(_is_plain, value))
     if isinstance(value, np.ndarray | np.generic):
-        return value.dtype.kind in "biuf"
+        return value.dtype.kind in "biuf" or value.dtype == tf.bfloat16.as_numpy_dtype
     # Keras's callbacks choose how to compare when they first do, and then turn the sign of min_delta.
     return isinstance(value, _NUMBERS) or _named(_name_of(value)) is value
 

@@ -11,7 +11,14 @@ from typing import NamedTuple
 from tfxc._keras import keras, layers_of, variables_of_training
 from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace
-from tfxc.backup.state import from_json, plain_attributes, set_attributes, to_json
+from tfxc.backup.state import (
+    changed_attributes,
+    from_json,
+    plain_attributes,
+    set_attributes,
+    snapshot,
+    to_json,
+)
 from tfxc.callbacks.step_clock import EPOCH, StepClock
 
 
@@ -28,8 +35,9 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     After a kill at any moment the same script continues, and ends as if it had never been interrupted, to
     the bit: weights, the optimizer's slots and counters, samplers, random states of layers (dropout),
-    callbacks (their attributes that are numbers, strings or arrays, or lists and dicts of such; those of
-    this package wholly), the running loss, the history and the order of the remaining batches are kept.
+    callbacks (their attributes that training changed and that are numbers, strings or arrays, or lists and
+    dicts of such; those of this package wholly), the running loss, the history and the order of the
+    remaining batches are kept.
 
     A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
     the disk. A backup begins that much earlier than ``save_freq`` steps after the one before, and training
@@ -88,6 +96,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._variables = variables_of_training(model)
         self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
         self._others = _named(callback for callback in callbacks if callback is not self)
+        # What neither the start of training nor training changes, a callback was told: it is no state.
+        self._told = [self._snapshots()]
         self._pace, self._is_due, self._terminated = None, False, False
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
@@ -107,6 +117,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 "BackupAndRestore needs the fit of an ExtremeClassifier, which goes on in the middle of an "
                 "epoch; for another model take keras.callbacks.BackupAndRestore."
             )
+        self._told = [self._told[0], self._snapshots()]
         if self._found is not None:
             self._restore_variables()
             if self._position.batch == 0:
@@ -151,7 +162,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._folder.wait()
         self._warn_of_errors()
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
-        states = {name: to_json(_state(callback), arrays) for name, callback in self._others.items()}
+        states = {name: to_json(self._state(name), arrays) for name in self._others}
         notes = {"position": position, "seeds": self._seeds, "callbacks": states}
         self._folder.write(self._now, arrays, notes)
         self._pace.begin(self._now)
@@ -161,6 +172,15 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._warn_of_errors()
             signal.signal(signal.SIGTERM, self._handler)
             signal.raise_signal(signal.SIGTERM)
+
+    def _snapshots(self):
+        return {name: snapshot(_attributes(callback)) for name, callback in self._others.items()}
+
+    def _state(self, name):
+        callback = self._others[name]
+        if hasattr(callback, "state_to_keep"):
+            return callback.state_to_keep()
+        return changed_attributes(_attributes(callback), *(told[name] for told in self._told))
 
     def _check(self):
         """That the backup is of this model and data."""
@@ -240,8 +260,6 @@ def _named(callbacks):
     return found
 
 
-def _state(callback):
-    if hasattr(callback, "state_to_keep"):
-        return callback.state_to_keep()
+def _attributes(callback):
     state = plain_attributes(callback, StepClock)
     return {name: value for name, value in state.items() if name not in ("params", "_chief_worker_only")}

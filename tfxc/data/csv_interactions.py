@@ -50,7 +50,11 @@ def read_csv(
     wanted = [user, item] if time is None else [user, item, time]
     missing = [name for name in wanted if name not in header]
     if missing:
+        lines.report()  # a first line that could not be read is the reason
         raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {header}.")
+    twice = [name for name in wanted if header.count(name) > 1]
+    if twice:
+        raise ValueError(f"{path} has more than one column {twice[0]!r}: name them apart.")
     positions = [header.index(name) for name in wanted]
     for record in records:
         try:

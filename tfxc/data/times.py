@@ -68,13 +68,16 @@ class TimeColumn:
             return column.to_numpy()  # of a zone: its UTC
         if pa.types.is_integer(column.type):
             bounds = pc.min_max(column)
-            if max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0)) > _LARGEST:
-                raise ValueError(
-                    f"The integers of the column {self._name!r} reach {bounds['max']}: as seconds they are "
-                    "not exact. Convert them to a timestamp of their unit, such as "
-                    'astype("datetime64[ns]").'
-                )
+            for bound in (bounds["min"].as_py() or 0, bounds["max"].as_py() or 0):
+                self._refuse_inexact(bound)
         return column.cast(pa.float64()).to_numpy()
+
+    def _refuse_inexact(self, number: int):
+        if abs(number) > _LARGEST:
+            raise ValueError(
+                f"The integers of the column {self._name!r} reach {number}: as seconds they are not exact. "
+                'Convert them to a timestamp of their unit, such as astype("datetime64[ns]").'
+            )
 
     def _decide(self, column):
         """Numbers or dates, by the first string that is one of them."""
@@ -88,9 +91,14 @@ class TimeColumn:
     def _from_text(self, column) -> np.ndarray:
         if self._is_seconds:
             try:
-                return column.cast(pa.float64()).to_numpy()
+                values = column.cast(pa.float64()).to_numpy()
             except pa.ArrowInvalid:
-                return np.array([_number(text) for text in column.to_pylist()], np.float64)
+                values = np.array([_number(text) for text in column.to_pylist()], np.float64)
+            for position in np.flatnonzero(np.abs(values) >= _LARGEST):
+                text = column[int(position)].as_py()
+                if _is_integer(text):
+                    self._refuse_inexact(int(text))
+            return values
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             try:
                 return column.cast(kind).to_numpy()
@@ -118,6 +126,8 @@ def seconds(text: str) -> float:
         return day.timestamp()
     if not math.isfinite(value):
         raise ValueError(f"the time {text!r} is not finite")
+    if abs(value) >= _LARGEST and _is_integer(text) and abs(int(text)) > _LARGEST:
+        raise ValueError(f"the time {text!r} is not exact as seconds: divide it by its unit")
     return value
 
 
@@ -168,6 +178,14 @@ def _number(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _date(text: str | None) -> datetime | None:

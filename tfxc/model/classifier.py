@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import json
 import os
+import warnings
 
 import tensorflow as tf
 
@@ -11,12 +12,15 @@ from tfxc._keras import (
     StartsAtBatch,
     Untracked,
     adopt_own_loss_and_metrics,
+    is_compiled,
     keras,
     list_of_callbacks,
     mask_of,
     refuse_keras_3,
     register,
+    scales_loss,
     unpack_x_y_sample_weight,
+    updated_metrics,
 )
 from tfxc.arguments import positive_int
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
@@ -161,6 +165,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
             )
         self.head.check_loss(loss)
+        if kwargs.get("jit_compile") is True:
+            kwargs["jit_compile"] = False
+            warnings.warn(
+                "jit_compile=True has no effect: XLA cannot call the compiled ops of heads and samplers.",
+                stacklevel=2,
+            )
         ranking = list(metrics or []) + list(weighted_metrics or [])
         unfit = [metric for metric in ranking if not isinstance(metric, RankingMetric | CoverageAtK)]
         if unfit:
@@ -168,7 +178,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         super().compile(
             optimizer=optimizer, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
         )
-        if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
+        if scales_loss(self.optimizer):
             raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
@@ -214,6 +224,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "class_weight is not supported with class-id labels of this many classes: pass "
                 "sample_weight=weights[labels] instead."
             )
+        if not is_compiled(self):
+            raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
         if not self.built:
             self._build_before_callbacks(x)
         if self.built:  # slots that are made while the first step is traced would have it traced twice
@@ -360,7 +372,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         # A metric may rank more than there are: the rest are empty slots.
         ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
         self.loss_tracker.update_state(loss.reduce(losses, sample_weight), tf.shape(query)[0])
-        return self.compute_metrics(x, labels, ids, sample_weight)
+        return updated_metrics(self, x, labels, ids, sample_weight)
 
     def predict_step(self, data):
         x, _, _ = unpack_x_y_sample_weight(data)

@@ -72,6 +72,13 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         if self._ratios is None:
             raise TypeError("Where a learning rate follows a schedule, or starts at 0, it cannot be set.")
         self.optimizers[0].learning_rate = value
+        self._let_follow()
+
+    def _let_follow(self):
+        if self._ratios is not None:
+            for optimizer, ratio in zip(self.optimizers[1:], self._ratios[1:], strict=True):
+                rate = tf.convert_to_tensor(self.learning_rate) * ratio
+                learning_rate_variable(optimizer).assign(rate)
 
     def optimizer_of(self, variable):
         """The optimizer that trains a weight."""
@@ -116,11 +123,9 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         """One step of every optimizer on its own weights."""
         pairs = list(grads_and_vars)
         self.build([variable for _, variable in pairs])
-        for i, optimizer in enumerate(self.optimizers):
+        self._let_follow()  # callbacks of tf-keras set the default's variable
+        for optimizer in self.optimizers:
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
-            if i and self._ratios is not None:
-                rate = tf.convert_to_tensor(self.learning_rate) * self._ratios[i]
-                learning_rate_variable(optimizer).assign(rate)
             if own:
                 optimizer.apply_gradients(own, **options)
         return tf_variable(self.iterations).assign_add(1)
@@ -130,10 +135,18 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         variables = self._order.value if trainable_variables is None else trainable_variables
         self.apply_gradients(zip(grads, variables, strict=True))
 
+    def finalize_variable_values(self, var_list):
+        """At the end of training: optimizers with ``use_ema`` put their averages in place."""
+        for optimizer in self.optimizers:
+            own = [variable for variable in var_list if self.optimizer_of(variable) is optimizer]
+            optimizer.finalize_variable_values(own)
+
     def get_config(self):
         """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
         optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
-        return {"name": self.name, "optimizers": optimizers, "owners": self._owners and list(self._owners)}
+        owners = self._owners and list(self._owners)
+        ratios = self._ratios and list(self._ratios)
+        return {"name": self.name, "optimizers": optimizers, "owners": owners, "ratios": ratios}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -143,6 +156,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         )
         optimizer = cls(first, *((other, []) for other in others), name=config["name"])
         optimizer._owners = config["owners"]
+        # A rate that was set may not have reached the others before they were saved.
+        optimizer._ratios = config.get("ratios", optimizer._ratios)
         return optimizer
 
 
