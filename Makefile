@@ -24,7 +24,8 @@ REFERENCE_TESTS += -k "not compiled and not before_and_after and not many_classe
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
 KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
 KERNEL_TESTS += -k "not reference and not stock and not xla"
-SANITIZED_TESTS := $(KERNEL_TESTS) $(wildcard tests/fuzz)
+# How long a kernel takes is not asked under a sanitizer.
+SANITIZED_TESTS := $(subst not xla,not xla and not takes_no_longer,$(KERNEL_TESTS)) $(wildcard tests/fuzz)
 # Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

@@ -150,8 +150,8 @@ MUTANTS = [
     Mutant(
         "a NaN logit hides its block",
         "tfxc/search/exact.py",
-        "logits = tf.cond(tf.reduce_any(diverged), lambda: _without_nan(logits), lambda: logits)",
-        "logits = tf.identity(logits)",
+        "apart(lambda: cut(_without_nan(logits)))",
+        "apart(lambda: cut(logits))",
         "tests/search/test_exact.py tests/layers/test_head.py -k nan",
     ),
     Mutant(

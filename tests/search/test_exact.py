@@ -27,6 +27,19 @@ def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
         np.testing.assert_array_equal(ids, want_ids)
 
 
+@pytest.mark.parametrize("column", [0, 6, 66])  # the last belongs to no group
+@pytest.mark.parametrize("k", [1, 5, 60])
+def test_grouped_passes_nan_over(monkeypatch, column, k):
+    monkeypatch.setattr(exact, "_GROUP", 4)
+    logits = tied_logits(6, 67, 1000)
+    logits[2, column], logits[3, column] = np.nan, np.inf
+    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), k)
+    for ranking in grouped_top_k, tf.function(grouped_top_k):
+        scores, ids = ranking(tf.constant(logits), tf.constant(k))
+        np.testing.assert_array_equal(scores, want_scores)
+        np.testing.assert_array_equal(ids, want_ids)
+
+
 def test_grouped_at_its_own_group_size():
     logits = tied_logits(3, 8192 + 13, 40)
     for got, want in zip(

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc.ids import check_ids, is_among
 from tfxc.scored import BestClasses
+from tfxc.search.apart import apart
 
 
 def best_candidates(scores, ids, k, exclude):
@@ -66,5 +67,5 @@ def search_or_allowed(search, ranked, allow):
     """
     width = 0 if allow is None else allow.shape[1]
     if width is None:
-        return tf.cond(tf.shape(allow)[1] > 0, ranked, search)
+        return tf.cond(tf.shape(allow)[1] > 0, apart(ranked), search)
     return ranked() if width else search()

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfxc.search.apart import apart
+
 # tf.math.top_k over a whole block costs several times its matmul; over the maxima of groups it does not.
 _GROUP = 32
 
@@ -39,7 +41,6 @@ class BlockTopK:
         rows = tf.where((largest > carry[0][:, -1]) | diverged)
         best = [tf.gather_nd(part, rows) for part in carry]
         logits = tf.gather_nd(logits, rows)
-        logits = tf.cond(tf.reduce_any(diverged), lambda: without_nan(logits), lambda: logits)
         scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
         ids = tf.where(scores > float("-inf"), columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
@@ -52,15 +53,25 @@ class BlockTopK:
 
 
 def grouped_top_k(logits, k):
-    """``tf.math.top_k(logits, k)`` for wide rows and small k, some three times faster."""
+    """``tf.math.top_k(logits, k)``, for wide rows and small k some three times faster; NaN counts as -inf."""
     num_queries, width = tf.shape(logits)[0], tf.shape(logits)[1]
     num_groups = width // _GROUP
+    whole = num_groups * _GROUP
     k_groups = tf.minimum(k, num_groups)
 
-    def grouped():
-        whole = num_groups * _GROUP
+    def cut(logits):
         groups = tf.reshape(logits[:, :whole], [num_queries, num_groups, _GROUP])
-        _, best = tf.math.top_k(tf.reduce_max(groups, 2), k_groups, sorted=False)
+        return logits, groups, tf.reduce_max(groups, 2)
+
+    given = cut(logits)
+    # The largest of numbers with a NaN among them is NaN.
+    largest = tf.reduce_max(given[2]) + tf.reduce_max(logits[:, whole:])
+    logits, groups, maxima = tf.cond(
+        tf.math.is_nan(largest), apart(lambda: cut(_without_nan(logits))), lambda: given
+    )
+
+    def grouped():
+        _, best = tf.math.top_k(maxima, k_groups, sorted=False)
         best = tf.sort(best, axis=1)
         members = tf.reshape(tf.gather(groups, best, batch_dims=1), [num_queries, k_groups * _GROUP])
         scores, order = tf.math.top_k(tf.concat([members, logits[:, whole:]], 1), k)
@@ -77,7 +88,7 @@ def grouped_top_k(logits, k):
     return tf.cond(num_groups >= 2 * k, grouped, plain)
 
 
-def without_nan(logits):
+def _without_nan(logits):
     """Logits with -inf in place of NaN."""
     return tf.where(tf.math.is_nan(logits), float("-inf"), logits)
 

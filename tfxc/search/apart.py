@@ -1,0 +1,20 @@
+"""Branches that are seldom taken, kept out of the graph of those that are."""
+
+import tensorflow as tf
+
+
+def apart(branch):
+    """A branch of ``tf.cond`` as a function that TensorFlow does not write into the graph that calls it.
+
+    An executor goes through the ops of both branches, also of the one that is not taken. Where that is most
+    of the graph, a query of a millisecond takes a fifth longer.
+
+    Args:
+        branch: a function without arguments.
+
+    Example:
+        >>> rare = lambda: tf.constant(1)
+        >>> tf.cond(tf.constant(True), apart(rare), lambda: tf.constant(0)).numpy()
+        np.int32(1)
+    """
+    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})
