@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import integers, positive_int
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -23,3 +23,20 @@ def test_the_least():
     assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
     with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
         positive_int(3, "k", least=4)
+
+
+@pytest.mark.parametrize("values", [[1, 2], np.array([[3]], np.uint8), np.array([2**40]), []])
+def test_integers_keep_their_type(values):
+    found = integers(values, "ids")
+    assert found.dtype.kind in "iu" and found.tolist() == np.asarray(values).tolist()
+
+
+@pytest.mark.parametrize("values", [[0.5], [True], ["1"], np.array(["2024"], "datetime64[Y]")])
+def test_no_integers(values):
+    with pytest.raises(ValueError, match="ids must be integers, but are"):
+        integers(values, "ids")
+
+
+def test_what_is_mapped_from_disk_stays_mapped(tmp_path):
+    np.save(tmp_path / "ids.npy", np.arange(3))
+    assert isinstance(integers(np.load(tmp_path / "ids.npy", mmap_mode="r"), "ids"), np.memmap)

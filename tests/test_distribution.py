@@ -78,7 +78,7 @@ def test_keras_3_names_the_remedy_before_it_fits_in_two_processes(processes):
         assert "TF_USE_LEGACY_KERAS=1" in found["fit"] and "head_loss" in found["fit"]
 
 
-@pytest.mark.parametrize("name", ["plain", "classifier", "own"])
+@pytest.mark.parametrize("name", ["plain", "classifier", "summed", "own"])
 def test_over_all_classes_training_is_the_same(results, name):
     one, two = results[name]
     np.testing.assert_allclose(two["squares"], one["squares"], rtol=1e-4)
@@ -110,6 +110,11 @@ def test_replicas_count_their_labels_together(results, kind):
     np.testing.assert_allclose(counts["probs"], [share, share], rtol=1e-5)
     if kind == "Unigram":
         np.testing.assert_allclose(results["counts"]["refreshed"], share, rtol=1e-5)
+
+
+def test_replicas_have_the_same_index(results):
+    assert len(results["refreshed"]) == 6
+    assert set(results["refreshed"].values()) == {0.0}, results["refreshed"]
 
 
 def test_a_sampler_that_counts_while_training_trains(results):

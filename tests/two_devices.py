@@ -5,7 +5,9 @@ operations of a second strategy in one process would meet those of the first.
 """
 
 import json
+from functools import partial
 
+import numpy as np
 import tensorflow as tf
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -15,7 +17,17 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_m
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras, tf_variable  # noqa: E402
-from tfxc.samplers import InBatch, Step, Unigram  # noqa: E402
+from tfxc.samplers import (  # noqa: E402
+    LSH,
+    MIDX,
+    RFF,
+    InBatch,
+    SearchedHardNegatives,
+    Softmax,
+    Sphere,
+    Step,
+    Unigram,
+)
 
 ONE, TWO = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
@@ -31,6 +43,12 @@ def plain():
 
 def classifier():
     return make_model(optimizer=tfxc.optimizers.LazySGD(0.5))
+
+
+def summed():
+    return make_model(
+        loss=tfxc.losses.SoftmaxCrossentropy(reduction="sum"), optimizer=tfxc.optimizers.LazySGD(0.03)
+    )
 
 
 def sampled():
@@ -122,6 +140,23 @@ def counts_of_replicas():
     return {"counts": results}
 
 
+def refreshed_replicas():
+    """By kind of sampler, the largest difference between its weights on two replicas once it is refreshed."""
+    options = {MIDX: {"num_codewords": 4}}
+    results = {}
+    with TWO.scope():
+        head = tfxc.layers.DenseHead(NUM_CLASSES)
+        head.build((None, DIM))
+        for kind in (MIDX, LSH, Sphere, RFF, Softmax, partial(SearchedHardNegatives, 3)):
+            sampler = kind(4, seed=1, **options.get(kind, {}))
+            sampler.build((NUM_CLASSES, DIM))
+            sampler.refresh(head)
+            copies = [TWO.experimental_local_results(tf_variable(own)) for own in sampler.weights]
+            apart = [np.max(np.abs(np.subtract(*(part.numpy() for part in own)))) for own in copies]
+            results[type(sampler).__name__] = float(max(apart))
+    return {"refreshed": results}
+
+
 def counting():
     return make_model(InBatch(seed=3), optimizer=tfxc.optimizers.RowwiseAdagrad(0.3))
 
@@ -130,8 +165,9 @@ if __name__ == "__main__":
     results = {
         "plain": [one := trained(plain, ONE, 2), trained(plain, TWO, 2)],
         "classifier": [one, trained(classifier, TWO, 2)],
+        "summed": [trained(summed, ONE, 2), trained(summed, TWO, 2)],
         "own": [trained(own, ONE, 2), trained(own, TWO, 2)],
         "sampled": [trained(sampled, ONE, 4), trained(sampled, TWO, 4)],
         "counting": trained(counting, TWO, 4),
     }
-    print(json.dumps({**results, **draws_of_replicas(), **counts_of_replicas()}))
+    print(json.dumps({**results, **draws_of_replicas(), **counts_of_replicas(), **refreshed_replicas()}))

@@ -2,6 +2,8 @@
 
 import numbers
 
+import numpy as np
+
 
 def positive_int(value, name, least=1):
     """The value as a Python int.
@@ -25,3 +27,27 @@ def positive_int(value, name, least=1):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, but got {value!r}.")
     return int(value)
+
+
+def integers(values, name):
+    """The values as an array of integers of their own type; what is mapped from disk stays mapped.
+
+    Args:
+        values: an array or list of any shape.
+        name: what the error calls them.
+
+    Raises:
+        ValueError: for numbers of another kind, which a cast would cut.
+
+    Example:
+        >>> integers([3, 2**40], "items").dtype.name
+        'int64'
+        >>> integers([0.5], "items")
+        Traceback (most recent call last):
+        ...
+        ValueError: items must be integers, but are float64.
+    """
+    values = np.asanyarray(values)
+    if values.size and values.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, but are {values.dtype}.")
+    return values if values.size else values.astype(np.int64)

@@ -32,6 +32,20 @@ def blocks(head, rows=_BLOCK_ROWS):
         yield start, vectors
 
 
+def copy_class_vectors(head, variable, change=lambda vectors: vectors):
+    """Writes what ``change`` makes of a head's class vectors into the rows of a variable, on every replica.
+
+    Raises:
+        ValueError: for a class vector with NaN or infinity in it.
+    """
+    # A slice of a mirrored variable is one of its first copy alone.
+    copies = getattr(variable, "values", [variable])
+    for start, vectors in blocks(head):
+        rows = change(vectors)
+        for copy in copies:
+            copy[start : start + len(vectors)].assign(rows)
+
+
 def blocks_of(head, class_ids, rows=_BLOCK_ROWS):
     """As ``blocks``, of chosen class ids [n]; places count from 0 to n."""
     for start in range(0, len(class_ids), rows):

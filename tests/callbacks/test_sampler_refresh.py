@@ -123,6 +123,7 @@ def test_the_count_goes_on_in_the_next_fit():
         ({"every": "step"}, "every must be"),
         ({"every": 2.5}, "every must be"),
         ({"every": 5, "growth": 0.5}, "growth must be at least 1"),
+        ({"every": 5, "growth": float("nan")}, "growth must be at least 1"),
         ({"growth": 2.0}, "needs a number of steps"),
     ],
 )

@@ -12,10 +12,15 @@ def test_numbers_keep_their_type_and_ids_are_int32():
     assert len(Column([], Vocabulary("a")).values) == 0
 
 
-@pytest.mark.parametrize("ids", [[1], [-2]])
+@pytest.mark.parametrize("ids", [[1], [-2], [2**32]])
 def test_ids_out_of_range(ids):
     with pytest.raises(ValueError, match=r"ids in \[-1, 1\); they range from"):
         Column(ids, Vocabulary("a"))
+
+
+def test_ids_are_integers():
+    with pytest.raises(ValueError, match="values must be integers, but are float64"):
+        Column([0.5, 0.2], Vocabulary("a"))
 
 
 @pytest.mark.parametrize("values", [["a"], [[1.0]], np.array(["2024"], "datetime64[Y]")])

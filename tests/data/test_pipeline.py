@@ -90,8 +90,9 @@ def test_one_row():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"max_length": 0, "batch_size": 1}, "at least 1, not 0 and 1"),
-        ({"max_length": 1, "batch_size": 0}, "at least 1, not 1 and 0"),
+        ({"max_length": 0, "batch_size": 1}, "max_length must be an integer of at least 1, but got 0"),
+        ({"max_length": 1, "batch_size": 0}, "batch_size must be an integer of at least 1, but got 0"),
+        ({"max_length": 2.5, "batch_size": 1}, "max_length must be an integer"),
         ({"max_length": 1, "batch_size": 1, "windows": "some"}, "'last' or 'all', not 'some'"),
     ],
 )

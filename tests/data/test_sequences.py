@@ -22,6 +22,9 @@ def test_parts():
     [
         ([0, 4], [0, 2], {}, r"in \[0, 4\); they range from 0 to 4"),
         ([-1], [0, 1], {}, "range from -1"),
+        ([2**32, 1], [0, 2], {}, "range from 1 to 4294967296"),
+        ([0.7, 1.2], [0, 2], {}, "items must be integers, but are float64"),
+        ([0, 1], [0, 1.5, 2], {}, "offsets must be integers"),
         ([0, 1], [0, 1], {}, "run from 0 to the 2 items"),
         ([0, 1], [1, 2], {}, "run from 0"),
         ([0], [], {}, "run from 0"),
@@ -58,6 +61,27 @@ def test_from_interactions_sorts_stably():
     assert sequences.times.tolist() == [5, 5, 3, 9, 9]
     untimed = Sequences.from_interactions(users, items, LETTERS, ["u", "v", "w"])
     assert [sequence.tolist() for sequence in untimed] == [[1, 0], [0, 2, 3], []]
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "times", "message"),
+    [
+        ([0, 0], [0, 1, 1], None, r"alike, but are \(2,\) and \(3,\)"),
+        ([0, 0, 0], [0, 1], None, r"alike, but are \(3,\) and \(2,\)"),
+        ([0, 0], [0, 1], [3, 1, 2], r"2 interactions but times of shape \(3,\)"),
+        ([0, 3], [0, 1], None, r"\[0, 1\) of user_ids; they range from 0 to 3"),
+        ([0, -1], [0, 1], None, "range from -1"),
+        ([0, 0], [0, 2**32], None, "range from 0 to 4294967296"),
+        ([0, 0.5], [0, 1], None, "users must be integers"),
+    ],
+)
+def test_interactions_that_do_not_fit(users, items, times, message):
+    with pytest.raises(ValueError, match=message):
+        Sequences.from_interactions(users, items, LETTERS, ["u"], times)
+
+
+def test_no_interactions():
+    assert len(Sequences.from_interactions([], [], LETTERS, ["u"])[0]) == 0
 
 
 def test_slices_match_python_slices():

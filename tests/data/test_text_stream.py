@@ -50,8 +50,8 @@ def test_the_dataset_repeats_in_the_same_order():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((sequences(5), 0, 2), "max_length and batch_size must be at least 1, not 0 and 2"),
-        ((sequences(5), 2, 0), "at least 1, not 2 and 0"),
+        ((sequences(5), 0, 2), "max_length must be an integer of at least 1, but got 0"),
+        ((sequences(5), 2, 0), "batch_size must be an integer of at least 1, but got 0"),
         ((sequences(1), 2, 2), "needs 2 items"),
         ((sequences(0), 2, 2), "needs 2 items"),
     ],

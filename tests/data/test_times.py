@@ -60,6 +60,13 @@ def test_the_first_text_decides_between_dates_and_seconds():
     assert results[2][1] == {0: "the time '2024-05-01' is not a finite number"} and results[2][0][1] == 9
 
 
+@pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity"])
+def test_what_is_no_time_does_not_decide(text):
+    times, reasons = read([text, "2024-05-01"])
+    assert times.dtype == "datetime64[us]" and times[1] == np.datetime64("2024-05-01")
+    assert list(reasons) == [0]
+
+
 def test_other_types_are_refused():
     with pytest.raises(ValueError, match="'when' of times is of type duration"):
         TimeColumn("when", pa.duration("s"))

@@ -32,7 +32,7 @@ def test_ids_out_of_range(ids):
 
 
 def test_ids_that_are_not_integers():
-    with pytest.raises(ValueError, match="integers, not float64"):
+    with pytest.raises(ValueError, match="integers, but are float64"):
         Vocabulary(["a"]).decode([0.0])
 
 

@@ -221,6 +221,7 @@ def test_a_loss_that_does_not_suit_the_activation_is_refused(activation, loss, r
         ({"num_groups": 2}, "3 repetitions cannot be split into 2"),
         ({"num_probes": 7}, r"num_probes must be None or in \[1, 6\]"),
         ({"num_probes": 0}, "num_probes"),
+        ({"num_probes": 1.5}, "num_probes must be an integer"),
         ({"decoder": "max"}, "decoder must be one of"),
         ({"activation": "relu"}, "activation must be one of"),
     ],

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from sampler_checks import clustered, head_of
 
 from tfxc._keras import tf_variable
 from tfxc.samplers import MIDX, InBatch, Step, Unigram
@@ -36,7 +37,7 @@ def test_nor_can_an_index_be_built_from_them():
     sampler = MIDX(2, num_codewords=2, cells="frequency", counts="saved")
     sampler.build((6, 4))
     with pytest.raises(tf.errors.InvalidArgumentError, match="load the weights it was saved with"):
-        sampler.refresh(None)
+        sampler.refresh(head_of(clustered(6, 4)))
 
 
 @pytest.mark.parametrize("traced", [False, True])

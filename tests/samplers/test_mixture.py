@@ -116,6 +116,11 @@ def test_reproducible_and_each_part_keeps_its_counter():
     assert (draws[0][0] != draws[0][1]).any()
 
 
+def test_what_is_no_sampler_is_named():
+    with pytest.raises(ValueError, match="Mixture takes samplers, but got 3"):
+        Mixture([Uniform(2), 3])
+
+
 def test_fewer_than_two_samplers_are_refused():
     with pytest.raises(ValueError, match="two or more samplers, but got 1"):
         Mixture([Uniform(2)])

@@ -3,10 +3,23 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import queries
+from sampler_checks import clustered, head_of, queries
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import MIDX, InBatch, Question, Sampler, Softmax, Step, Uniform, Unigram
+from tfxc.samplers import (
+    LSH,
+    MIDX,
+    RFF,
+    InBatch,
+    Question,
+    Sampler,
+    SearchedHardNegatives,
+    Softmax,
+    Sphere,
+    Step,
+    Uniform,
+    Unigram,
+)
 from tfxc.samplers.sampler import knows_counts
 
 LABELS = tf.constant([[3, -1], [5, 1], [-1, -1]])
@@ -129,3 +142,26 @@ def test_only_the_first_argument_has_a_place(kind):
 def test_a_step_by_name():
     step = Step(query=tf.zeros([2, 4]), labels=LABELS[:2])
     assert step.example_ids is None and step.score is None
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [MIDX(3, num_codewords=2), LSH(3), Sphere(3), RFF(3), Softmax(3), SearchedHardNegatives(2, 2)],
+    ids=lambda sampler: type(sampler).__name__,
+)
+@pytest.mark.parametrize("shape", [(20, 5), (20, 3), (19, 4), (21, 4)])
+def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
+    sampler = type(sampler).from_config(sampler.get_config())
+    sampler.build((20, 4))
+    message = rf"20 classes with vectors of width 4, but the head has {shape[0]} of width {shape[1]}"
+    with pytest.raises(ValueError, match=message):
+        sampler.refresh(head_of(clustered(*shape)))
+
+
+def test_autograph_reads_a_step_without_a_warning(caplog):
+    """Of a graph by ``tf.function``, as users write it."""
+    sampler = built(Uniform(3, seed=1))
+    step = tf.function(lambda query: sampler.sample(Step(query, LABELS)))
+    with caplog.at_level("WARNING", "tensorflow"):
+        step(tf.constant(queries(3, 4)))
+    assert not caplog.records

@@ -97,10 +97,10 @@ def test_sizes_by_default_and_bad_arguments():
     sampler = built(400)
     assert sampler.centres.shape == (80, 5) and built(4, dim=2).centres.shape == (4, 2)
     for options, message in [
-        ({"num_cells": 0}, "num_cells must be in"),
+        ({"num_cells": 0}, "num_cells must be an integer of at least 1"),
         ({"num_cells": 1 << 20}, "num_cells must be in"),
         ({"num_cells": 4, "num_probes": 5}, r"num_probes must be in \[1, num_cells=4\], but got 5"),
-        ({"num_probes": 0}, "num_probes must be in"),
+        ({"num_probes": 1.5}, "num_probes must be an integer of at least 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             SearchedHardNegatives(2, 2, **options)

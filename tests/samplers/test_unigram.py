@@ -52,6 +52,12 @@ def test_distribution(num_classes, power):
     np.testing.assert_allclose(all_probs(sampler, queries(1, 4))[0], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("power", [float("nan"), float("inf")])
+def test_a_power_that_is_not_finite_is_refused(power):
+    with pytest.raises(ValueError, match="power must be a finite number"):
+        Unigram(4, counts=[1, 2], power=power)
+
+
 def test_shared_draws_and_power_zero():
     sampler = Unigram(50_000, counts=zipf_counts(50), power=0.0, shared=True, seed=3)
     sampler.build((50, 4))

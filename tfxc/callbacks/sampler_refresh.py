@@ -1,5 +1,6 @@
 """When a sampler's index is rebuilt from the head."""
 
+import math
 import time
 import warnings
 
@@ -45,7 +46,7 @@ class SamplerRefresh(keras.callbacks.Callback):
     def __init__(self, every="epoch", growth=1.0):
         super().__init__()
         self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, growth)
-        if growth < 1 or (every in (EPOCH, AUTO) and growth != 1):
+        if not 1 <= growth < math.inf or (every in (EPOCH, AUTO) and growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
         if every == EPOCH:
             # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.

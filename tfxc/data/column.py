@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfxc.arguments import integers
 from tfxc.data.vocabulary import Vocabulary
 
 MISSING = -1
@@ -31,19 +32,19 @@ class Column:
     vocabulary: Vocabulary | None = None
 
     def __post_init__(self):
-        values = np.asanyarray(
-            self.values, None if self.vocabulary is None else np.int32
-        )  # mapped stays mapped
+        # Mapped stays mapped, and ids are cast once they are in their range.
+        values = np.asanyarray(self.values) if self.vocabulary is None else integers(self.values, "values")
         object.__setattr__(self, "values", values)
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise ValueError(f"values must be numbers [M], not {values.dtype} of shape {values.shape}.")
-        if self.vocabulary is None or not len(values):
+        if self.vocabulary is None:
             return
-        if values.min() < MISSING or values.max() >= len(self.vocabulary):
+        if len(values) and (values.min() < MISSING or values.max() >= len(self.vocabulary)):
             raise ValueError(
                 f"values must be ids in [-1, {len(self.vocabulary)}); "
                 f"they range from {values.min()} to {values.max()}."
             )
+        object.__setattr__(self, "values", np.asanyarray(values, np.int32))
 
     def at(self, where) -> "Column":
         """The column at positions `where`."""

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
@@ -244,8 +245,9 @@ def classification_dataset(
         >>> inputs["ids"].numpy().tolist(), inputs["values"].numpy().tolist(), labels.numpy().tolist()
         ([[1, -1], [0, 1]], [[2.0, 0.0], [1.0, 3.0]], [[0], [-1]])
     """
-    if batch_size < 1 or not len(points):
-        raise ValueError(f"Got batch_size={batch_size} and {len(points)} points; both must be at least 1.")
+    batch_size = positive_int(batch_size, "batch_size")
+    if not len(points):
+        raise ValueError("There are no points, so there is nothing to make batches of.")
     features, labels = _RowGather(points.features), _RowGather(points.labels)
 
     def batch(rows):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
 from tfxc.data.sequences import Sequences
@@ -53,7 +54,7 @@ def sequence_training_dataset(
         >>> items.numpy().tolist(), labels.numpy().tolist()
         ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
     """
-    _check_sizes(max_length, batch_size)
+    max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     if windows not in ("last", "all"):
         raise ValueError(f"windows must be 'last' or 'all', not {windows!r}.")
     starts, stops = _windows(sequences, max_length, windows == "all")
@@ -92,7 +93,7 @@ def sequence_evaluation_dataset(
         >>> inputs["exclude"].numpy().tolist()
         [[0, 1, 2], [-1, -1, 1]]
     """
-    _check_sizes(max_length, batch_size)
+    max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     num_short = int((sequences.lengths < 2).sum())
     if num_short or not len(sequences):
         raise ValueError(
@@ -115,11 +116,6 @@ def sequence_evaluation_dataset(
         return {**inputs, "exclude": tf.where(seen == target, -1, seen)}, labels
 
     return row_batches(len(sequences), batch_size, example)
-
-
-def _check_sizes(max_length, batch_size):
-    if max_length < 1 or batch_size < 1:
-        raise ValueError(f"max_length and batch_size must be at least 1, not {max_length} and {batch_size}.")
 
 
 def _windows(sequences: Sequences, max_length: int, every: bool):

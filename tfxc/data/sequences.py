@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfxc.arguments import integers
 from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, falls_inside, sort_by_time
 from tfxc.data.names import Names
@@ -52,21 +53,22 @@ class Sequences:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self):
-        # What is mapped from disk stays mapped.
-        object.__setattr__(self, "items", np.asanyarray(self.items, np.int32))
-        object.__setattr__(self, "offsets", np.asanyarray(self.offsets, np.int64))
+        # Not cast before they are checked: 2^32 would be class 0. What is mapped from disk stays mapped.
+        items, offsets = integers(self.items, "items"), integers(self.offsets, "offsets")
         if self.user_ids is not None:
             object.__setattr__(self, "user_ids", Names(self.user_ids))
-        offsets, num_items = self.offsets, len(self.items)
+        num_items = len(items)
         if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != num_items:
             raise ValueError(f"offsets must run from 0 to the {num_items} items; they are {offsets}.")
         if (offsets[1:] < offsets[:-1]).any():
             raise ValueError("offsets must never fall: sequence u is items[offsets[u]:offsets[u + 1]].")
-        if num_items and (self.items.min() < 0 or self.items.max() >= self.num_classes):
+        if num_items and (items.min() < 0 or items.max() >= self.num_classes):
             raise ValueError(
                 f"items must be class ids in [0, {self.num_classes}); "
-                f"they range from {self.items.min()} to {self.items.max()}."
+                f"they range from {items.min()} to {items.max()}."
             )
+        object.__setattr__(self, "items", np.asanyarray(items, np.int32))
+        object.__setattr__(self, "offsets", np.asanyarray(offsets, np.int64))
         if self.user_ids is not None and len(self.user_ids) != len(self):
             raise ValueError(f"There are {len(self)} sequences but {len(self.user_ids)} user_ids.")
         if self.times is not None:
@@ -126,9 +128,22 @@ class Sequences:
             vocabulary: the raw item names.
             user_ids: U raw user names.
             times: [M] numbers or datetime64, or None.
+
+        Raises:
+            ValueError: for arrays of different lengths, or numbers outside their range.
         """
-        order, offsets = by_group(np.asarray(users), len(user_ids))
-        items = np.asarray(items, np.int32)[order]
+        users, items = integers(users, "users"), integers(items, "items")
+        if users.ndim != 1 or items.shape != users.shape:
+            raise ValueError(f"users and items must be [M] alike, but are {users.shape} and {items.shape}.")
+        if len(users) and (users.min() < 0 or users.max() >= len(user_ids)):
+            raise ValueError(
+                f"users must be positions in [0, {len(user_ids)}) of user_ids; "
+                f"they range from {users.min()} to {users.max()}."
+            )
+        if times is not None and np.shape(times) != users.shape:
+            raise ValueError(f"There are {len(users)} interactions but times of shape {np.shape(times)}.")
+        order, offsets = by_group(users, len(user_ids))
+        items = items[order]
         if times is not None:
             times = np.asarray(times)[order]
             sort_by_time(offsets, times, [items])

@@ -185,7 +185,7 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         >>> len(split.train[0]), split.validation[0].tolist()[0], split.test[0].tolist()[0]
         (85, 85, 95)
     """
-    if min(validation_fraction, test_fraction) <= 0 or validation_fraction + test_fraction >= 1:
+    if not (min(validation_fraction, test_fraction) > 0 and validation_fraction + test_fraction < 1):
         raise ValueError(
             f"validation_fraction and test_fraction must be positive and sum to less than 1, "
             f"not {validation_fraction} and {test_fraction}."

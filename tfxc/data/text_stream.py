@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.sequences import Sequences
 
@@ -31,8 +32,7 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
         [[1, 2], [4, 5]] [[1, 2], [4, 5]]
         [[3, 0], [0, 0]] [[3, -1], [-1, -1]]
     """
-    if max_length < 1 or batch_size < 1:
-        raise ValueError(f"max_length and batch_size must be at least 1, not {max_length} and {batch_size}.")
+    max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     num_targets = len(sequences.items) - 1
     if num_targets < 1:
         raise ValueError("A stream needs 2 items, an input and its target.")

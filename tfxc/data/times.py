@@ -80,11 +80,13 @@ class TimeColumn:
             )
 
     def _decide(self, column):
-        """Numbers or dates, by the first string that is one of them."""
+        """Numbers or dates, by the first string that is one of them; "nan" and "inf" are neither."""
         for chunk in [] if self._is_decided else column.chunks:
             for text in chunk:
-                if _number(text.as_py()) is not None or _date(text.as_py()) is not None:
-                    self._is_seconds = _number(text.as_py()) is not None
+                number = _number(text.as_py())
+                is_number = number is not None and math.isfinite(number)
+                if is_number or _date(text.as_py()) is not None:
+                    self._is_seconds = is_number
                     self._is_decided = True
                     return
 

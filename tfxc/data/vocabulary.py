@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
+from tfxc.arguments import integers
 from tfxc.checked_file import replacing
 from tfxc.data.names import Names
 
@@ -119,9 +120,7 @@ class Vocabulary:
         Raises:
             ValueError: for an id outside [0, L).
         """
-        ids = np.asarray(ids)
-        if ids.size and not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(f"Class ids must be integers, not {ids.dtype}.")
+        ids = integers(ids, "Class ids")
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
             raise ValueError(f"The class id {ids[outside][0]} is outside [0, {len(self)}).")

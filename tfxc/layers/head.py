@@ -293,6 +293,7 @@ class Head(keras.layers.Layer):
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""
+        return  # a statement, without which AutoGraph cannot read it
 
     def check_loss(self, loss):
         """Raises ValueError for a loss that makes no sense with this head."""

@@ -125,7 +125,7 @@ class MACHHead(Head):
                 'decoder="unbiased" needs activation="softmax", whose probabilities add up in a bucket, but '
                 f'got {self.activation!r}. Take decoder="mean", which ranks the same.'
             )
-        if self.num_probes is not None and not 1 <= self.num_probes <= self.num_buckets:
+        if self.num_probes is not None and positive_int(self.num_probes, "num_probes") > self.num_buckets:
             raise ValueError(
                 f"num_probes must be None or in [1, {self.num_buckets}] (M), but got {self.num_probes}."
             )

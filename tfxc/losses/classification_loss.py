@@ -101,6 +101,12 @@ class ClassificationLoss(keras.losses.Loss):
             return value
         return value / tf.distribute.get_strategy().num_replicas_in_sync
 
+    def across_replicas(self, value):
+        """What a replica gives of its reduced loss, where a mean of them is shown: of a sum, the whole."""
+        if self.reduction != "sum":
+            return value
+        return value * tf.distribute.get_strategy().num_replicas_in_sync
+
     def initial(self, num_queries):
         """The state of the reduction before any class."""
         raise NotImplementedError(

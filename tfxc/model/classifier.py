@@ -356,7 +356,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
             total = tf.add_n([self.classification_loss.share(loss), *extras])
-        self.loss_tracker.update_state(loss, tf.shape(tf.nest.flatten(x)[0])[0])
+        self._track(loss, tf.nest.flatten(x)[0])
         variables = self.trainable_variables
         gradients = tape.gradient(total, variables)
         with tf.control_dependencies([require_finite(total, "loss", self.optimizer)]):
@@ -371,8 +371,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
         # A metric may rank more than there are: the rest are empty slots.
         ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
-        self.loss_tracker.update_state(loss.reduce(losses, sample_weight), tf.shape(query)[0])
+        self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
+
+    def _track(self, value, examples):
+        """Shows the loss of a batch, or a replica's share of it, by the number of its examples."""
+        value = self.classification_loss.across_replicas(value)
+        self.loss_tracker.update_state(value, tf.shape(examples)[0])
 
     def predict_step(self, data):
         x, _, _ = unpack_x_y_sample_weight(data)

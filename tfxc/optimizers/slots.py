@@ -25,9 +25,10 @@ def reset_slots(optimizer, variable, columns):
     """Makes an optimizer forget what it knows of some entries of a weight.
 
     What tells the size of gradients (Adam's second moment, Adagrad's accumulator) is set to the mean of the
-    other entries of its row: from 0 it would make the next hundreds of steps several times too long, for
-    Adam's bias correction counts the steps of the whole weight. All else (momenta, gradients that wait for
-    their step, Ftrl's linear term) is set to 0. One number for a whole row stays.
+    other entries of its row, or of all where there are no others: from 0 it would make the next hundreds of
+    steps several times too long, for Adam's bias correction counts the steps of the whole weight. All else
+    (momenta, gradients that wait for their step, Ftrl's linear term) is set to 0. One number for a whole row
+    stays.
 
     Args:
         optimizer: a Keras optimizer, of this package, of Keras, or with a method ``slots_of(variable)``.
@@ -52,8 +53,9 @@ def reset_slots(optimizer, variable, columns):
         values = np.array(slot.numpy())
         fresh = np.zeros(len(values), np.float32)
         if name in _SIZES:
-            lost = np.take_along_axis(values, columns, 1).sum(1, dtype=np.float32)
-            kept = values.sum(1, dtype=np.float32) - lost
-            fresh = np.maximum(kept, 0) / max(1, values.shape[1] - columns.shape[1])
+            total, num_kept = values.sum(1, dtype=np.float32), values.shape[1] - columns.shape[1]
+            if num_kept:
+                total = np.maximum(total - np.take_along_axis(values, columns, 1).sum(1, dtype=np.float32), 0)
+            fresh = total / (num_kept or values.shape[1])
         np.put_along_axis(values, columns, fresh.astype(values.dtype)[:, np.newaxis], 1)
         slot.assign(values)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.class_vectors import blocks
+from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.sampler import Sampler
@@ -35,9 +35,8 @@ class KernelSampler(Sampler):
 
     def refresh(self, head):
         """Takes over the head's class vectors, block by block."""
-        rows = tf_variable(self.rows)
-        for start, vectors in blocks(head):
-            rows[start : start + len(vectors)].assign(self._features(vectors))
+        self.check_head(head)
+        copy_class_vectors(head, tf_variable(self.rows), self._features)
         self._add_up()
 
     def _add_up(self):

@@ -139,6 +139,7 @@ class LSH(Sampler):
 
     def refresh(self, head):
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
+        self.check_head(head)
         codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
         direction = np.sin(np.arange(1, self.query_dim + 1, dtype=np.float32))
         rows = max(1, _MOST_BITS_AT_ONCE // (self.num_tables * self.num_bits))

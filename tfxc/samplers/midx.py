@@ -149,6 +149,7 @@ class MIDX(Sampler):
 
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
+        self.check_head(head)
         if self.counts is None:
             weight = self._predicted_frequency(head)
         else:

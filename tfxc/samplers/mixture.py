@@ -36,6 +36,9 @@ class Mixture(Sampler):
     def __init__(self, samplers, **kwargs):
         if len(samplers) < 2:
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
+        for sampler in samplers:
+            if not isinstance(sampler, Sampler):
+                raise ValueError(f"Mixture takes samplers, but got {sampler!r}.")
         unfit = [type(sampler).__name__ for sampler in samplers if not knows_counts(sampler)]
         if unfit:
             raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")

@@ -144,6 +144,16 @@ class Sampler(keras.layers.Layer):
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
 
+    def check_head(self, head):
+        """Raises ValueError for a head whose classes or vectors are not those that this was built for."""
+        built = self.num_classes, self.query_dim
+        found = head.num_classes, head.class_vectors(0, 1).shape[1]
+        if found != built:
+            raise ValueError(
+                f"{type(self).__name__} was built for {built[0]} classes with vectors of width {built[1]}, "
+                f"but the head has {found[0]} of width {found[1]}: build it with {found}."
+            )
+
     def class_rows(self):
         """The sampler's own weights with a row for each class that ``change_classes`` is to move by name.
 
@@ -190,6 +200,7 @@ class Sampler(keras.layers.Layer):
             positives: ``Scored`` [N, P]: the labels' logits and log expected counts.
             negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
         """
+        return  # a statement, without which AutoGraph cannot read it
 
     def prepare(self, step):
         """What ``draw`` and ``log_count`` get as ``given``: of a ``Step`` whose query has no gradient."""
@@ -208,6 +219,7 @@ class Sampler(keras.layers.Layer):
 
     def label_slots(self, given, labels):
         """What a ``Draw`` says of labels int32 [N, P] that are passed over; None where none ever is."""
+        return  # a statement, without which AutoGraph cannot read it
 
     @property
     def log_num_draws(self):

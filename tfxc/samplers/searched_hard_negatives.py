@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, register, tf_variable
+from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks, one_thread, subsample
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.hard_negatives import HardNegatives
@@ -51,9 +52,10 @@ class SearchedHardNegatives(HardNegatives):
         self, num_hard, num_uniform, *, num_cells=None, num_probes=4, num_retrieved=None, seed=None, **kwargs
     ):
         super().__init__(num_hard, num_uniform, num_retrieved=num_retrieved, seed=seed, **kwargs)
-        if num_cells is not None and not 1 <= num_cells <= _MAX_CELLS:
+        num_probes = positive_int(num_probes, "num_probes")
+        if num_cells is not None and positive_int(num_cells, "num_cells") > _MAX_CELLS:
             raise ValueError(f"num_cells must be in [1, {_MAX_CELLS}], but got {num_cells}.")
-        if num_probes < 1 or (num_cells is not None and num_probes > num_cells):
+        if num_cells is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
         self.num_cells = num_cells
         self.num_probes = num_probes
@@ -74,6 +76,7 @@ class SearchedHardNegatives(HardNegatives):
 
     def refresh(self, head):
         """Copies the head's class vectors and cuts them into cells anew."""
+        self.check_head(head)
         num_cells, cells = self.centres.shape[0], np.empty(self.num_classes, np.int32)
         vectors = tf_variable(self.vectors)
         with one_thread():
@@ -89,6 +92,7 @@ class SearchedHardNegatives(HardNegatives):
 
     def collect(self, step):
         """Nothing: the queries of the step itself are searched."""
+        return  # a statement, without which AutoGraph cannot read it
 
     def retrieve(self, step):
         query = step.query

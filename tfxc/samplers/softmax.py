@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import add_weight, register, tf_variable
-from tfxc.class_vectors import blocks
+from tfxc.class_vectors import copy_class_vectors
 from tfxc.require import require
 from tfxc.samplers.sampler import Sampler
 
@@ -46,9 +46,8 @@ class Softmax(Sampler):
 
     def refresh(self, head):
         """Takes over the head's class vectors."""
-        vectors = tf_variable(self.vectors)
-        for start, block in blocks(head):
-            vectors[start : start + len(block)].assign(block)
+        self.check_head(head)
+        copy_class_vectors(head, tf_variable(self.vectors))
 
     def prepare(self, step):
         """The log of the softmax over all classes, float32 [N, L]."""

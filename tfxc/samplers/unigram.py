@@ -1,5 +1,7 @@
 """Draws by class frequency."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -38,7 +40,8 @@ class Unigram(Sampler):
         seed: int, see ``Sampler``.
 
     Raises:
-        ValueError: for counts that are not one a class, or not positive with the smoothing.
+        ValueError: for counts that are not one a class, or not positive with the smoothing; for a power that
+            is not finite.
 
     Example:
         >>> sampler = Unigram(4, counts=[0, 1, 0], seed=1)
@@ -58,6 +61,8 @@ class Unigram(Sampler):
         self.counts = check_counts(counts, smoothing, "Unigram")
         self.smoothing = float(smoothing)
         self.power = float(power)
+        if not math.isfinite(self.power):
+            raise ValueError(f"power must be a finite number, but got {power}.")
 
     def get_config(self):
         counts = None if self.counts is None else SAVED
