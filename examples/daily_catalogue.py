@@ -4,15 +4,17 @@
 
 Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
 each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
-others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue. It then
-takes the steps of one epoch: yesterday's sessions several times, since hardly any other has the new items,
-and some of the others. Beside it another model is trained anew, for many epochs. Both are tested on the
+others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue; a new
+item begins as the mean of those that stand beside it in the window. The model then takes the steps of one
+epoch: yesterday's sessions several times, since hardly any other has the new items, and some of the others.
+Beside it another model is trained anew, for many epochs. Both are tested on the
 sessions of the day.
 
 Without arguments the twelve novels that come along are the log: runs of words, book after book.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -164,7 +166,7 @@ def run(args):
         gone = set(before.names) - set(vocabulary.names)
         num_new = len(vocabulary) - len(before) + len(gone)
         start = time.perf_counter()
-        model = tfxc.change_classes(model, vocabulary.names)
+        model = tfxc.change_classes(model, vocabulary.names, new_rows=window)
         seconds = time.perf_counter() - start
         today = in_catalogue(sessions.select(np.arange(begin, begin + args.sessions_a_day)), vocabulary)
         # What the carried-over model knows, half the rate keeps.
@@ -188,6 +190,9 @@ def main(argv=None):
     print(f"\n{table}")
     args.output.mkdir(parents=True, exist_ok=True)
     (args.output / "days.md").write_text(table + "\n", encoding="utf-8")
+    (args.output / "results.json").write_text(
+        json.dumps({"columns": COLUMNS, "rows": rows}), encoding="utf-8"
+    )
     model.save(args.output / "model.keras")
 
 

@@ -28,6 +28,7 @@ APART = {"data", "encoders"}  # these import the ground floor alone
 ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
 ALLOWED.update(dict.fromkeys(APART, FLOORS[0]))
 ALLOWED["model"].add("data")  # a training that goes on orders its data
+ALLOWED["catalogue"].add("data")  # sequences tell what stands beside a new class
 
 
 def part_of(path, package):

@@ -286,4 +286,6 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     rows = re.findall(r"^\| (\d) \| \d+ \| 1 \| 1 \| [\d.]+ \| ([a-z ]+) \|", printed, re.MULTILINE)
     assert rows[-4:] == [("1", "carried over"), ("1", "anew"), ("2", "carried over"), ("2", "anew")]
     assert (tmp_path / "out" / "days.md").read_text() in printed
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
     assert keras.models.load_model(tmp_path / "out" / "model.keras").class_names

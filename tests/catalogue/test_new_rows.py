@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.new_rows import NewRows
 from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
+from tfxc.data import Sequences
 
 CLASSES = ClassMap(["black tea", "salt", "gone"], ["rum", "black tea", "salt", "green tea"])
 TABLE = np.array([[9.0, 9], [0, 0], [1, 2], [3, 6], [0, 0]], np.float32)  # row 0 is padding
@@ -23,6 +24,27 @@ def test_each_rule():
     assert filled("mean") == [[2, 4], [2, 4]]
     assert filled("similar") == [[2, 4], [1, 2]]  # nothing is like rum
     assert filled(lambda names: [[len(name), 0] for name in names]) == [[3, 0], [9, 0]]
+
+
+def test_a_mean_of_those_that_occur_beside():
+    sequences = Sequences.from_lists([["salt", "green tea", "salt"], ["black tea", "green tea"], ["rum"]])
+    table = filled(sequences)
+    assert table[0] == [2, 4]  # nothing stands beside rum
+    np.testing.assert_allclose(table[1], np.float32([1 + 2 * 3, 2 + 2 * 6]) / 3, rtol=1e-6)  # all on a line
+    assert filled(sequences, BY_MEAN)[0] == [2, 4]
+    bias = tf.Variable([0.0, 1.0, 3.0, 0.0])
+    NewRows(sequences, CLASSES).fill(ClassRows(bias, filled=BY_MEAN))
+    np.testing.assert_allclose(bias, [2, 1, 3, 7 / 3], rtol=1e-6)
+
+
+def test_a_mean_of_neighbours_is_as_long_as_they_are():
+    table = tf.Variable([[3.0, 0], [0, 0], [0, 5], [0, 0]])
+    classes = ClassMap(["tea", "salt"], ["tea", "rum", "salt", "milk"])
+    sequences = Sequences.from_lists([["tea", "rum", "salt"]])
+    NewRows(sequences, classes).fill(ClassRows(table, filled=BY_RULE))
+    rum, milk = table.numpy()[[1, 3]]
+    np.testing.assert_allclose(rum, np.array([3, 5]) / np.hypot(3, 5) * 4, rtol=1e-6)
+    assert milk.tolist() == [1.5, 2.5]  # the mean of all
 
 
 def test_other_tables():

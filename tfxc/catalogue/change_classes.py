@@ -32,11 +32,12 @@ def change_classes(model, names, new_rows=MEAN):
             checkpoint. Its encoder is a functional or Sequential model.
         names: the L' names in the order of the new ids: a list, ``vocabulary.names``, an array. Where most
             classes should keep their ids, take those of ``tfxc.data.Vocabulary.merge``.
-        new_rows: what the vector of a new class is: "mean", that of all classes that stay; "similar", that of
-            the eight whose names share most letters with its own, where names mean something; or a function
-            of a list of n names to class vectors [n, D]. (Other tables with a row for each class then take
-            the mean. ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a
-            function of names to features.)
+        new_rows: what the vector of a new class is: "mean", that of all classes that stay; ``Sequences`` it
+            occurs in, the mean of those that stand near to it, as long as these; "similar", that of the eight
+            whose names share most letters with its own, where names mean something; or a function of a list
+            of n names to class vectors [n, D]. (Other tables with a row for each class then take the mean.
+            ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a function of names
+            to features.)
 
     Returns:
         A model like the one given, compiled if that was: fit, evaluate, save or export it as any other.

@@ -4,11 +4,14 @@ from functools import cached_property
 
 import numpy as np
 import tensorflow as tf
+from scipy import sparse
 
 from tfxc._keras import tf_variable
+from tfxc.catalogue.neighbours import neighbour_shares
 from tfxc.catalogue.similar_names import similar_names
 from tfxc.catalogue.spool import blocks_of
 from tfxc.class_rows import AS_BUILT, BY_RULE
+from tfxc.data.sequences import Sequences
 
 MEAN, SIMILAR = "mean", "similar"
 _AT_ONCE = 1 << 16
@@ -17,10 +20,13 @@ _MOST_KNOWN = 1 << 17  # names to compare with, drawn at random: comparing takes
 
 
 class NewRows:
-    """Fills the rows of new classes: with the mean of all, of those of similar names, or as the user says.
+    """Fills the rows of new classes: with a mean of all, of like names, of neighbours, or as the user says.
+
+    The mean of neighbours is given their mean length.
 
     Args:
-        rule: "mean", "similar", or a function of a list of n names to their class vectors [n, D].
+        rule: "mean", "similar", ``Sequences``, or a function of a list of n names to their class vectors
+            [n, D].
         classes: ``ClassMap``.
 
     Raises:
@@ -37,10 +43,10 @@ class NewRows:
     """
 
     def __init__(self, rule, classes):
-        if rule not in (MEAN, SIMILAR) and not callable(rule):
+        if not (isinstance(rule, Sequences) or rule in (MEAN, SIMILAR) or callable(rule)):
             raise ValueError(
-                f"new_rows must be {MEAN!r}, {SIMILAR!r} or a function of a list of names to their class "
-                f"vectors [n, D], but got {rule!r}."
+                f"new_rows must be {MEAN!r}, {SIMILAR!r}, tfxc.data.Sequences, or a function of a list of "
+                f"names to their class vectors [n, D], but got {rule!r}."
             )
         self._rule = rule
         self._classes = classes
@@ -56,8 +62,8 @@ class NewRows:
             inside = slice(start, start + _AT_ONCE)
             if callable(self._rule) and rows.filled == BY_RULE:
                 values = self._given(added[inside], variable.shape[1:])
-            elif self._rule == SIMILAR:
-                values = self._of_similar(variable, rows.row_offset, mean, inside)
+            elif self._shares is not None:
+                values = self._of_others(variable, rows.row_offset, mean, inside)
             else:
                 values = np.broadcast_to(mean, (len(added[inside]), *mean.shape))
             values = tf.cast(values, variable.dtype)
@@ -88,19 +94,32 @@ class NewRows:
         return values
 
     @cached_property
+    def _shares(self):
+        """None, or the shares of others in each new class, a sparse matrix [n, L'] by new ids."""
+        if isinstance(self._rule, Sequences):
+            return neighbour_shares(self._rule, self._classes)
+        return self._similar() if self._rule == SIMILAR else None
+
     def _similar(self):
-        """For each new class the new ids [n, k] of similar ones that stay, and their shares, 0 where none."""
         known = self._classes.kept
         if len(known) > _MOST_KNOWN:
             known = np.sort(np.random.default_rng(0).choice(known, _MOST_KNOWN, replace=False))
         names = self._classes.names_of(self._classes.added)
         places, cosines = similar_names(names, self._classes.names_of(known), _NUM_SIMILAR)
-        return known[places], cosines / np.maximum(cosines.sum(1, keepdims=True), 1e-12)
+        shares = cosines / np.maximum(cosines.sum(1, keepdims=True), 1e-12)
+        row, _ = np.nonzero(shares)
+        shape = len(names), len(self._classes.old_ids)
+        return sparse.csr_matrix((shares[shares > 0], (row, known[places[shares > 0]])), shape)
 
-    def _of_similar(self, variable, row_offset, mean, inside):
-        ids, shares = (part[inside] for part in self._similar)
+    def _of_others(self, variable, row_offset, mean, inside):
+        shares = self._shares[inside]
+        ids, columns = np.unique(shares.indices, return_inverse=True)
         vectors = tf.cast(tf.gather(variable, ids + row_offset), tf.float32).numpy()
-        values = np.einsum("nk,nk...->n...", shares, vectors)
-        nothing_alike = shares.sum(1) == 0
-        values[nothing_alike] = mean
+        shares = sparse.csr_matrix((shares.data, columns, shares.indptr), (shares.shape[0], len(ids)))
+        values = (shares @ vectors.reshape(len(ids), -1)).reshape(-1, *vectors.shape[1:])
+        if isinstance(self._rule, Sequences) and vectors.ndim > 1:
+            # A mean is shorter than what it is the mean of, and so would be its logits.
+            wanted, found = shares @ np.linalg.norm(vectors, axis=1), np.linalg.norm(values, axis=1)
+            values *= (wanted / np.maximum(found, 1e-12))[:, np.newaxis]
+        values[np.diff(shares.indptr) == 0] = mean
         return values

@@ -1,0 +1,50 @@
+"""Which classes occur beside which in sequences."""
+
+import numpy as np
+import pyarrow.compute as pc
+from scipy import sparse
+
+_REACH = 5  # places before and after
+
+
+def neighbour_shares(sequences, classes):
+    """For each new class, how often each class that stays occurs near to it.
+
+    Args:
+        sequences: ``Sequences`` of the names of classes; other names in them are passed over.
+        classes: ``ClassMap``.
+
+    Returns:
+        A sparse matrix float32 [n, L'] for the n new classes: the share of each class among those that stay
+        and stand at most 5 places before or after. A row is empty where there are none.
+
+    Example:
+        >>> from tfxc.catalogue.class_map import ClassMap
+        >>> from tfxc.data import Sequences
+        >>> sequences = Sequences.from_lists([["tea", "rum", "tea", "milk"], ["milk", "salt"]])
+        >>> neighbour_shares(sequences, ClassMap(["tea", "milk"], ["tea", "milk", "rum"])).toarray().round(2)
+        array([[0.67, 0.33, 0.  ]], dtype=float32)
+
+    Reference:
+        Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering", 2016 (items that
+        occur together are alike).
+    """
+    found = pc.index_in(sequences.vocabulary.names.array, value_set=classes.names)
+    items = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)[sequences.items]
+    owner = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    place = np.full(len(classes.old_ids), -1)
+    place[classes.added] = np.arange(len(classes.added))
+    is_new = (items >= 0) & (place[items] >= 0)
+    stays = (items >= 0) & ~is_new
+    rows, columns = [], []
+    for distance in range(1, _REACH + 1):
+        before, after = slice(None, -distance), slice(distance, None)
+        together = owner[before] == owner[after]
+        for new, other in ((before, after), (after, before)):
+            where = together & is_new[new] & stays[other]
+            rows.append(place[items[new][where]])
+            columns.append(items[other][where])
+    rows, columns = np.concatenate(rows), np.concatenate(columns)
+    shape = len(classes.added), len(classes.old_ids)
+    counts = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape)
+    return sparse.diags((1 / np.maximum(counts.sum(1).A1, 1)).astype(np.float32)) @ counts
