@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from _measure import _status
+from _planted import planted
 from _tables import add_results, keep, show
-from served_search import export, planted
+from served_search import export
 
 K = 10
 

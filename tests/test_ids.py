@@ -24,6 +24,13 @@ def test_an_id_that_would_wrap_around_is_not_let_through():
         check_ids(tf.constant([2**32 + 3], tf.int64), 8)
 
 
+@pytest.mark.parametrize("ids", [[[1.7]], [[True]]])
+def test_ids_are_integers(ids):
+    with pytest.raises(ValueError, match="must be an integer"):
+        check_ids(ids, 8)
+    assert check_ids([[]], 8).shape == (1, 0)
+
+
 def test_duplicates():
     ids = np.random.default_rng(0).integers(-1, 5, size=(50, 7)).astype(np.int32)
     got = drop_duplicates(tf.constant(ids)).numpy()

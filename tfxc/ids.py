@@ -11,9 +11,12 @@ def check_ids(ids, num_classes, what="label"):
     """The ids, as int32, behind a check that each lies in [-1, num_classes).
 
     Raises:
+        ValueError: for ids that are no integers, unless there are none.
         tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
     """
     ids = tf.convert_to_tensor(ids)
+    if not ids.dtype.is_integer and ids.shape.num_elements() != 0:
+        raise ValueError(f"A {what} id must be an integer, but they came as {ids.dtype.name}.")
     flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
     outside = (flat < PADDING) | (flat >= num_classes)
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
@@ -31,6 +34,18 @@ def check_ids(ids, num_classes, what="label"):
     )
     with tf.control_dependencies(checked):
         return tf.cast(tf.identity(ids), tf.int32)
+
+
+def for_each_row(ids, query):
+    """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
+
+    Example:
+        >>> for_each_row(tf.constant([[4, 7]]), tf.zeros([2, 8])).numpy().tolist()
+        [[4, 7], [4, 7]]
+    """
+    if ids.shape[0] is not None and ids.shape[0] == query.shape[0]:
+        return ids
+    return tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[1]])
 
 
 def drop_duplicates(ids):

@@ -263,3 +263,12 @@ def test_a_mere_layer_may_be_the_item_encoder():
     again = type(model).from_config(model.get_config())
     again.head.features = FEATURES
     assert again.head.encode([1, 2]).shape == (2, DIM)
+
+
+def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
+    features = tf.cast(FEATURES, tf.bfloat16)
+    model = tfxc.ExtremeClassifier(dense_encoder(DIM), head_of(features=features))
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert loaded.head.features.dtype == tf.bfloat16
+    np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))

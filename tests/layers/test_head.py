@@ -83,6 +83,24 @@ def test_excluded_classes(tiny_blocks):  # noqa: F811
     assert ids.numpy().tolist() == [[-1, -1]] * 3 and np.isneginf(scores).all()
 
 
+@pytest.mark.parametrize("stock", [False, True])
+@pytest.mark.parametrize("make", [DenseHead, lambda num: UniformSparseHead(num, 3)])
+def test_one_row_of_exclude_is_for_all_queries(make, stock):
+    layer, query = make(12), queries(3, 5)
+    layer.build((None, 5))
+    with stock_ops() if stock else contextlib.nullcontext():
+        want = layer.top_k(query, 4, [[3, 7, 0]] * 3).ids.numpy()
+        np.testing.assert_array_equal(layer.top_k(query, np.int64(4), [[3, 7, 0]]).ids, want)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            layer.top_k(query, 4, [[3], [7]])
+
+
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_probes_of_a_head_without_them_are_refused(name):
+    with pytest.raises(ValueError, match="has no num_probes"):
+        make_head(name, 9, 3).top_k(queries(2, 3), 2, num_probes=1)
+
+
 def test_k_as_a_tensor(tiny_blocks):  # noqa: F811
     layer, query = make_head("plain", 9, 3), queries(2, 3)
 

@@ -128,6 +128,26 @@ def test_rank_is_one_graph_for_every_k_and_filter():
         model.rank(x, 26)
 
 
+def test_rank_takes_what_predict_takes():
+    model, x = make_model(), features(4)
+    logits = all_logits(model, x)
+    best = ranking(logits, 1)
+    logits[np.arange(4), best[:, 0]] = -np.inf
+    got = model.rank({"features": x, "exclude": best.astype(np.int32)}, 5)["ids"]
+    np.testing.assert_array_equal(got, ranking(logits, 5))
+
+
+def test_rank_reads_class_vectors_of_now():
+    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
+    head = tfxc.layers.EncodedHead(encoder, np.random.default_rng(1).normal(size=(NUM_CLASSES, 3)))
+    model, (x, y) = make_model(Uniform(5), head=head), learnable(16)
+    model.fit(x, y, verbose=0)
+    assert head.cache_age > 0
+    ranked = model.rank(x, 5)
+    np.testing.assert_array_equal(ranked["ids"], model.predict(x, verbose=0)["ids"])
+    assert np.abs(ranked["scores"]).min() > 0
+
+
 def labels_as(kind, rows):
     ragged = tf.ragged.constant(rows, tf.int64)
     return {"ragged": ragged, "sparse": ragged.to_sparse(), "padded": ragged.to_tensor(-1)}.get(

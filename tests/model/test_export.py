@@ -339,6 +339,34 @@ import os, sys, tensorflow as tf, tfxc
 from tfxc._keras import keras
 from tfxc.model import export
 save = tf.saved_model.save
+def test_an_export_through_a_link_leaves_the_link(tmp_path):
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "current").symlink_to(tmp_path / "v1")
+    for _ in range(2):
+        make_model().export(tmp_path / "current")
+    assert sorted(os.listdir(tmp_path)) == ["current", "v1"] and (tmp_path / "current").is_symlink()
+    assert tf.saved_model.load(str(tmp_path / "v1")).serve(tf.constant(features(2)))["ids"].shape == (2, 5)
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ValueError, match="is a file"):
+        make_model().export(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
+    encoder = keras.Sequential([keras.Input((DIM,), name="user-id"), keras.layers.Dense(DIM)])
+    with pytest.raises(ValueError, match="'user-id'.*rename"):
+        make_model(encoder=encoder).export(tmp_path / "1")
+
+
+def test_strings_need_a_row_for_padding(tmp_path):
+    encoder = item_encoder()
+    head = DenseHead(NUM_CLASSES + 1, tied_to="items", row_offset=0)
+    names = [str(i) for i in range(NUM_CLASSES + 1)]
+    model = tfxc.ExtremeClassifier(encoder, head, class_names=names)
+    with pytest.raises(ValueError, match="row_offset=1"):
+        model.export(tmp_path / "1", strings=True)
+
+
 def die(*arguments, **options):
     save(*arguments, **options)
     os._exit(9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.model.raw_names import ClassIds, ClassNames
+from tfxc.model.raw_names import ClassIds, ClassNames, as_texts
 
 NAMES = ["tea", "Käse", "7", " space ", "milk"]
 
@@ -12,6 +12,12 @@ NAMES = ["tea", "Käse", "7", " space ", "milk"]
 @pytest.fixture
 def class_ids(tmp_path):
     return ClassIds(NAMES, str(tmp_path / "names.txt"))
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+def test_names_as_bytes_are_text(form):
+    names = as_texts(form([name.encode() for name in NAMES]))
+    assert list(names) == NAMES and as_texts(NAMES) is NAMES and as_texts(None) is None
 
 
 def test_names_of_ids():
@@ -39,6 +45,7 @@ def test_names_that_are_no_distinct_lines_are_refused(tmp_path):
     for names, message in (
         (["a", "b", "a"], "'a' occurs twice"),
         (["a\r"], "line break"),
+        (["a", ""], "Class 1 has an empty name"),
         ([1, "1"], "'1' occurs"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from sampler_checks import clustered, head_of, queries
 
 from tfxc._keras import keras
-from tfxc.layers import DenseHead, MACHHead, UniformSparseHead
+from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
 from tfxc.search import InvertedIndex, inverted_index
 
 DTYPES = ["float32", "bfloat16", "int8"]
@@ -224,3 +224,29 @@ def test_an_index_rebuilt_finds_the_classes_there_are_now():
     found = again.top_k(queries, 320, num_probes=again.num_cells).ids.numpy()
     assert all(sorted(row) == list(range(320)) for row in found)
     assert again.recall(other, queries, k=5) > 0.7
+
+
+@pytest.mark.parametrize("bad", [np.zeros([0, 6], np.float32), np.full([3, 6], np.nan, np.float32)])
+def test_recall_of_queries_that_say_nothing_is_refused(bad):
+    head = head_of(clustered(60, 6))
+    index = index_of(head, 6, 2)
+    for measure in (index.recall, index.tune):
+        with pytest.raises(ValueError, match="finite, at least one"):
+            measure(head, bad)
+
+
+def test_one_row_of_exclude_is_for_all_queries():
+    vectors, query = clustered(60, 6), queries(5, 6)
+    index = index_of(head_of(vectors), 6, 6)
+    want = [ranked(row @ vectors.T, 4, [3, 9]) for row in query]
+    np.testing.assert_array_equal(index.top_k(query, np.int64(4), [[3, 9]], num_probes=np.int64(6)).ids, want)
+
+
+def test_an_index_holds_the_class_vectors_of_now():
+    head = EncodedHead(keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)]), clustered(60, 3))
+    head.build((None, 6))
+    assert head.cache_age > 0
+    query = queries(5, 6)
+    found = index_of(head, 6, 6).top_k(query, 4)
+    np.testing.assert_allclose(found.scores, head.top_k(query, 4).scores, rtol=1e-5)
+    assert np.abs(found.scores).min() > 0

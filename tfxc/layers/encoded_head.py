@@ -21,6 +21,7 @@ from tfxc.layers.head import Head, of_filled_slots
 
 _BLOCK_ROWS = 4096  # classes encoded at once for the cache
 _FILE = "features.npz"
+_BFLOAT16 = "_bfloat16"
 
 
 @register
@@ -137,6 +138,9 @@ class EncodedHead(Head):
             parts = {str(i): part.numpy() for i, part in enumerate(tf.nest.flatten(self.features))}
             texts = [name for name, part in parts.items() if part.dtype == object]
             parts.update({name: parts[name].astype(bytes) for name in texts})
+            # NumPy's files know no bfloat16: the same bits as integers, under a name that says so.
+            halves = [name for name, part in parts.items() if part.dtype == tf.bfloat16.as_numpy_dtype]
+            parts.update({name + _BFLOAT16: parts.pop(name).view(np.uint16) for name in halves})
             structure = keras.saving.serialize_keras_object(_structure(self.features))
             np.savez(os.path.join(folder, _FILE), structure=json.dumps(structure), **parts)
 
@@ -146,7 +150,14 @@ class EncodedHead(Head):
         if os.path.exists(path):
             with np.load(path) as parts:
                 structure = keras.saving.deserialize_keras_object(json.loads(str(parts["structure"])))
-                self.features = tf.nest.map_structure(lambda place: parts[str(place)], structure)
+
+                def part_at(place):
+                    name = f"{place}{_BFLOAT16}"
+                    return (
+                        parts[name].view(tf.bfloat16.as_numpy_dtype) if name in parts else parts[str(place)]
+                    )
+
+                self.features = tf.nest.map_structure(part_at, structure)
 
     def build(self, input_shape):
         dim = input_shape[-1]

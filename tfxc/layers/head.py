@@ -1,11 +1,13 @@
 """The contract of a head, and all that follows from scoring one block of classes at a time."""
 
+import numbers
+
 import tensorflow as tf
 
 from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids
+from tfxc.ids import check_ids, for_each_row
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, search_or_allowed
@@ -199,7 +201,8 @@ class Head(keras.layers.Layer):
         Args:
             query: float [N, D].
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], padded with -1, that are never returned.
+            exclude: None or class ids [N, X], or [1, X] for all queries, padded with -1, that are never
+                returned.
             allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked.
                 A width of 0 allows every class.
             num_probes: None for the head's own; for a head that is made with ``num_probes``, another.
@@ -210,16 +213,23 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if k is an int outside [1, L].
-            tf.errors.InvalidArgumentError: for a class id outside [-1, L).
+            ValueError: if k is an int outside [1, L], or for num_probes where the head has none.
+            tf.errors.InvalidArgumentError: for a class id outside [-1, L), or exclude of another number of
+                rows.
         """
-        if isinstance(k, int) and not 1 <= k <= self.num_classes:
+        if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
+        if num_probes is not None and getattr(self, "num_probes", None) is None:
+            raise ValueError(
+                f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "
+                "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
+            )
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
+            exclude = for_each_row(exclude, query)
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
-        k = tf.minimum(k, self.num_classes)
+        k = tf.minimum(tf.cast(k, tf.int32), self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 
         def allowed():

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import json
+import numbers
 import os
 import warnings
 
@@ -38,6 +39,7 @@ from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
 from tfxc.model.place import Place
+from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
@@ -66,7 +68,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         head: a ``tfxc.layers`` head.
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
         k: how many classes ``predict`` returns, at least 1; all of them where there are fewer.
-        class_names: None or the L raw names of the classes, in id order; kept with the saved model.
+        class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
+            taken as UTF-8.
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first. For sequence
@@ -106,7 +109,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.sampler = sampler
         self.k = k
         self._ranking = None
-        self._names = Untracked(class_names)  # Keras would walk through ten million strings
+        self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
         query_dim = _output_dim(encoder)
@@ -293,21 +296,26 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
 
         Args:
-            inputs: the encoder's.
+            inputs: the encoder's; in a dict of them ``exclude`` may stand, too.
             k: an int in [1, L] or an int32 scalar tensor.
             exclude, allow: None or class ids, see ``Head.top_k``.
             training: whether the encoder runs as in training.
         """
-        if isinstance(k, int) and not 1 <= k <= self.head.num_classes:
+        if isinstance(k, numbers.Integral) and not 1 <= k <= self.head.num_classes:
             raise ValueError(
                 f"k must be in [1, {self.head.num_classes}], the number of classes, but got {k}."
             )
+        inputs, reserved = split_inputs(inputs, self.encoder)
+        exclude = reserved.get("exclude") if exclude is None else exclude
+        if tf.executing_eagerly():
+            self._refresh_head()
         if not self.built:
             return self._rank(inputs, k, exclude, training, allow)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        to_tensor = lambda given: None if given is None else tf.convert_to_tensor(given)  # noqa: E731
-        inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+        # Ragged and sparse tensors stay what they are.
+        to_tensor = lambda part: part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)  # noqa: E731
+        inputs = tf.nest.map_structure(to_tensor, inputs)
         return self._ranking.value(inputs, to_tensor(k), to_tensor(exclude), training, to_tensor(allow))
 
     def _rank(self, inputs, k, exclude=None, training=False, allow=None):

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import inspect
 import json
+import keyword
 import os
 import shutil
 import tempfile
@@ -32,10 +33,10 @@ def export_classifier(model, path, index=None, strings=False):
     ``scores`` [B, k], best first, and, if the model has class names, strings ``names`` ("" for id -1).
     ``num_probes`` int32 is an input with an index, and for a ``MACHHead`` made with ``num_probes``.
 
-    TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python,
-    ``tf.saved_model.load(path).serve(inputs...)`` does (``loaded.signatures`` does not). Several inputs are
-    given by name, ``serve(**inputs)``. Only stock ops; no sampler, no optimizer, and each table once: that
-    of the head only where the encoder or the ranking reads it. The names lie in
+    TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
+    ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
+    Several inputs are given by name, ``serve(**inputs)``. Only stock ops; no sampler, no optimizer, and each
+    table once: that of the head only where the encoder or the ranking reads it. The names lie in
     ``assets.extra/class_names.json``, too.
 
     An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
@@ -51,8 +52,9 @@ def export_classifier(model, path, index=None, strings=False):
             is long. Pad them with "".
 
     Raises:
-        ValueError: if the encoder's inputs are not known yet, the index is of another head's size, or
-            strings are asked of a model without class names, or with names that are not distinct lines.
+        ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
+            of another head's size, the path is a file, or strings are asked of a model without class names,
+            with names that are not distinct lines, or with a tied head whose table has no row for padding.
 
     Example:
         >>> import tempfile
@@ -68,6 +70,12 @@ def export_classifier(model, path, index=None, strings=False):
     _check_index(index, model.head)
     if strings and model.class_names is None:
         raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
+    if strings and getattr(model.head, "tied_to", None) and model.head.row_offset == 0:
+        raise ValueError(
+            "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a class: "
+            "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
+            "strings=False."
+        )
     with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
         module = _servable(model, index, os.path.join(scratch, "names.txt") if strings else None)
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
@@ -125,7 +133,10 @@ def export_item_encoder(head, path):
 @contextlib.contextmanager
 def _written_aside(path):
     """A folder to write, that takes its place under the path when it is whole."""
-    aside = f"{path.rstrip('/')}.writing"
+    path = os.path.realpath(path)  # a link would be exchanged in place of the folder
+    if os.path.isfile(path):
+        raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
+    aside = f"{path}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     try:
         yield aside
@@ -199,7 +210,6 @@ def _serving_function(model, index, module):
             if name in histories:
                 ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
                 inputs[place] = tf.cast(ids, histories[name].dtype)
-        exclude = tf.broadcast_to(exclude, [tf.shape(inputs[0])[0], tf.shape(exclude)[1]])
         with stock_ops():
             query = model.queries(tf.nest.pack_sequence_as(structure, inputs))
             query = query if index is None else model.head.effective_query(query)
@@ -232,6 +242,12 @@ def _encoder_inputs(encoder):
         raise ValueError(
             f"Encoder inputs {keys} clash with the signature's own inputs {sorted(_OPTIONS)}: rename."
         )
+    unfit = [key for key in keys if not key.isidentifier() or keyword.iskeyword(key) or key == "self"]
+    if unfit:
+        raise ValueError(
+            f"Encoder inputs {unfit} cannot be arguments of a served function: rename them, "
+            'keras.Input(..., name="user_id").'
+        )
     specs = [
         tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
         for tensor, key in zip(tensors, keys, strict=True)
@@ -251,7 +267,7 @@ def _replace_folder(new, path):
     elif _exchange(new, path):
         shutil.rmtree(new, ignore_errors=True)
     else:
-        old = f"{path.rstrip('/')}.old"
+        old = f"{path}.old"
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
         os.rename(new, path)

@@ -5,6 +5,20 @@ from collections import Counter
 import tensorflow as tf
 
 
+def as_texts(names):
+    """Names of classes as strings where they come as a tensor or as bytes; None, and strings, as they are.
+
+    Example:
+        >>> as_texts(tf.constant(["tea", "milk"]))
+        ['tea', 'milk']
+    """
+    if tf.is_tensor(names):
+        names = names.numpy()
+    if names is None or not any(isinstance(name, bytes) for name in names[:1]):
+        return names
+    return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
 class ClassNames(tf.Module):
     """Names of classes as a variable: millions of them are too many for a graph.
 
@@ -34,7 +48,7 @@ class ClassIds(tf.Module):
         path: file to write them to, a name a line; ``tf.saved_model.save`` copies it.
 
     Raises:
-        ValueError: for a name that occurs twice or holds a line break.
+        ValueError: for a name that is empty, occurs twice or holds a line break.
 
     Example:
         >>> import tempfile
@@ -82,6 +96,11 @@ class ClassIds(tf.Module):
 
 
 def _require_lines(names):
+    if "" in names:
+        raise ValueError(
+            f"Class {names.index('')} has an empty name, which is padding with strings=True: name it, or "
+            "export with strings=False."
+        )
     broken = next((name for name in names if "\n" in name or "\r" in name), None)
     if broken is not None:
         raise ValueError(

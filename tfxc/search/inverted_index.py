@@ -1,12 +1,14 @@
 """An inverted index over a head's class vectors, searched by stock TensorFlow ops."""
 
+import numbers
+
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
-from tfxc.ids import check_ids
+from tfxc.ids import check_ids, for_each_row
 from tfxc.require import require
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
@@ -132,7 +134,7 @@ class InvertedIndex(keras.layers.Layer):
         """
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
-        _check_head(head)
+        _make_ready(head)
         with one_thread():
             self._take(head, cut_into_cells(head, self._usual_num_cells(head)))
 
@@ -152,7 +154,7 @@ class InvertedIndex(keras.layers.Layer):
             ValueError: as of ``build_from``, or for an index that is empty.
         """
         self._require_built()
-        _check_head(head)
+        _make_ready(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         with one_thread():
             centres = self._parts.centres.numpy()
@@ -176,7 +178,8 @@ class InvertedIndex(keras.layers.Layer):
         Args:
             query: float [N, E], ``head.effective_query(query)`` of a head's queries.
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], padded with -1, that are never returned.
+            exclude: None or class ids [N, X], or [1, X] for all queries, padded with -1, that are never
+                returned.
             allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked,
                 all of them. A width of 0 allows every class.
             num_probes: None for the index's own, or an int or int32 scalar, clamped to the number of cells;
@@ -196,16 +199,16 @@ class InvertedIndex(keras.layers.Layer):
                 f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
                 f"{query.shape}: give it head.effective_query(query), of the head it was built from."
             )
-        if isinstance(k, int) and not 1 <= k <= self.num_classes:
+        if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
-        if isinstance(num_probes, int) and num_probes < 1:
+        if isinstance(num_probes, numbers.Integral) and num_probes < 1:
             raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
-        num_probes = tf.convert_to_tensor(self.num_probes if num_probes is None else num_probes)
+        num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
         if exclude is None:
             exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32)
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
-        return BestClasses(*self._top_k(query, tf.convert_to_tensor(k), exclude, allow, num_probes))
+        return BestClasses(*self._top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
 
     def _require_built(self):
         if not self.built:
@@ -214,6 +217,7 @@ class InvertedIndex(keras.layers.Layer):
     @tf.function(reduce_retracing=True, autograph=False)
     def _top_k(self, query, k, exclude, allow, num_probes):
         exclude = check_ids(exclude, self.num_classes, "excluded class")
+        exclude = for_each_row(exclude, query)
         with tf.control_dependencies(_at_least_one(k, "k") + _at_least_one(num_probes, "num_probes")):
             k = tf.minimum(k, self.num_classes)
             probes = tf.minimum(num_probes, self.num_cells)
@@ -355,7 +359,12 @@ class InvertedIndex(keras.layers.Layer):
             head: the head it was built from.
             queries: float [n, D], as the head takes them: what the encoder gives.
             k: how many classes a query, in [1, L].
+
+        Raises:
+            ValueError: for no query, or one that is not finite.
         """
+        _make_ready(head)
+        queries = _finite(queries)
         wanted = head.top_k(queries, k).ids
         return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
 
@@ -376,10 +385,12 @@ class InvertedIndex(keras.layers.Layer):
             The recall that is reached. Less than wanted only where fewer bits lose it, with all cells probed.
 
         Raises:
-            ValueError: for a recall outside (0, 1], or as ``build_from``.
+            ValueError: for a recall outside (0, 1], as of ``recall``, or as ``build_from``.
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
+        _make_ready(head)
+        queries = _finite(queries)
         wanted, query = head.top_k(queries, k).ids, head.effective_query(queries)
         if not self.built:
             self._build_cheapest(head, query.numpy(), wanted.numpy(), recall)
@@ -400,7 +411,6 @@ class InvertedIndex(keras.layers.Layer):
         return found
 
     def _build_cheapest(self, head, query, wanted, recall):
-        _check_head(head)
         usual = self._usual_num_cells(head)
         choices = (
             {min(usual * times // 2, head.num_classes) for times in (1, 2, 4)}
@@ -429,8 +439,11 @@ def _products(rows, query):
     return tf.squeeze(products, 1)
 
 
-def _check_head(head):
-    """Raises ValueError for a head whose logits are no inner products of short vectors."""
+def _make_ready(head):
+    """Brings class vectors that a head caches up to date.
+
+    Raises ValueError for a head whose logits are no inner products of short vectors.
+    """
     if not head.indexable:
         raise ValueError(
             f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
@@ -439,6 +452,18 @@ def _check_head(head):
         )
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
+    head.refresh()
+
+
+def _finite(queries):
+    """The queries as a tensor; raises ValueError where a share of what they find would mean nothing."""
+    queries = tf.convert_to_tensor(queries)
+    if not len(queries) or not np.isfinite(queries.numpy().astype(np.float32)).all():
+        raise ValueError(
+            f"Recall is measured of queries [n, D] that are finite, at least one, but got {len(queries)}, "
+            "or NaN or infinity among them."
+        )
+    return queries
 
 
 def _at_least_one(number, name):

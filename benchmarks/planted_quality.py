@@ -1,0 +1,154 @@
+"""Every sampler on data whose best possible ranking is known: share of it against training time.
+
+A run is a sampler and its number of steps of 512 examples, for example ``midx-rq:20000``; beside the samplers
+of the examples there are ``searched`` (hard negatives from an index behind training) and ``mach`` (buckets).
+A run that was cut off goes on where it stopped. The picture lies in the folder of --output.
+
+    python benchmarks/planted_quality.py --num-classes 1000000 --output runs/planted \\
+        --runs full:2000 midx-rq:2000 midx-rq:20000 uniform:20000
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from _planted import PlantedTruth
+from _tables import add_results, keep, show
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+from common.quality_sample import QualitySample  # noqa: E402
+from common.sampler_choice import SAMPLERS, Settings  # noqa: E402
+from common.training_log import TrainingLog, plot  # noqa: E402
+
+import tfxc  # noqa: E402
+from tfxc._keras import keras, tf_variable  # noqa: E402
+
+DIM, BATCH_SIZE, NUM_EPOCHS = 64, 512, 10
+NUM_NEGATIVES, NUM_CODEWORDS = 100, 128
+MORE_SAMPLERS = {
+    "searched": lambda s: tfxc.samplers.SearchedHardNegatives(s.num_negatives // 5, 4 * s.num_negatives // 5)
+}
+RUNS = "full:2000", "midx-rq:2000", "midx-rq:20000", "uniform:20000"
+
+
+def parse_run(text):
+    """Name and steps of "midx-rq:20000"."""
+    name, _, num_steps = text.partition(":")
+    if name not in (*SAMPLERS, *MORE_SAMPLERS, "mach") or not num_steps.isdecimal() or int(num_steps) < 10:
+        names = ", ".join([*SAMPLERS, *MORE_SAMPLERS, "mach"])
+        raise argparse.ArgumentTypeError(f"{text!r} is no SAMPLER:STEPS, of at least 10 steps and {names}")
+    return name, int(num_steps)
+
+
+def make_model(name, truth, num_steps, args):
+    """A compiled classifier: two dense layers and a head."""
+    keras.utils.set_random_seed(args.seed)
+    num_classes = len(truth.vectors)
+    settings = Settings(NUM_NEGATIVES, NUM_CODEWORDS, truth.frequencies)
+    if name == "mach":
+        head, sampler = tfxc.layers.MACHHead(num_classes, args.num_buckets, 8, seed=args.seed), None
+    else:
+        head = tfxc.layers.DenseHead(num_classes, use_bias=True)
+        sampler = {**SAMPLERS, **MORE_SAMPLERS}[name](settings)
+    layers = [keras.layers.Dense(4 * DIM, "gelu"), keras.layers.Dense(DIM)]
+    model = tfxc.ExtremeClassifier(
+        keras.Sequential([keras.Input((DIM,)), *layers]), head=head, sampler=sampler, k=10
+    )
+    rate = keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)
+    model.compile(
+        tfxc.optimizers.LazyAdam(rate),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
+    )
+    return model
+
+
+def train(name, num_steps, truth, held_out, args):
+    """Trains to the end or resumes; the rows of the log and the quality on the held-out examples."""
+    model = make_model(name, truth, num_steps, args)
+    steps = num_steps // NUM_EPOCHS
+    log = TrainingLog(
+        Path(args.output) / f"{name}-{num_steps}",
+        model,
+        patience=NUM_EPOCHS,
+        sample=QualitySample(model, held_out, tfxc.metrics.NDCGAtK(10)),
+        num_steps=steps,
+        verbose=2,
+    )
+    done = log.resume()
+    if done < NUM_EPOCHS:
+        print(f"\n== {name}, {num_steps:,} steps" + (f", resumed after {done} of 10" if done else ""))
+        model.fit(
+            truth.batches(BATCH_SIZE, (args.seed, 1, done)),
+            steps_per_epoch=steps,
+            validation_data=held_out,
+            initial_epoch=done,
+            epochs=NUM_EPOCHS,
+            callbacks=[log],
+            verbose=2,
+        )
+    return log.rows, model.evaluate(held_out, return_dict=True, verbose=0)
+
+
+def quality_after(rows, seconds):
+    """The last of a run's measurements on its sample within so many seconds, or None."""
+    points = [point for row in rows for point in row["curve"] if point["seconds"] <= seconds]
+    return points[-1]["quality"] if points else None
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--num-classes", type=int, default=1_000_000)
+    add("--runs", type=parse_run, nargs="+", default=[parse_run(run) for run in RUNS], metavar="NAME:STEPS")
+    add("--learning-rate", type=float, default=5e-3, help="at the start; falls to 0 along a cosine")
+    add("--num-buckets", type=int, default=8192, help="mach: buckets of each of 8 repetitions")
+    add("--num-held-out", type=int, default=10_240, help="examples that quality is measured of")
+    add("--seed", type=int, default=0)
+    add("--output", default="runs/planted", help="folder for checkpoints and the picture")
+    add_results(parser)
+    args = parser.parse_args()
+    truth = PlantedTruth(args.num_classes, DIM)
+    inputs, labels = truth.examples(args.num_held_out, np.random.default_rng(0))
+    held_out = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(BATCH_SIZE)
+    best = tfxc.layers.DenseHead(args.num_classes, use_bias=True)
+    best.build((None, DIM))
+    for variable, value in zip((best.table, best.bias), truth.optimum(), strict=True):
+        tf_variable(variable).assign(value)
+    optimum = tfxc.metrics.NDCGAtK(10)
+    for x, y in held_out:
+        optimum.update_state(y, best.top_k(x, 10).ids)
+    optimum = float(optimum.result())
+    del best
+    histories, results = {}, {}
+    for name, num_steps in args.runs:
+        run = f"{name}, {num_steps:,} steps"
+        histories[run], results[run] = train(name, num_steps, truth, held_out, args)
+    full = [rows[-1]["seconds"] for run, rows in histories.items() if run.startswith("full")]
+    table = []
+    for run, rows in histories.items():
+        ndcg = results[run]["ndcg_at_10"]
+        early = quality_after(rows, full[0] / 10) if full else None
+        table.append(
+            [
+                run,
+                rows[-1]["seconds"],
+                ndcg,
+                ndcg / optimum,
+                results[run]["recall_at_10"],
+                "" if early is None else early / optimum,
+            ]
+        )
+    columns = ["run", "train s", "NDCG@10", "of the optimum", "Recall@10", "after a tenth of full's time"]
+    show(f"{args.num_classes:,} classes, NDCG@10 of the optimum {optimum:.4f}", table, columns)
+    plot(histories, str(Path(args.output) / "planted.png"), label="NDCG@10 on held-out examples")
+    keep(args.results)
+
+
+if __name__ == "__main__":
+    main()
