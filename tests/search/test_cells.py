@@ -5,7 +5,7 @@ import pytest
 from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import cells as module
-from tfxc.search.cells import Cells, cut_into_cells, probed
+from tfxc.search.cells import Cells, cut_into_cells
 
 
 def test_every_class_is_in_one_cell_and_no_cell_is_large():
@@ -39,15 +39,17 @@ def test_chunks_of_whole_cells(monkeypatch):
     chunks = list(cells.chunks(head_of(vectors), ""))
     assert [chunk[:2] for chunk in chunks] == [(0, 2), (2, 3), (3, 4)]
     np.testing.assert_array_equal(np.concatenate([chunk[2] for chunk in chunks]), vectors[cells.members])
-    means, lengths = cells.means(head_of(vectors))
+    means, reaches = cells.moments(head_of(vectors))
     parts = np.split(vectors[cells.members], cells.offsets[1:-1])
     np.testing.assert_allclose(means, [part.mean(0) for part in parts], rtol=1e-4)
-    np.testing.assert_allclose(lengths, [np.linalg.norm(part, axis=1).max() for part in parts], rtol=1e-5)
+    deviations = [np.sqrt(part.astype(np.float64).var(0).mean()) for part in parts]
+    np.testing.assert_allclose(reaches, 3 * np.array(deviations), rtol=1e-5)
 
 
-def test_probed_directions_are_as_long_as_the_longest_member():
-    got = probed(np.array([[3.0, 4], [0, 0]], np.float32), np.array([2.0, 7]))
-    np.testing.assert_allclose(got, [[1.2, 1.6], [0, 0]], rtol=1e-6)
+def test_a_cell_of_unlike_members_is_read_before_a_nearer_one():
+    vectors = np.array([[1, 0.1], [1, -0.1], [2, 0], [-1.2, 0], [-1.2, 0.1]], np.float32)
+    cells = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
+    assert cells.cost(head_of(vectors), np.array([[1.0, 0]], np.float32), np.array([[2]]), 1.0) == 2 + 3
 
 
 def test_the_cost_of_a_recall_by_hand():

@@ -94,6 +94,7 @@ def test_among_many_cells_the_best_are_read():
     vectors, query = clustered(3000, 8, num_clusters=100), queries(50, 8)
     index = index_of(head_of(vectors), 300)
     fit = query @ index.centres.numpy().T
+    fit += np.linalg.norm(query, axis=1, keepdims=True) * index.reaches.numpy()
     cell_of = np.empty(3000, int)
     for cell, (start, stop) in enumerate(zip(index.offsets[:-1], index.offsets[1:], strict=True)):
         members = np.ravel(index.members[start:stop])

@@ -24,8 +24,7 @@ def test_rows_are_the_vectors(dtype, num_classes):
         rows = rows * tiles.scales.reshape(-1, 1)
     if dtype != "float32":
         of_tile = np.repeat(np.arange(len(tiles.centres)), np.diff(tiles.offsets))
-        means = tiles.shares[:, np.newaxis] * tiles.centres
-        rows = rows + np.repeat(means[of_tile], tiles.members.shape[1], axis=0)
+        rows = rows + np.repeat(tiles.centres[of_tile], tiles.members.shape[1], axis=0)
     # Rounded the other way, a coordinate is off by up to a whole step.
     step = np.abs(vectors).max() / 60 if dtype == "int8" else np.abs(vectors).max() / 100
     np.testing.assert_allclose(rows[tiles.places], vectors, atol=1e-5 if dtype == "float32" else step)

@@ -12,6 +12,7 @@ _POINTS_PER_CELL = 32
 _LARGEST = 2  # a cell is split if it has more than this many times the mean number of members
 _ALIKE = 0.9  # if k-means leaves so large a share of a cell together, its vectors are too much alike to cut
 _CHUNK_ROWS = 1 << 16
+_DEVIATIONS = 3  # above the mean of a cell's scores, for the best of them
 
 
 class Cells(NamedTuple):
@@ -48,15 +49,27 @@ class Cells(NamedTuple):
                 bar.update(len(ids))
                 start = stop
 
-    def means(self, head):
-        """Of the members of each cell: their mean float32 [C, D], and the length [C] of the longest."""
-        means, lengths = [], []
+    def moments(self, head):
+        """Of the members of each cell: their mean float32 [C, D], and their reach float32 [C].
+
+        The best that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
+        deviations above the mean, as the largest of a few hundred normal numbers is. So a cell of unlike
+        members is looked into before one that is as near, but all alike. Where class vectors are of very
+        unequal length, as trained ones of skewed frequencies are, that finds the same share in a third.
+
+        Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
+        Inner Product Search", 2024.
+        """
+        means, reaches = [], []
         for start, stop, vectors in self.chunks(head, "Centres"):
             first = self.offsets[start:stop] - self.offsets[start]
             sizes = np.diff(self.offsets[start : stop + 1])
-            means.append(np.add.reduceat(vectors, first) / sizes[:, np.newaxis])
-            lengths.append(np.maximum.reduceat(np.linalg.norm(vectors, axis=1), first))
-        return np.concatenate(means).astype(np.float32), np.concatenate(lengths)
+            own = np.add.reduceat(vectors, first) / sizes[:, np.newaxis]
+            apart = vectors - np.repeat(own, sizes, axis=0)
+            variances = np.add.reduceat(np.einsum("nd,nd->n", apart, apart), first) / apart.shape[1]
+            means.append(own)
+            reaches.append(_DEVIATIONS * np.sqrt(variances / sizes))
+        return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
 
     def cost(self, head, query, wanted, recall):
         """How many inner products a query takes, with centres and with members, to find a share of the best.
@@ -70,24 +83,13 @@ class Cells(NamedTuple):
         sizes = np.diff(self.offsets)
         cell_of = np.empty(len(self.members), np.int32)
         cell_of[self.members] = np.repeat(np.arange(len(sizes)), sizes)
-        order = np.argsort(-(query @ probed(*self.means(head)).T), axis=1)
+        means, reaches = self.moments(head)
+        best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
+        order = np.argsort(-best, axis=1)
         read = np.empty(order.shape, np.int64)
         np.put_along_axis(read, order, np.cumsum(sizes[order], axis=1), axis=1)
         needed = np.take_along_axis(read, cell_of[wanted], axis=1)
         return len(sizes) + np.quantile(needed, recall)
-
-
-def probed(means, lengths):
-    """What a query's inner product tells which cells to read: the directions of their means, float32 [C, D].
-
-    Each is as long as the cell's longest vector: so much a member that points there would score. The mean
-    itself is short where a cell holds two groups, and both would be passed over.
-
-    Args:
-        means: float32 [C, D], of the members.
-        lengths: [C], of the longest member.
-    """
-    return (_directions(means) * lengths[:, np.newaxis]).astype(np.float32)
 
 
 def cut_into_cells(head, num_cells, seed=0, centres=None):

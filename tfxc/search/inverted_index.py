@@ -28,7 +28,7 @@ class InvertedIndex(keras.layers.Layer):
     """The best classes of a query among those of a few cells, many times faster than among all.
 
     k-means cuts the class vectors into cells of like direction; a query z reads the members of the cells
-    that fit it best, ``max_c z · direction_c · longest_c``, and ranks them. How much it reads is always the
+    that promise most, ``max_c z · mean_c + |z| · reach_c``, and ranks them. How much it reads is always the
     same: ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of
     a few it does not find: ``recall`` tells how many, ``tune`` chooses the cells and probes that reach a
     given share.
@@ -67,7 +67,8 @@ class InvertedIndex(keras.layers.Layer):
     Reference:
         Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003; Jégou,
         Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the difference from
-        the centre).
+        the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate
+        Maximum Inner Product Search", 2024 (which cells are read).
     """
 
     supports_jit = False
@@ -290,12 +291,13 @@ class InvertedIndex(keras.layers.Layer):
         return tf.cond(num_blocks > 1, apart(loop), alone)
 
     def _in_cells(self, query, k, exclude, probes, num_read):
-        """The k best among the first ``num_read`` tiles of the cells of highest ``z · centre``."""
+        """The k best among the first ``num_read`` tiles of the cells that promise the highest score."""
         parts = self._parts
         fit = tf.matmul(query, parts.centres, transpose_b=True)
+        best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
         # Some cells are smaller than the mean: with twice as many there are tiles enough.
         ranked = tf.minimum(2 * probes, self.num_cells)
-        fit, cells = grouped_top_k(fit, ranked)
+        _, cells = grouped_top_k(best, ranked)
         offsets = tf.convert_to_tensor(parts.offsets)
         first = tf.gather(offsets, cells)
         end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
@@ -307,8 +309,11 @@ class InvertedIndex(keras.layers.Layer):
         tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
         ids = tf.gather(tf.convert_to_tensor(parts.members), tiles)
         ids = tf.where(filled[..., tf.newaxis], ids, -1)
-        fit *= tf.gather(tf.convert_to_tensor(parts.shares), cells)
-        scores = self._tile_scores(query, tiles, tf.gather(fit, cell, batch_dims=1))
+        if self.rows_dtype == "float32":
+            fit = None
+        else:
+            fit = tf.gather(tf.gather(fit, cells, batch_dims=1), cell, batch_dims=1)
+        scores = self._tile_scores(query, tiles, fit)
         scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
         flat = [tf.shape(query)[0], -1]
         ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
@@ -317,7 +322,8 @@ class InvertedIndex(keras.layers.Layer):
         return best_candidates(scores, ids, k, exclude)
 
     def _tile_scores(self, query, tiles, fit):
-        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n] are those of their cells' means."""
+        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
+        those of their cells' means."""
         parts = self._parts
         rows = tf.cast(tf.gather(self._read_rows(), tiles), tf.float32)
         shape = tf.shape(rows)
@@ -325,7 +331,7 @@ class InvertedIndex(keras.layers.Layer):
         scores = tf.reshape(_products(rows, query), shape[:3])
         if self.rows_dtype == "int8":
             scores *= tf.gather(tf.convert_to_tensor(parts.scales), tiles)
-        return scores if self.rows_dtype == "float32" else scores + fit[..., tf.newaxis]
+        return scores if fit is None else scores + fit[..., tf.newaxis]
 
     def _score(self, query, class_ids):
         """Scores in float32 of class ids [N, S], or [S] for all queries; anything in empty slots."""
@@ -349,8 +355,7 @@ class InvertedIndex(keras.layers.Layer):
             parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
         )
         cells = tf.reshape(cells, tf.shape(places))
-        shares = tf.gather(tf.convert_to_tensor(parts.shares), cells)[..., tf.newaxis]
-        return rows + shares * tf.gather(tf.convert_to_tensor(parts.centres), cells)
+        return rows + tf.gather(tf.convert_to_tensor(parts.centres), cells)
 
     def recall(self, head, queries, k=10):
         """The share of the exact k best classes that the index finds, over some queries.

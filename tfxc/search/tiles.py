@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc.search.cells import probed
-
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
 _LARGEST_CODE = 127
 _ROUNDS = 3  # coordinates of a row that may be rounded the other way
@@ -19,8 +17,8 @@ class Tiles(NamedTuple):
     """The rows of all classes, cell by cell; the last tile of a cell is filled up with empty slots.
 
     Attributes:
-        centres: float32 [C, D], the directions of the cells, see ``tfxc.search.cells.probed``.
-        shares: float32 [C], which times the centre is the mean of a cell.
+        centres: float32 [C, D], the mean of each cell.
+        reaches: float32 [C], how far from it members reach, see ``Cells.moments``.
         offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
         members: int32 [T, S], class ids, -1 in empty slots.
         places: int32 [L], the slot of each class, as ``members`` counts when flat.
@@ -29,7 +27,7 @@ class Tiles(NamedTuple):
     """
 
     centres: np.ndarray
-    shares: np.ndarray
+    reaches: np.ndarray
     offsets: np.ndarray
     members: np.ndarray
     places: np.ndarray
@@ -68,7 +66,7 @@ def lay_out(head, cells, dtype):
     members[places] = cells.members
     place_of = np.empty(num_classes, np.int32)
     place_of[cells.members] = places
-    means, lengths = cells.means(head)
+    means, reaches = cells.moments(head)
     rows = np.zeros((num_tiles * slots, dim), DTYPES[dtype])
     scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, np.float32)
     for start, stop, vectors in cells.chunks(head, "Rows"):
@@ -80,8 +78,8 @@ def lay_out(head, cells, dtype):
             rows[where] = vectors if dtype == "float32" else vectors - own
     shape = num_tiles, slots
     return Tiles(
-        probed(means, lengths),
-        (np.linalg.norm(means, axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32),
+        means,
+        reaches,
         offsets,
         members.reshape(shape),
         place_of,
