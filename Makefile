@@ -16,11 +16,11 @@ OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h
 AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
 SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
 BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
-# The tests of what runs on the compiled ops: these run on the reference path as well. The others build on what these try.
-REFERENCE_TESTS := $(wildcard tests/samplers/test_*.py tests/optimizers/test_*.py)
-REFERENCE_TESTS := tests/ops $(filter-out %_learner.py %_diagnostics.py %_negatives.py %/test_multi_optimizer.py,$(REFERENCE_TESTS))
-# Of samplers, how a draw is distributed is left to the ops' own tests here.
-REFERENCE_TESTS += -k "not compiled and not before_and_after and not many_classes and not growing_schedule"
+# The tests of what calls the compiled ops, without them: each op's way out, and one call of it from above. What that way
+# comes to is tested beside the compiled ops, in tests named "reference" or "stock", and under XLA.
+REFERENCE_TESTS := tests/ops $(patsubst %,tests/samplers/test_%.py,kernel lsh midx) tests/optimizers/test_row_sparse.py
+REFERENCE_TESTS += -k "not reference and not stock and not xla and not compiled and not saved and not cosines \
+	and not before_and_after and not many_classes and not growing_schedule"
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
 KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
 KERNEL_TESTS += -k "not reference and not stock and not xla"
@@ -53,7 +53,8 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
 test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
-	$(MAKE) test-avx2
+	@# Without AVX-512 the usual library runs them anyway.
+	if grep -q avx512vl /proc/cpuinfo; then $(MAKE) test-avx2; fi
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
 	@# Without oneDNN, whose pass over each graph takes longer than it saves in graphs so small.
 	TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)

@@ -15,6 +15,7 @@ programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -39,6 +40,7 @@ COMPILE_FLAGS = (
 
 # The highest level of x86-64 that a library has code for (TFXC_LEVEL in common/vectorize.h).
 LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
+LEVELS_HEADER = SOURCES / "common" / "vectorize.h"
 
 # The process must have loaded libasan before: LD_PRELOAD=$(g++ -print-file-name=libasan.so). Under the checks
 # for null, constants in TensorFlow's headers do not compile; a read through null is a finding without them.
@@ -68,13 +70,15 @@ class CompileError(RuntimeError):
     """A compiler ran and failed; the message holds its output."""
 
 
-def build(library=LIBRARY, objects=OBJECTS, flags=()):
+def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
     """Builds the op library against the installed TensorFlow; up-to-date parts are kept.
 
     Args:
         library: Path of the shared library to write; its ``.json`` goes beside it.
         objects: Folder for the object files.
         flags: More flags for the compiler and the linker.
+        level: None, or one of ``LEVELS``, the highest level of x86-64 that kernels use. Sources that have no
+            kernel are the same in the usual library, and their object files are shared with it.
 
     Returns:
         The path of the library.
@@ -91,8 +95,16 @@ def build(library=LIBRARY, objects=OBJECTS, flags=()):
     library.parent.mkdir(parents=True, exist_ok=True)
     compile_command = [*compiler, *_tensorflow_flags(tf), *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
     sources = sorted(SOURCES.glob("*/*.cc"))
+
+    def compile_one(source):
+        if level is None:
+            return _compile(source, objects, compile_command)
+        if not _takes_in(source, LEVELS_HEADER):
+            return _compile(source, OBJECTS, compile_command)
+        return _compile(source, objects, [*compile_command, f"-DTFXC_LEVEL={LEVELS[level]}"])
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
+        compiled = list(pool.map(compile_one, sources))
 
     link_command = [*compiler, *flags, "-shared", *map(str, compiled), *tf.sysconfig.get_link_flags()]
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
@@ -115,8 +127,9 @@ def build_variant(level="x86-64-v4", sanitize=False):
         sanitize: Whether it checks every memory access and all arithmetic that C++ leaves undefined.
     """
     folder = OBJECTS / (level + "-sanitized" * sanitize)
-    flags = [f"-DTFXC_LEVEL={LEVELS[level]}", *(SANITIZE_FLAGS if sanitize else ())]
-    return build(folder / LIBRARY.name, folder, flags)
+    if sanitize:
+        return build(folder / LIBRARY.name, folder, [f"-DTFXC_LEVEL={LEVELS[level]}", *SANITIZE_FLAGS])
+    return build(folder / LIBRARY.name, folder, level=level)
 
 
 def build_thread_check():
@@ -234,6 +247,12 @@ def _compile(source, objects, compile_command):
         if not warnings:  # what was compiled with some is compiled again, so that -Werror comes to see them
             stamp.write_text(shlex.join(command))
     return target
+
+
+def _takes_in(source, header):
+    """Whether a source includes a header of ours, by itself or through another."""
+    included = [SOURCES / name for name in re.findall(r'#include "([^"]+)"', source.read_text())]
+    return any(path == header or _takes_in(path, header) for path in included if path.exists())
 
 
 def _headers(source, included):

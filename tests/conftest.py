@@ -26,3 +26,11 @@ def fixed_seed():
     # The end of an iterator of tf.data may wait as long as it has lived, since the thread that tunes it can
     # miss the call: those of this test go while they are young.
     gc.collect(1)
+
+
+# What starts processes comes first: last, it would keep one worker busy and the other waiting.
+EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in EARLY)

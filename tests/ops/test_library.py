@@ -185,13 +185,21 @@ def test_warnings_are_errors_where_the_environment_says_so(build_module, tmp_pat
 
 def test_variants_have_folders_and_flags_of_their_own(build_module, tmp_path, monkeypatch):
     monkeypatch.setattr(build_module, "OBJECTS", tmp_path)
-    monkeypatch.setattr(build_module, "build", lambda library, objects, flags: (library, objects, flags))
-    library, objects, flags = build_module.build_variant("x86-64-v3")
-    assert library == tmp_path / "x86-64-v3" / "_tfxc_ops.so" and objects == library.parent
-    assert flags == ["-DTFXC_LEVEL=3"]
-    library, _, flags = build_module.build_variant(sanitize=True)
+    _fake_compiler(tmp_path, monkeypatch, 'echo "$@" >> log; touch "$target"')
+    monkeypatch.chdir(tmp_path)
+    library = build_module.build_variant("x86-64-v3")
+    assert library == tmp_path / "x86-64-v3" / "_tfxc_ops.so" and library.with_suffix(".json").exists()
+    kernels, usual = ({path.name for path in folder.glob("*.o")} for folder in (library.parent, tmp_path))
+    assert "common.products.o" in kernels and "midx_draw.op.o" in usual and not kernels & usual
+    assert len(kernels) + len(usual) == len(list(build_module.SOURCES.glob("*/*.cc")))
+    calls = (tmp_path / "log").read_text().splitlines()
+    assert sum("-DTFXC_LEVEL=3" in call for call in calls) == len(kernels)
+    (tmp_path / "log").unlink()
+    library = build_module.build_variant(sanitize=True)
     assert library == tmp_path / "x86-64-v4-sanitized" / "_tfxc_ops.so"
-    assert "-DTFXC_LEVEL=4" in flags and "-fsanitize=address,undefined" in flags
+    calls = (tmp_path / "log").read_text().splitlines()
+    assert all("-fsanitize=address,undefined" in call for call in calls)
+    assert sum("-DTFXC_LEVEL=4" in call for call in calls) >= len(kernels) + len(usual)
 
 
 def test_build_reports_the_compilers_own_words(build_module, tmp_path, monkeypatch):
