@@ -290,6 +290,7 @@ class InvertedIndex(keras.layers.Layer):
         alone = lambda: self._in_cells(query, k, exclude, probes, num_read)  # noqa: E731
         return tf.cond(num_blocks > 1, apart(loop), alone)
 
+    @tf.function(reduce_retracing=True, autograph=False)  # traced once for all the places that call it
     def _in_cells(self, query, k, exclude, probes, num_read):
         """The k best among the first ``num_read`` tiles of the cells that promise the highest score."""
         parts = self._parts
