@@ -1,5 +1,7 @@
 #include "common/products.h"
 
+#include <algorithm>
+
 #include "common/lanes.h"
 #include "common/vectorize.h"
 
@@ -101,6 +103,48 @@ TFXC_INLINE void ScatteredLogitsOf(const float* rows, int64_t stride, int64_t nu
   LogitsInRegisters<Lanes>(rows, stride, num_rows, Scattered{tile, tile_width, places}, width, dim, shifts, logits);
 }
 
+// Of Q queries; every number of the tile meets sixteen rows.
+template <typename Lanes, int Q>
+TFXC_INLINE void SomePackedLogits(const float* packed, const Scattered& queries, int64_t dim, const float* shifts,
+                                  float* logits, int64_t logit_stride) {
+  constexpr int V = kParts<Lanes>;
+  Lanes total[Q][V] = {};
+  for (int64_t d = 0; d < dim; ++d) {
+    const float* x = queries[d];
+    Lanes rows[V];
+    for (int v = 0; v < V; ++v) rows[v] = Load<Lanes>(packed + d * kLanes + v * kSizeOf<Lanes>);
+    for (int q = 0; q < Q; ++q) {
+      for (int v = 0; v < V; ++v) total[q][v] += x[q] * rows[v];
+    }
+  }
+  if (shifts != nullptr) {
+    for (int v = 0; v < V; ++v) {
+      const Lanes shift = Load<Lanes>(shifts + v * kSizeOf<Lanes>);
+      for (int q = 0; q < Q; ++q) total[q][v] += shift;
+    }
+  }
+  for (int q = 0; q < Q; ++q) {
+    for (int v = 0; v < V; ++v) Store(total[q][v], logits + q * logit_stride + v * kSizeOf<Lanes>);
+  }
+}
+
+template <typename Lanes>
+TFXC_INLINE void PackedLogitsOf(const float* packed, const float* tile, int64_t tile_width, const int32_t* places,
+                                int width, int64_t dim, const float* shifts, const int32_t* next, float* logits,
+                                int64_t logit_stride) {
+  constexpr int kQueries = kSizeOf<Lanes> == kLanes ? 16 : 6;  // whose sums fit into the registers
+  int64_t asked = 0;
+  for (int q = 0; q < width; q += kQueries) {
+    const int from = std::min(q, width - kQueries);  // some of the last ones twice, rather than fewer at once
+    for (const int64_t until = next == nullptr ? 0 : dim * (q + kQueries) / width; asked < std::min(until, dim); ++asked) {
+      const float* row = tile + static_cast<int64_t>(static_cast<uint32_t>(next[asked])) * tile_width;
+      for (int i = 0; i < width; i += kLanes) __builtin_prefetch(row + i, /*rw=*/0, /*locality=*/3);
+    }
+    SomePackedLogits<Lanes, kQueries>(packed, Scattered{tile + from, tile_width, places}, dim, shifts,
+                                      logits + from * logit_stride, logit_stride);
+  }
+}
+
 // `count` sums of V vectors, I at a time, and the last ones 4 at a time: `count` is a multiple of 4.
 template <typename Lanes, int I, int V>
 TFXC_INLINE void SomeColumns(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
@@ -148,6 +192,17 @@ TFXC_BY_WIDTH(void, ScatteredLogits,
               (const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,
                const int32_t* places, int width, int64_t dim, const float* shifts, float* logits),
               (rows, stride, num_rows, tile, tile_width, places, width, dim, shifts, logits))
+
+TFXC_BY_WIDTH(void, PackedLogits,
+              (const float* packed, const float* tile, int64_t tile_width, const int32_t* places, int width, int64_t dim,
+               const float* shifts, const int32_t* next, float* logits, int64_t logit_stride),
+              (packed, tile, tile_width, places, width, dim, shifts, next, logits, logit_stride))
+
+void PackRows(const float* rows, int64_t stride, int64_t num_rows, int64_t dim, float* packed) {
+  for (int64_t d = 0; d < dim; ++d) {
+    for (int64_t r = 0; r < kLanes; ++r) packed[d * kLanes + r] = r < num_rows ? rows[r * stride + d] : 0.0f;
+  }
+}
 
 void AddRowGradients(const float* gradient, int width, int64_t num_rows, const float* queries, int64_t dim,
                      float* row_gradients) {

@@ -19,6 +19,15 @@ void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* bl
 void ScatteredLogits(const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,
                      const int32_t* places, int width, int64_t dim, const float* shifts, float* logits);
 
+// Sixteen rows side by side: packed[d * 16 + r] = rows[r * stride + d], 0 from row num_rows on.
+void PackRows(const float* rows, int64_t stride, int64_t num_rows, int64_t dim, float* packed);
+
+// The logits of packed rows as ScatteredLogits has them, to the bit, but a query's in a row: logits[q * logit_stride + r],
+// for sixteen r and `width` queries, a multiple of 16. shifts is null or has sixteen numbers. Meanwhile rows `next` of the
+// tile, unless null, are asked for.
+void PackedLogits(const float* packed, const float* tile, int64_t tile_width, const int32_t* places, int width,
+                  int64_t dim, const float* shifts, const int32_t* next, float* logits, int64_t logit_stride);
+
 // The gradients have rows of `dim` numbers, a multiple of 16.
 
 // row_gradients[r] += Σ_q gradient[r * width + q] · queries[q]; num_rows is a multiple of 4.

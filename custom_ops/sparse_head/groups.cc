@@ -18,6 +18,7 @@ namespace tfxc {
 namespace {
 
 constexpr int64_t kRun = 512;  // classes whose logits are in the cache at once
+constexpr int64_t kTurnedStride = kRun + kLanes;  // a query's logits of them, and what a last block has too many
 constexpr int kPanel = 48;     // columns that the products take at once
 constexpr int64_t kRows = 8;   // rows that they take at once
 // Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.
@@ -195,6 +196,49 @@ class Logits {
   Buffer logits_;
 };
 
+// A run of classes in blocks of sixteen, each of one group, side by side.
+class PackedRun {
+ public:
+  explicit PackedRun(const SparseRows& rows) : rows_(rows) {}
+
+  // Goes to classes [first, last), at most kRun; gives the first bad class.
+  int64_t Start(int64_t first, int64_t last) {
+    first_ = first;
+    blocks_.clear();
+    return ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
+      for (int64_t l = begin; l < end; l += kLanes) {
+        const int64_t size = rows_.fan_in * kLanes, at = size * blocks_.size(), count = std::min<int64_t>(kLanes, end - l);
+        if (static_cast<int64_t>(packed_.size()) < at + size) packed_.resize(at + size);
+        tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in, packed_.data() + at);
+        Block block{l, {}};
+        if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count, block.bias);
+        blocks_.push_back(block);
+      }
+    });
+  }
+
+  // logits[q * kTurnedStride + l - first] for some columns of a tile.
+  void Logits(const float* tile, int width, int columns, float* logits) const {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      const int32_t* inputs = InputsOf(rows_, blocks_[i].first);
+      const int32_t* next = i + 1 < blocks_.size() ? InputsOf(rows_, blocks_[i + 1].first) : inputs;
+      tiles::PackedLogits(packed_.data() + i * rows_.fan_in * kLanes, tile, width, inputs, columns, rows_.fan_in,
+                          rows_.bias == nullptr ? nullptr : blocks_[i].bias, next == inputs ? nullptr : next,
+                          logits + blocks_[i].first - first_, kTurnedStride);
+    }
+  }
+
+ private:
+  struct Block {
+    int64_t first;
+    float bias[kLanes];
+  };
+  const SparseRows& rows_;
+  std::vector<float> packed_;  // [blocks, K, 16]
+  std::vector<Block> blocks_;
+  int64_t first_ = 0;
+};
+
 // Gradients of classes of one group. A pass over the columns of the tile adds up in buffers of its own: the rows of
 // the head need be no multiple of what the products take.
 class GroupGradients {
@@ -297,19 +341,26 @@ class GroupGradients {
 int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
                     float* logits, int64_t stride) {
   Logits run(rows);
-  Buffer turned(kPanel * kRun);
+  PackedRun packed(rows);
+  const bool packs = rows.group_size >= kLanes;  // or most of what is packed would be empty
+  Buffer turned(kPanel * kTurnedStride);
   // By the logits of this tile, which are those that are written one after the other.
   const bool is_large = count * stride * static_cast<int64_t>(sizeof(float)) > kCacheBytes;
   int64_t bad = kNoClass;
   for (int64_t start = first; start < last; start += kRun) {
     const int64_t end = std::min(start + kRun, last);
+    if (packs) bad = std::min(bad, packed.Start(start, end));
     for (int64_t at = 0; at < count; at += kPanel) {
       const int columns = std::min<int64_t>(kPanel, width - at);
-      bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
       // By way of a buffer: rows of logits lie pages apart, and take long runs better than lines.
-      TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kRun);
+      if (packs) {
+        packed.Logits(tile + at, width, columns, turned.get());
+      } else {
+        bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
+        TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kTurnedStride);
+      }
       for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
-        const float* from = turned.get() + q * kRun;
+        const float* from = turned.get() + q * kTurnedStride;
         float* to = logits + (at + q) * stride + start - first;
         if (is_large) {
           Stream(from, end - start, to);
