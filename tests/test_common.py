@@ -3,6 +3,7 @@
 A new component is one more line in the registry below.
 """
 
+import functools
 import json
 
 import numpy as np
@@ -155,7 +156,8 @@ OPTIMIZERS = {
 }
 REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 
-# One model for every component; the other parts of a model are the first of their kind.
+# One model for every component that has a state, and for a loss and a metric, which have a config alone; the
+# other parts of a model are the first of their kind.
 MODELS = {
     **{name: {"head": head, "sampler": SAMPLERS["MIDX"]} for name, head in HEADS.items()},
     "MACHHead": {"head": HEADS["MACHHead"]},
@@ -164,8 +166,8 @@ MODELS = {
         "loss": LOSSES["BinaryCrossentropy"],
     },
     **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
-    **{name: {"sampler": SAMPLERS["Uniform"], "loss": loss} for name, loss in LOSSES.items()},
-    **{name: {"metrics": lambda metric=metric: [metric()]} for name, metric in METRICS.items()},
+    "SquaredHinge": {"sampler": SAMPLERS["Uniform"], "loss": LOSSES["SquaredHinge"]},
+    "NDCGAtK": {"metrics": lambda: [METRICS["NDCGAtK"]()]},
     **{name: {"sampler": SAMPLERS["Uniform"], "optimizer": rule} for name, rule in OPTIMIZERS.items()},
 }
 # Training goes on by way of each component's state, which is compared for all of them: so it is tried with
@@ -247,6 +249,10 @@ def trained(name):
     return model
 
 
+# For tests that compare it with what they make of it, and so may train it further.
+trained_once = functools.cache(trained)
+
+
 def draws(model):
     """The next draw of the sampler, part by part."""
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
@@ -294,13 +300,13 @@ def test_config_round_trip(name):
 
 @EVERY_MODEL
 def test_saved_model_goes_on_alike(name, tmp_path):
-    model = trained(name)
+    model = trained_once(name)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for part in ("head", "sampler", "classification_loss", "optimizer"):
         if getattr(model, part) is not None:
             assert plain(getattr(loaded, part).get_config()) == plain(getattr(model, part).get_config())
-    assert int(loaded.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) == 2
+    assert int(loaded.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) >= 2
     assert_alike(model, loaded)
     if name in REPRESENTATIVES:
         assert_goes_on_alike(model, loaded)
@@ -308,7 +314,7 @@ def test_saved_model_goes_on_alike(name, tmp_path):
 
 @STATEFUL
 def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
-    model, other = trained(name), model_of(name)
+    model, other = trained_once(name), model_of(name)
     if model.sampler is not None:
         other.sampler.seed = model.sampler.seed  # an argument, not state
         for part, own in zip(
@@ -332,7 +338,7 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
 @pytest.mark.parametrize("name", HEADS)
 def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
     """By the layers' attributes: an optimizer that has not taken a step leads to no weight."""
-    model, other = trained(name), model_of(name)
+    model, other = trained_once(name), model_of(name)
     path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=other, optimizer=other.optimizer).read(path).expect_partial()
     for left, right in zip(model.weights, other.weights, strict=True):
@@ -349,9 +355,9 @@ def test_same_seed_same_training(name):
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ["DenseHead, tied", *(name for name in HEADS if name.endswith("options"))])
 def test_export_serves_the_same(name, tmp_path):
-    model = trained(name)
+    model = trained_once(name)
     model.export(tmp_path / "1")
     x = data_of(model)[0] if getattr(model.head, "tied_to", None) else features(16)
     x = tf.constant(x, tf.int32 if getattr(model.head, "tied_to", None) else tf.float32)

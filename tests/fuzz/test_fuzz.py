@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tfxc.ops import library
 
-EXAMPLES = {"sparse_head_few_gradients": 150, "sparse_head": 150, "readers": 400}
+EXAMPLES = {"sparse_head_few_gradients": 150, "readers": 400, "hash_tables_op": 40}
 WITHOUT_OPS = ("readers", "hard_negative_files")
 
 

@@ -5,7 +5,15 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from head_checks import EVERY_CONFIGURATION, gradient_error, make_head, queries, tiny_blocks, variables_of  # noqa: F401
+from head_checks import (
+    CONFIGURATIONS,
+    EVERY_CONFIGURATION,
+    gradient_error,
+    make_head,
+    queries,
+    tiny_blocks,  # noqa: F401
+    variables_of,
+)
 
 from tfxc import ExtremeClassifier
 from tfxc._keras import keras
@@ -16,6 +24,13 @@ from tfxc.optimizers import LazyAdam
 
 LOSSES = pytest.mark.parametrize(
     "loss", [SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge()], ids=lambda loss: loss.name
+)
+# How classes are read and how logits are reduced meet in a block of logits alone: each of both, no pairs.
+LOSS_OR_CONFIGURATION = pytest.mark.parametrize(
+    ("loss", "name"),
+    [(SoftmaxCrossentropy(), name) for name in CONFIGURATIONS]
+    + [(loss, name) for loss in (BinaryCrossentropy(), SquaredHinge()) for name in ("plain", "tied all")],
+    ids=lambda part: getattr(part, "name", part),
 )
 LABELS = {
     "one": [[3], [0], [12], [3]],
@@ -65,8 +80,7 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
         assert np.isclose(one, other, rtol=1e-4, atol=1e-5).mean() > 0.95
 
 
-@LOSSES
-@EVERY_CONFIGURATION
+@LOSS_OR_CONFIGURATION
 def test_equals_the_plain_loss(tiny_blocks, loss, name):  # noqa: F811
     run = tf.function(gradients) if name == "plain" else gradients
     assert_equal_to_the_plain_loss(loss, name, LABELS["padded"], run)
@@ -165,6 +179,7 @@ def test_padding_touches_no_class():
     assert [one.indices.shape[0] for one in got] == [0, 0]
 
 
+@pytest.mark.parametrize("way", ["as it runs"], indirect=True)  # by blocks the gradients are the same
 def test_filtered_training_goes_where_exact_training_goes():
     """The same validation loss, with fewer rows touched, from where the exact training had come."""
     random = np.random.default_rng(0)
@@ -191,8 +206,7 @@ def all_shapes(concrete):
     return [tensor.shape for graph in graphs for op in graph.get_operations() for tensor in op.outputs]
 
 
-@LOSSES
-@EVERY_CONFIGURATION
+@LOSS_OR_CONFIGURATION
 def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
     """Beside table and gradient, no tensor is larger than one block of logits."""
     num_queries, num_classes, dim = 512, 40_000, 2

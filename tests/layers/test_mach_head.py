@@ -151,7 +151,6 @@ def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
     [
         ("softmax", losses.SoftmaxCrossentropy()),
         ("sigmoid", losses.BinaryCrossentropy()),
-        ("sigmoid", losses.SquaredHinge()),
     ],
 )
 def test_it_learns(activation, loss):

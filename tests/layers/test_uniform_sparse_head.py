@@ -119,7 +119,6 @@ def test_samplers_see_an_estimate_of_the_logits():
     ("sampler", "loss"),
     [
         (None, losses.SquaredHinge()),
-        (samplers.Uniform(10), losses.SquaredHinge()),
         (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy()),
     ],
 )

@@ -311,13 +311,14 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "num_negatives"), [("ranking", 3), ("ranking", 100), ("partition", 200), ("nce", 30)]
+    ("estimator", "num_negatives", "proposal"),
+    [("ranking", 3, Uniform), ("ranking", 100, LogUniform), ("partition", 200, LogUniform)],
 )
-@pytest.mark.parametrize("proposal", [Uniform, LogUniform])
 def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negatives, proposal):
     """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
 
-    Ranking with few and with many samples, where positives are often drawn; partition with many.
+    Ranking with few and with many samples, where positives are often drawn; partition with many. All samplers
+    and estimators: test_consistency.py.
     """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
     sampler = proposal(num_negatives, seed=0)
