@@ -21,7 +21,8 @@ def test_the_programs_in_the_readme_run(tmp_path, monkeypatch):
         exec(compile(program, "README.md", "exec"), names)
         if "x" in names and not names.get("checked"):  # the first: a model that has learnt
             names["checked"] = True
-            recall = names["model"].evaluate(names["x"][-2000:], names["y"][-2000:], return_dict=True)
+            held_out = names["x"][-2000:], names["y"][-2000:]
+            recall = names["model"].evaluate(*held_out, batch_size=256, return_dict=True, verbose=0)
             shown = re.findall(r"val_recall_at_10: ([0-9.]+)", TEXT)
             assert abs(recall["recall_at_10"] - float(shown[-1])) < 0.01  # rounding differs by processor
             assert (tmp_path / "served" / "1" / "saved_model.pb").exists()

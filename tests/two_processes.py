@@ -1,6 +1,6 @@
-"""Trains in one of two processes, or alone without TF_CONFIG, and prints as JSON what came of it.
+"""Trains in one of two processes, by ``fit`` and by a loop around ``head_loss``, and prints what came of it.
 
-For test_distribution.py: by ``fit``, and by a loop around ``head_loss``.
+For test_distribution.py, which reads it as JSON, and trains the same alone: without TF_CONFIG.
 """
 
 import json
