@@ -31,7 +31,7 @@ MUTANTS = [
     Mutant(
         "InBatch masks every slot that holds the row's label, not its own slot alone",
         "tfxc/samplers/in_batch.py",
-        "tf.where(owner == rows,",
+        "tf.where(tf.equal(owner, rows),",
         "tf.where(tf.reduce_any(pool[tf.newaxis, :, tf.newaxis] == given[:, tf.newaxis], -1),",
         f"{CONSISTENCY} tests/samplers/test_in_batch.py -k InBatch",
     ),

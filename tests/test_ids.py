@@ -88,3 +88,19 @@ def test_membership_in_a_set(width):
     ids, sets = random.integers(0, 12, size=(40, 7)), random.integers(-1, 12, size=(40, width))
     want = [np.isin(row, own) for row, own in zip(ids, sets, strict=True)]
     np.testing.assert_array_equal(is_among(tf.constant(ids, tf.int32), tf.constant(sets, tf.int32)), want)
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("width", [1, None])
+def test_a_graph_that_does_not_know_the_sizes_knows_how_many_there_are(width):
+    """Samplers ask for the rank of what these give, as a ``Mixture`` does."""
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [2, width])])
+    def ranks(ids, labels):
+        found = hits(ids, labels), is_positive(ids, labels), is_among(ids, labels)
+        assert [part.shape.rank for part in found] == [2] * 3
+        return found
+
+    found = ranks([[1, 2], [3, 1]], [[2], [5]])
+    assert found[0].numpy().tolist() == [[-1, 0], [-1, -1]]
+    assert found[1].numpy().tolist() == [[False, True], [False, False]]

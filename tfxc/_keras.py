@@ -132,6 +132,11 @@ def scales_loss(optimizer):
     )
 
 
+def averages_weights(optimizer):
+    """Whether an optimizer, or one that it is made of, ends training by putting averages into the weights."""
+    return any(getattr(own, "use_ema", False) for own in [optimizer, *getattr(optimizer, "optimizers", [])])
+
+
 def updated_metrics(model, x, labels, ids, sample_weight):
     """Updates the compiled metrics with ranked ids; all results, by name.
 
@@ -261,7 +266,7 @@ _ADAM_SLOTS = {"_momentums": "momentum", "_velocities": "velocity", "_velocity_h
 # The attributes in which Keras's optimizers list their slots, a slot a weight, and what is in them.
 _OPTIMIZER_SLOTS = {
     "Adadelta": {"_accumulated_grads": "squared_gradient", "_accumulated_delta_vars": "squared_update"},
-    "Adafactor": {"_v": "velocity"},  # of matrices it keeps their row and column means alone
+    "Adafactor": {"_v": "velocity", "_r": "row_velocity"},  # of matrices it keeps row and column means alone
     "Adagrad": {"_accumulators": "accumulator"},
     "Adam": _ADAM_SLOTS,
     "AdamW": _ADAM_SLOTS,

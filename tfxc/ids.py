@@ -1,4 +1,7 @@
-"""Sets of class ids ``[N, P]``, a row an example, padded with -1: checked, without duplicates, compared."""
+"""Sets of class ids ``[N, P]``, a row an example, padded with -1: checked, without duplicates, compared.
+
+They are compared by ``tf.equal``: where a graph does not know the sizes, ``==`` forgets how many there are.
+"""
 
 import tensorflow as tf
 
@@ -59,7 +62,7 @@ def drop_duplicates(ids):
         return ids
     order = tf.argsort(ids, axis=1, stable=True)
     ordered = tf.gather(ids, order, batch_dims=1)
-    repeat = tf.concat([tf.zeros_like(ordered[:, :1], tf.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
+    repeat = tf.concat([tf.zeros_like(ordered[:, :1], tf.bool), tf.equal(ordered[:, 1:], ordered[:, :-1])], 1)
     repeat = tf.gather(repeat, tf.argsort(order, axis=1), batch_dims=1)
     return tf.where(repeat, PADDING, ids)
 
@@ -68,8 +71,8 @@ def is_positive(ids, labels):
     """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
     ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
     if labels.shape[1] == 1:
-        return ids == labels
-    return tf.reduce_any(ids[:, :, tf.newaxis] == labels[:, tf.newaxis, :], axis=-1)
+        return tf.equal(ids, labels)
+    return tf.reduce_any(tf.equal(ids[:, :, tf.newaxis], labels[:, tf.newaxis, :]), axis=-1)
 
 
 def hits(ids, labels):
@@ -81,8 +84,8 @@ def hits(ids, labels):
     """
     ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
     if labels.shape[1] == 1:
-        return tf.where((ids == labels) & (labels >= 0), 0, -1)
-    same = (ids[:, :, tf.newaxis] == labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
+        return tf.where(tf.equal(ids, labels) & (labels >= 0), 0, -1)
+    same = tf.equal(ids[:, :, tf.newaxis], labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
     columns = tf.where(same, tf.range(tf.shape(labels)[1]), -1)
     return tf.maximum(tf.reduce_max(columns, axis=-1), -1)  # of no column, the maximum is the least integer
 
@@ -96,4 +99,4 @@ def is_among(ids, sets):
     """
     ordered = tf.sort(tf.pad(sets, [[0, 0], [1, 0]], constant_values=PADDING), axis=1)
     last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
-    return tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1) == ids
+    return tf.equal(tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1), ids)

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.data import Vocabulary
+
+pytestmark = pytest.mark.one_keras
 
 
 def test_names_are_matched_and_rows_sent_where_they_belong():
@@ -33,3 +36,8 @@ def test_numbers_are_names_too():
 def test_other_names_are_refused(names, message):
     with pytest.raises(ValueError, match=message):
         ClassMap(["a", "b"], names)
+
+
+def test_bytes_and_tensors_are_names():
+    for names in ([b"d", b"x"], np.array([b"d", b"x"]), tf.constant(["d", "x"])):
+        assert ClassMap(["a", "d"], names).old_ids.tolist() == [1, -1]

@@ -1,6 +1,9 @@
 """Which layers of an encoder know the classes."""
 
+import warnings
+
 import numpy as np
+import pytest
 
 from tfxc._keras import keras
 from tfxc.catalogue.class_map import ClassMap
@@ -21,7 +24,7 @@ def found(layers, dtype="int32"):
 
 
 def test_embeddings_are_told_by_their_rows():
-    for rows, offset in ((3, 0), (4, 1), (5, None), (7, None)):
+    for rows, offset in ((3, 0), (4, 1), (7, None)):
         items = found([keras.layers.Embedding(rows, 2, name="own")])
         assert bool(items) == (offset is not None)
         if items:
@@ -58,3 +61,16 @@ def test_a_layer_may_answer_for_itself():
     item = found([Own(name="own")])["own"]
     assert item.class_rows == ["its rows"] and item.config == {"classes": [2, -1, 0, -1]}
     assert np.array_equal(CLASSES.old_ids, item.config["classes"])
+
+
+def test_a_lookup_in_another_order_and_rows_that_nobody_explains_are_told():
+    shuffled = keras.layers.StringLookup(vocabulary=["8", "3", "5"], name="names")
+    with pytest.raises(ValueError, match="'own' would be moved .* 'names' knows the class names in another"):
+        found([shuffled, keras.layers.Embedding(4, 2, name="own")], "string")
+    assert not found([shuffled, keras.layers.Embedding(7, 2, name="own")], "string")  # not a row a class
+    with pytest.warns(UserWarning, match=r"embeddings \['own'\] have two or three rows more"):
+        assert not found([keras.layers.Embedding(5, 2, name="own")])
+    other = keras.layers.StringLookup(vocabulary=["a", "b", "c", "d"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not found([other, keras.layers.Embedding(5, 2, name="own")], "string")  # that of other words

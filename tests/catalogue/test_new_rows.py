@@ -9,6 +9,8 @@ from tfxc.catalogue.new_rows import NewRows
 from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
 from tfxc.data import Sequences
 
+pytestmark = pytest.mark.one_keras
+
 CLASSES = ClassMap(["black tea", "salt", "gone"], ["rum", "black tea", "salt", "green tea"])
 TABLE = np.array([[9.0, 9], [0, 0], [1, 2], [3, 6], [0, 0]], np.float32)  # row 0 is padding
 
@@ -61,3 +63,11 @@ def test_what_a_function_returns_is_checked():
         filled(lambda names: [[0, 0], [np.nan, 0]])
     with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 2\]"):
         filled(lambda names: np.zeros([2, 3]))
+
+
+@pytest.mark.parametrize("rule", ["similar", Sequences.from_lists([["salt", "gone"]])])
+def test_new_classes_that_share_nothing_take_the_mean(rule):
+    table = tf.Variable([[1.0, 2], [3, 6], [0, 0]])
+    classes = ClassMap(["black tea", "salt"], ["black tea", "salt", "zzz"])
+    NewRows(rule, classes).fill(ClassRows(table, filled=BY_RULE))
+    assert table.numpy()[2].tolist() == [2, 4]

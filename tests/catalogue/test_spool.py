@@ -7,6 +7,8 @@ import tensorflow as tf
 from tfxc.catalogue import spool
 from tfxc.catalogue.spool import Spool, blocks_of
 
+pytestmark = pytest.mark.one_keras
+
 
 @pytest.fixture(params=[8, 1 << 25])
 def block_bytes(request, monkeypatch):
@@ -45,3 +47,13 @@ def test_blocks_are_all_rows_or_those_asked_for():
     np.testing.assert_array_equal(np.concatenate(list(blocks_of(variable))), VALUES[0])
     some = np.array([4, 0, 4])
     np.testing.assert_array_equal(np.concatenate(list(blocks_of(variable, some))), VALUES[0][some])
+
+
+def test_a_variable_of_a_shape_that_is_not_known_before(tmp_path):
+    new, old = (tf.Variable(np.zeros([2, 0], np.float32), shape=[2, None]) for _ in range(2))
+    old.assign(np.ones([2, 3]))
+    put = Spool(str(tmp_path), [old])
+    put.free()
+    put.copy(0, new)
+    put.restore()
+    assert new.numpy().tolist() == old.numpy().tolist() == [[1, 1, 1]] * 2

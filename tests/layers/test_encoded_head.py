@@ -52,6 +52,7 @@ def model_of(head=None, sampler=None, **options):
     return model
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("free_vectors", [False, True])
 @pytest.mark.parametrize("ids", [[3, 9, -1, 3], [[1, 2], [24, 9], [-1, -1]]])
 def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is_learnt(free_vectors, ids):
@@ -78,6 +79,7 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
         assert set(free.indices.numpy()) == distinct
 
 
+@pytest.mark.one_keras
 def test_nothing_to_score_is_nothing_to_encode():
     head = head_of()
     of_labels, of_ids = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
@@ -104,6 +106,7 @@ def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
     assert history["loss"][1] < history["loss"][0]
 
 
+@pytest.mark.one_keras
 def test_without_a_sampler_all_classes_are_encoded():
     head, query, labels = head_of(), tf.random.normal([2, DIM]), tf.constant([[3, -1], [1, 2]])
     with tf.GradientTape() as tape:
@@ -124,12 +127,13 @@ def text_tower(texts):
     return keras.Model({"text": text, "price": price}, keras.layers.Dense(DIM)(both))
 
 
-@pytest.mark.parametrize("form", ["arrays", "dataset"])
-def test_texts_and_numbers_train_are_saved_exported_and_changed(form, tmp_path):
+def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
     texts = np.array([f"word{i % 5} ä{i}" for i in range(NUM_CLASSES)])
     features = {"price": np.ones([NUM_CLASSES, 1], np.float32), "text": texts}
-    if form == "dataset":
-        features = tf.data.Dataset.from_tensor_slices(features)
+    of_rows = EncodedHead(text_tower(texts), tf.data.Dataset.from_tensor_slices(features)).features
+    assert of_rows.keys() == features.keys()
+    for name, values in features.items():
+        np.testing.assert_array_equal(of_rows[name], tf.constant(values))
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = model_of(EncodedHead(text_tower(texts), features, free_vectors=True), class_names=names)
     x, y = learnable(16)
@@ -163,6 +167,7 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(form, tmp_path):
         tfxc.change_classes(changed, [*names, "x"])
 
 
+@pytest.mark.one_keras
 def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match="one row for each class"):
         EncodedHead(tower(), {"a": np.ones([3, 1]), "b": np.ones([4, 1])})
@@ -212,9 +217,8 @@ def test_towers_that_share_a_layer(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert len(loaded.trainable_weights) == 1
-    np.testing.assert_array_equal(
-        loaded.predict(query, verbose=0)["ids"], model.predict(query, verbose=0)["ids"]
-    )
+    np.testing.assert_array_equal(loaded.encoder(query), model.encoder(query))
+    np.testing.assert_array_equal(loaded.head.encode([1, 2]), model.head.encode([1, 2]))
     for either in (loaded, model):
         either.fit(query, labels, batch_size=4, verbose=0)
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
@@ -246,10 +250,11 @@ def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.one_keras
 def test_one_model_may_encode_queries_and_items(tmp_path):
     both = tower()
     model = tfxc.ExtremeClassifier(both, EncodedHead(both, FEATURES), samplers.InBatch(), k=3)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
     model.fit(FEATURES, np.arange(NUM_CLASSES), verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -272,3 +277,96 @@ def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert loaded.head.features.dtype == tf.bfloat16
     np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))
+
+
+def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
+    normalized = keras.layers.BatchNormalization()
+    item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
+    model = tfxc.ExtremeClassifier(dense_encoder(), EncodedHead(item_encoder, FEATURES + 5), k=3)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    x, y = learnable(16)
+    for _ in range(2):
+        model.fit(x, y, verbose=0)
+        model.evaluate(x, y, verbose=0)
+        np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+    moved = normalized.moving_mean.numpy()
+    assert np.all(moved > 0)
+    # Asked for a loss, not for a step of training, it is exact.
+    model.compute_loss(x, y, training=False)
+    tfxc.head_loss(model.head, SoftmaxCrossentropy(), model.encoder(x), y)
+    np.testing.assert_array_equal(normalized.moving_mean.numpy(), moved)
+
+
+@pytest.mark.one_keras
+def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand():
+    head = head_of()
+    head.refresh()
+    head.item_encoder.set_weights([2 * weight for weight in head.item_encoder.get_weights()])
+    head.refresh()
+    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
+    head.features = FEATURES[::-1].copy()
+    assert head.cache_age == 1
+    head.refresh()
+    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
+
+
+def test_averages_that_take_the_place_of_weights_make_the_cache_old():
+    model = model_of()
+    averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)
+    model.compile(averaging, loss=SoftmaxCrossentropy(), run_eagerly=True)
+    x, y = learnable(16)
+    model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
+    model.predict(x, verbose=0)
+    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+
+
+def test_a_model_that_its_first_batch_builds_reads_no_empty_cache():
+    def unbuilt():
+        model = tfxc.ExtremeClassifier(
+            OwnEncoder(keras.layers.Dense(DIM)), EncodedHead(tower(), FEATURES), samplers.InBatch(), k=3
+        )
+        model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+        return model
+
+    x, y = learnable(8)
+    model = unbuilt()
+    first = model.predict(x, verbose=0)["scores"]
+    np.testing.assert_array_equal(model.predict(x, verbose=0)["scores"], first)
+    assert np.abs(first).max() > 0
+    model = unbuilt()
+    assert model.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
+    model = unbuilt()
+    np.testing.assert_allclose(model.rank(x, 3)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
+    with pytest.raises(ValueError, match="a generator is not read to build it: call the model on one"):
+        unbuilt().predict(iter([x]), verbose=0)
+
+
+def test_a_batch_without_labels_leaves_moving_means_numbers():
+    normalized = keras.layers.BatchNormalization()
+    item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
+    head = head_of(item_encoder, free_vectors=True)
+    with tf.GradientTape() as tape:
+        of_labels, _ = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([0], -1))
+        total = tf.reduce_sum(of_labels)
+    assert np.isfinite(normalized.moving_mean.numpy()).all()
+    assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
+
+
+def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):
+    inputs = keras.Input((3,), name="a"), keras.Input((2,), name="b")
+    item_encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    head = EncodedHead(item_encoder, (FEATURES, np.ones([NUM_CLASSES, 2], np.float32)))
+    model = tfxc.ExtremeClassifier(dense_encoder(), head, k=3, class_names=names)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert isinstance(loaded.head.features, tuple)
+    new = np.ones([1, 3]), np.ones([1, 2])
+    with pytest.raises(ValueError, match="new_rows returned features that are not finite"):
+        tfxc.change_classes(loaded, [*names, "x"], new_rows=lambda names: (new[0] * np.nan, new[1]))
+    changed = tfxc.change_classes(loaded, [*names, "x"], new_rows=lambda names: new)
+    assert changed.head.features[0].shape == (NUM_CLASSES + 1, 3)
+
+
+def test_the_number_of_classes_may_be_one_of_numpy():
+    assert EncodedHead(tower(), np.int64(NUM_CLASSES)).num_classes == NUM_CLASSES

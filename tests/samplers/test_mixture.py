@@ -6,7 +6,7 @@ import tensorflow as tf
 from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, p_value, queries, sample
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import DNS, MIDX, InBatch, LogUniform, Mixture, Step, Uniform
+from tfxc.samplers import DNS, MIDX, HardNegatives, InBatch, LogUniform, Mixture, Step, Uniform
 from tfxc.scored import Scored
 
 NUM_CLASSES, DIM = 40, 5
@@ -151,3 +151,16 @@ def test_each_learnable_part_learns_from_all_candidates():
     mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_count))
     for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):
         assert (tf_variable(codebook).numpy() != old).any()
+
+
+def test_a_part_of_a_size_that_a_graph_does_not_know():
+    mixture = built([Uniform(3, seed=3), HardNegatives(2, 2, seed=1), InBatch()])
+
+    @tf.function
+    def draw(query, labels, example_ids):
+        return mixture.sample(Step(query, labels, example_ids))[:3]
+
+    ids, log_count, _ = draw(
+        tf.constant(queries(5, DIM)), tf.constant([[1], [2], [3], [4], [5]]), tf.range(5)
+    )
+    assert ids.shape == log_count.shape == (5, 3 + 4 + 5)

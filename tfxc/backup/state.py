@@ -1,5 +1,6 @@
 """What an object remembers, as plain values: taken into notes and arrays, and put back."""
 
+import hashlib
 import sys
 
 import numpy as np
@@ -73,6 +74,21 @@ def changed_attributes(attributes, *snapshots):
         for name, value in attributes.items()
         if not all(is_as_in(one, name, value) for one in snapshots)
     }
+
+
+def digest_of(names):
+    """What tells a list of names from another, also from the same in another order; None if there is none.
+
+    Example:
+        >>> digest_of(["tea", "milk"]) == digest_of(["milk", "tea"]), digest_of(None)
+        (False, None)
+    """
+    if names is None:
+        return None
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(str(name).encode(errors="surrogatepass") + b"\0")
+    return digest.hexdigest()
 
 
 def _is_plain(value):

@@ -13,6 +13,7 @@ from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace
 from tfxc.backup.state import (
     changed_attributes,
+    digest_of,
     from_json,
     plain_attributes,
     set_attributes,
@@ -95,6 +96,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)
         self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
+        self._class_names = digest_of(model.class_names)
         self._others = _named(callback for callback in callbacks if callback is not self)
         # What neither the start of training nor training changes, a callback was told: it is no state.
         self._told = [self._snapshots()]
@@ -163,7 +165,12 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._warn_of_errors()
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
         states = {name: to_json(self._state(name), arrays) for name in self._others}
-        notes = {"position": position, "seeds": self._seeds, "callbacks": states}
+        notes = {
+            "position": position,
+            "seeds": self._seeds,
+            "class_names": self._class_names,
+            "callbacks": states,
+        }
         self._folder.write(self._now, arrays, notes)
         self._pace.begin(self._now)
         self._is_due = False
@@ -195,6 +202,13 @@ class BackupAndRestore(keras.callbacks.Callback):
                     f"The backup in {self.directory} is of another model: as {name} it holds {kept}, the "
                     f"model {own}. Delete it, or name another directory."
                 )
+        # Backups of earlier versions, and models without names, say nothing of classes.
+        names = notes.get("class_names")
+        if None not in (names, self._class_names) and names != self._class_names:
+            raise ValueError(
+                f"The backup in {self.directory} is of another model: it has other class names, or the same "
+                "in another order. After change_classes delete it, or name another directory."
+            )
         if notes["seeds"] != self._seeds:
             raise ValueError(
                 f"The model has the seeds {self._seeds}, but its backup in {self.directory} has "

@@ -197,7 +197,8 @@ class HardNegativeMining(keras.callbacks.Callback):
             self._report(error)
 
     def _start_search(self):
-        self.model.head.refresh()
+        if self.model.head.cache_age:
+            self.model.head.refresh()
         factory = index_for(self._sampler.num_classes) if self.index == "auto" else self.index
         self._search = BackgroundSearch(self._vectors, self._collected, self._table, factory)
         self._collected = None

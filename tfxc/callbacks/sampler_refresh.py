@@ -14,7 +14,8 @@ _FIRST_STEPS = 100
 class SamplerRefresh(keras.callbacks.Callback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
-    A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first.
+    A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first;
+    also for a sampler without an index that reads it (``DNS``).
 
     ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")`` where the sampler has an index and none of these
     is among the callbacks. With a model without a sampler it does nothing, and warns.
@@ -99,9 +100,11 @@ class SamplerRefresh(keras.callbacks.Callback):
         if not self.model.sampler.built:
             return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
-        if self.model.sampler.needs_refresh:
-            self.model.head.refresh()
-            self.model.sampler.refresh(self.model.head)
+        sampler, head = self.model.sampler, self.model.head
+        if head.cache_age and (sampler.needs_refresh or sampler.reads_scores):
+            head.refresh()
+        if sampler.needs_refresh:
+            sampler.refresh(head)
         self._last_step = self._clock.now
         self._seconds += time.perf_counter() - start
 

@@ -6,12 +6,14 @@ import tensorflow as tf
 
 from tfxc._keras import keras, layers_of, tf_variable, variables_of
 from tfxc.catalogue.class_map import ClassMap
-from tfxc.catalogue.item_layers import LOOKUPS, item_layers
+from tfxc.catalogue.item_layers import LOOKUPS, item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
-from tfxc.catalogue.spool import Spool
+from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.optimizers.slots import slots_of
+
+_AVERAGES = {"average", "weight"}  # names of slots that hold a weight as it was
 
 
 def change_classes(model, names, new_rows=MEAN):
@@ -66,10 +68,11 @@ def change_classes(model, names, new_rows=MEAN):
         optimizer.build(model.trainable_variables)  # now come the slots of a checkpoint that was read before
     head_rows = model.head.class_rows()
     items = item_layers(model.encoder, head_rows, model.class_names, classes)
-    config = {**_changed_config(model, items, classes), "class_names": names}
+    lookups = lookups_of_head(model.head, items, model.class_names, classes)
+    config = {**_changed_config(model, items, lookups, classes), "class_names": names}
     compilation = None if optimizer is None else _changed_compilation(model, classes)
     old = _Variables(model)
-    tables = old.tables([*head_rows, *_rows_of(items), *_rows_of_sampler(model.sampler)])
+    tables, averages = old.tables([*head_rows, *_rows_of(items), *_rows_of_sampler(model.sampler)])
     with tempfile.TemporaryDirectory(prefix="change_classes_") as folder:
         spool = Spool(folder, old.all)
         try:
@@ -79,8 +82,8 @@ def change_classes(model, names, new_rows=MEAN):
             if compilation is not None:
                 changed.compile(**compilation)
                 changed.optimizer.build(changed.trainable_variables)
-            _copy_vocabularies(model, changed, {id(item.layer) for item in items})
-            _carry(spool, old, tables, changed, classes, rule)
+            _copy_adapted(model, changed, {id(item.layer) for item in [*items, *lookups]})
+            _carry(spool, old, tables, averages, changed, classes, rule)
             changed.head.classes_changed(model.head, classes.old_ids, rule.given)
             if changed.sampler is not None:
                 changed.sampler.classes_changed(changed.head, classes.added)
@@ -103,15 +106,20 @@ class _Variables:
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
     def tables(self, class_rows):
-        """Place -> ``ClassRows`` of each weight with a row for each class, and of its slots."""
-        tables = {}
+        """Place -> ``ClassRows`` of each weight with a row for each class, and of its slots.
+
+        And place -> place of the weight, of those slots that are averages of the weight.
+        """
+        tables, averages = {}, {}
         for rows in class_rows:
             tables[self.place[id(tf_variable(rows.weight))]] = rows
             slots = {} if self.optimizer is None else slots_of(self.optimizer, rows.weight)
-            for slot in slots.values():
+            for name, slot in slots.items():
                 if slot.shape[:1] == rows.weight.shape[:1]:
                     tables[self.place[id(slot)]] = ClassRows(slot, rows.row_offset)
-        return tables
+                    if name in _AVERAGES:
+                        averages[self.place[id(slot)]] = self.place[id(tf_variable(rows.weight))]
+        return tables, averages
 
 
 def _optimizer_variables(optimizer):
@@ -157,14 +165,19 @@ def _rows_of_sampler(sampler):
     return [rows for part in parts if hasattr(part, "class_rows") for rows in part.class_rows()]
 
 
-def _changed_config(model, items, classes):
+def _changed_config(model, items, lookups, classes):
     """The model's config for the new classes."""
     config = model.get_config()
-    for name in ("head", "sampler"):
-        config[name] = _without_shapes(config[name])
-    config["head"]["config"] = _without_shapes(model.head.config_for(classes.old_ids))
-    config["encoder"] = _replaced(config["encoder"], {item.layer.name: item for item in items})
+    config["sampler"] = _without_shapes(config["sampler"])
+    # A layer within the head stays built: what its own shape is, only its build_config may tell.
+    config["head"] = {key: value for key, value in config["head"].items() if key != "build_config"}
+    config["head"]["config"] = _replaced(model.head.config_for(classes.old_ids), _by_name(lookups))
+    config["encoder"] = _replaced(config["encoder"], _by_name(items))
     return config
+
+
+def _by_name(items):
+    return {item.layer.name: item for item in items}
 
 
 def _without_shapes(config):
@@ -199,22 +212,41 @@ def _changed_compilation(model, classes):
     return arguments
 
 
-def _copy_vocabularies(model, changed, except_for):
-    """Vocabularies that layers have adapted to are neither weights nor part of a config."""
-    for source, layer in zip(layers_of(model), layers_of(changed), strict=True):
-        if isinstance(layer, (*LOOKUPS, keras.layers.TextVectorization)) and id(source) not in except_for:
-            layer.set_vocabulary(source.get_vocabulary())
+def _copy_adapted(model, changed, except_for):
+    """What layers have adapted to that is neither a weight nor part of a config."""
+    # Part by part: a lookup that both share becomes two.
+    pairs = [
+        pair
+        for before, part in ((model.encoder, changed.encoder), (model.head, changed.head))
+        for pair in zip(layers_of(before), layers_of(part), strict=True)
+        if id(pair[0]) not in except_for
+    ]
+    for source, layer in pairs:
+        if isinstance(layer, LOOKUPS):
+            names = source.get_vocabulary()
+            weights = getattr(source, "idf_weights_const", None)
+            layer.set_vocabulary(names, None if weights is None else weights[: len(names)])
+        elif isinstance(layer, keras.layers.Discretization):
+            layer.bin_boundaries = source.bin_boundaries
 
 
-def _carry(spool, old, tables, changed, classes, rule):
+def _carry(spool, old, tables, averages, changed, classes, rule):
     """Fills the variables of the changed model."""
     new = _Variables(changed)
+    if len(new.all) != len(old.all):
+        raise ValueError(
+            f"The model and its optimizer have {len(old.all)} variables, but made anew {len(new.all)}: "
+            "layers were frozen, or unfrozen, since the optimizer was made. Compile the model again, with a "
+            "new optimizer, and change the classes then."
+        )
     index = {id(tf_variable(weight)) for weight in (changed.sampler.weights if changed.sampler else [])}
     for place, (source, variable) in enumerate(zip(old.all, new.all, strict=True)):
         if place in tables:
             rows = tables[place]
             spool.copy(place, variable, classes.destinations(source.shape[0], rows.row_offset))
             rule.fill(rows._replace(weight=variable))
+            if place in averages:  # or a new class would go back to where the average starts
+                _copy_rows(new.all[averages[place]], variable, classes.added + rows.row_offset)
         elif source.shape == variable.shape:
             spool.copy(place, variable)
         elif id(variable) not in index:  # an index is made anew, below
@@ -223,3 +255,14 @@ def _carry(spool, old, tables, changed, classes, rule):
                 "and which of its rows is which class is not known. The layer that owns it must list it in "
                 "class_rows(), and give its config in config_for(old_ids)."
             )
+    for layer in layers_of(changed):
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()  # it computes by copies of its weights
+
+
+def _copy_rows(source, variable, rows):
+    start = 0
+    for block in blocks_of(source, rows):
+        where = rows[start : start + len(block)]
+        variable.scatter_update(tf.IndexedSlices(tf.cast(block, variable.dtype), where))
+        start += len(block)

@@ -7,13 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.model.raw_names import as_texts
+
 
 class ClassMap:
     """From the classes of a model to those of another list of names, matched by name.
 
     Args:
         old_names: the model's L names, in id order.
-        names: the L' names of the new classes, in id order; anything but a string counts as its ``str``.
+        names: the L' names of the new classes, in id order; bytes are taken as UTF-8, anything else but a
+            string counts as its ``str``.
 
     Attributes:
         old_ids: int64 [L'], the old id of each new class, -1 for one that is new.
@@ -80,7 +83,7 @@ def _as_array(names, what):
                 f"{what} must be a list of names in the order of the class ids, but are "
                 f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
             )
-        array = pa.array([str(name) for name in names], pa.large_string())
+        array = pa.array([str(name) for name in as_texts(names)], pa.large_string())
     if not len(array):
         raise ValueError(f"{what} are an empty list.")
     if pc.count_distinct(array).as_py() < len(array):

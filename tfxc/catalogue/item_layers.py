@@ -1,5 +1,6 @@
 """Layers of an encoder that know the classes: tables of item vectors, and lookups of their names."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from tfxc.layers import EmbeddingBag
 
 # How an embedding says its number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
+# A table of items with so many more rows than classes was probably not meant to stay as it is.
+_UNUSUAL = 2, 3
 LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
 
@@ -39,13 +42,19 @@ def item_layers(encoder, head_rows, class_names, classes):
         head_rows: ``ClassRows`` of the head.
         class_names: the L names, in id order.
         classes: ``ClassMap``.
+
+    Raises:
+        ValueError: for an embedding behind a lookup that knows the names in another order.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
-    lookups = [layer for layer in layers if isinstance(layer, LOOKUPS) and _knows(layer, class_names)]
+    all_lookups = [layer for layer in layers if isinstance(layer, LOOKUPS)]
+    lookups = [layer for layer in all_lookups if _knows(layer, class_names)]
+    others = [layer for layer in all_lookups if layer not in lookups]
     offsets = {0, 1} | {lookup.vocabulary_size() - num_old for lookup in lookups}
     found = [_changed_lookup(lookup, classes) for lookup in lookups]
     shared = {id(rows.weight) for rows in head_rows}
+    unmoved = []
     for layer in layers:
         kind = next((kind for kind in _SIZES if isinstance(layer, kind)), None)
         if hasattr(layer, "class_rows"):
@@ -54,12 +63,52 @@ def item_layers(encoder, head_rows, class_names, classes):
             offset = layer.embeddings.shape[0] - num_old
             is_shared = id(layer.embeddings) in shared
             if is_shared or offset in offsets:
+                _refuse_reordered(layer, others, class_names)
                 config = layer.get_config()
                 config[_SIZES[kind]] += classes.num_added
                 # A shared table is among the head's.
                 rows = [] if is_shared else [ClassRows(layer.embeddings, offset, BY_MEAN)]
                 found.append(ItemLayer(layer, rows, config))
+            elif offset in _UNUSUAL and not any(num_old + offset == own.vocabulary_size() for own in others):
+                unmoved.append(layer.name)
+    if unmoved:
+        warnings.warn(
+            f"The embeddings {unmoved} have two or three rows more than there are classes, and are kept as "
+            "they are: if they hold items, class ids now mean other rows. Tables of items have one row more "
+            "at most, row 0 for padding, or stand behind a lookup of the class names.",
+            stacklevel=3,
+        )
     return found
+
+
+def lookups_of_head(head, items, class_names, classes):
+    """An ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
+
+    Args:
+        head: the model's.
+        items: of the encoder, as of ``item_layers``.
+        class_names: the L names, in id order.
+        classes: ``ClassMap``.
+
+    Raises:
+        ValueError: for a head that reads such a table by other features than names, which stay what they are
+            where the rows move.
+    """
+    inside = layers_of(head)
+    moved = [item.layer for item in items if item.class_rows and item.layer in inside]
+    if not moved:
+        return []
+    lookups = [layer for layer in inside if isinstance(layer, LOOKUPS) and _knows(layer, class_names)]
+    sizes = {lookup.vocabulary_size() for lookup in lookups}
+    tables = [layer for layer in inside if isinstance(layer, tuple(_SIZES)) and layer not in moved]
+    if not lookups or any(table.embeddings.shape[0] in sizes for table in tables):
+        raise ValueError(
+            f"The rows of {[layer.name for layer in moved]} go where the new class ids are, but the item "
+            "encoder reads them too, by features that stay what they are. Give it a table of its own, whose "
+            "rows stay; or, if all its tables of items are shared, features that are names, behind a lookup "
+            "of the model's class_names."
+        )
+    return [_changed_lookup(lookup, classes) for lookup in lookups]
 
 
 def _knows(lookup, class_names):
@@ -67,6 +116,19 @@ def _knows(lookup, class_names):
     if len(vocabulary) != len(class_names):
         return False
     return all(str(own) == str(name) for own, name in zip(vocabulary, class_names, strict=True))
+
+
+def _refuse_reordered(layer, lookups, class_names):
+    """Raises ValueError if a lookup knows just the names of the classes, but its indices are no class ids."""
+    for lookup in lookups:
+        vocabulary = lookup.get_vocabulary(include_special_tokens=False)
+        if len(vocabulary) == len(class_names) and set(map(str, vocabulary)) == set(map(str, class_names)):
+            raise ValueError(
+                f"The rows of {layer.name!r} would be moved by class id, but the lookup {lookup.name!r} "
+                "knows the class names in another order, so which row is which class is not known. Give the "
+                "lookup the names in the order of the model's class_names, and of a trained table the rows "
+                "in that order, too."
+            )
 
 
 def _changed_lookup(lookup, classes):

@@ -116,7 +116,8 @@ class NewRows:
         ids, columns = np.unique(shares.indices, return_inverse=True)
         vectors = tf.cast(tf.gather(variable, ids + row_offset), tf.float32).numpy()
         shares = sparse.csr_matrix((shares.data, columns, shares.indptr), (shares.shape[0], len(ids)))
-        values = (shares @ vectors.reshape(len(ids), -1)).reshape(-1, *vectors.shape[1:])
+        width = int(np.prod(vectors.shape[1:]))  # of no vector at all, -1 would not tell it
+        values = (shares @ vectors.reshape(len(ids), width)).reshape(-1, *vectors.shape[1:])
         if isinstance(self._rule, Sequences) and vectors.ndim > 1:
             # A mean is shorter than what it is the mean of, and so would be its logits.
             wanted, found = shares @ np.linalg.norm(vectors, axis=1), np.linalg.norm(values, axis=1)

@@ -31,6 +31,7 @@ class Spool:
     def __init__(self, folder, variables):
         self._folder = folder
         self._variables = variables
+        self._shapes = [_shape_of(variable) for variable in variables]
         for place, variable in enumerate(variables):
             with open(self._path(place), "wb") as file:
                 for block in blocks_of(variable):
@@ -41,14 +42,14 @@ class Spool:
 
     def free(self):
         """Gives the memory of the variables back; they hold nothing from here on."""
-        for variable in self._variables:
-            if variable.shape.rank:
-                _replace(variable, tf.zeros([0, *variable.shape[1:]], variable.dtype))
+        for variable, shape in zip(self._variables, self._shapes, strict=True):
+            if shape.rank:
+                _replace(variable, tf.zeros([0, *shape[1:]], variable.dtype))
 
     def restore(self):
         """Makes the variables what they were."""
         for place, variable in enumerate(self._variables):
-            _replace(variable, tf.zeros(variable.shape, variable.dtype))
+            _replace(variable, tf.zeros(self._shapes[place], variable.dtype))
             self.copy(place, variable)
 
     def copy(self, place, variable, destinations=None):
@@ -59,16 +60,17 @@ class Spool:
             variable: the other one. Without destinations of the same shape.
             destinations: None for the same row, or int64 [rows], the row each row goes to, -1 for none.
         """
-        source = self._variables[place]
-        dtype, size = source.dtype.as_numpy_dtype, source.shape.num_elements() * source.dtype.size
+        source, shape = self._variables[place], self._shapes[place]
+        dtype, size = source.dtype.as_numpy_dtype, shape.num_elements() * source.dtype.size
         with open(self._path(place), "rb") as file:
             if destinations is None and size <= _BLOCK_BYTES:
                 # Assigned whole: what is read whole would be copied each time once rows were scattered in.
-                variable.assign(np.frombuffer(file.read(), dtype).reshape(source.shape))
+                variable.assign(np.frombuffer(file.read(), dtype).reshape(shape))
                 return
-            for start, stop in _row_blocks(source):
-                data = file.read((stop - start) * _row_bytes(source))
-                rows = np.frombuffer(data, dtype).reshape(stop - start, *source.shape[1:])
+            row_bytes = _row_bytes(shape, source.dtype)
+            for start, stop in _row_blocks(shape[0], row_bytes):
+                data = file.read((stop - start) * row_bytes)
+                rows = np.frombuffer(data, dtype).reshape(stop - start, *shape[1:])
                 to = np.arange(start, stop) if destinations is None else destinations[start:stop]
                 variable.scatter_update(tf.IndexedSlices(rows[to >= 0], to[to >= 0]))
 
@@ -78,20 +80,26 @@ def blocks_of(variable, ids=None):
     if not variable.shape.rank:
         yield variable.numpy()
         return
+    shape = _shape_of(variable)
+    num_rows = shape[0] if ids is None else len(ids)
     # Gathered: of a table that was ever gathered from, each read of the whole is a copy.
-    for start, stop in _row_blocks(variable, None if ids is None else len(ids)):
+    for start, stop in _row_blocks(num_rows, _row_bytes(shape, variable.dtype)):
         yield tf.gather(variable, np.arange(start, stop) if ids is None else ids[start:stop]).numpy()
 
 
-def _row_blocks(variable, num_rows=None):
-    num_rows = variable.shape[0] if num_rows is None else num_rows
-    at_once = max(1, _BLOCK_BYTES // max(1, _row_bytes(variable)))
+def _row_blocks(num_rows, row_bytes):
+    at_once = max(1, _BLOCK_BYTES // max(1, row_bytes))
     for start in range(0, num_rows, at_once):
         yield start, min(start + at_once, num_rows)
 
 
-def _row_bytes(variable):
-    return int(np.prod(variable.shape[1:])) * variable.dtype.size
+def _row_bytes(shape, dtype):
+    return int(np.prod(shape[1:])) * dtype.size
+
+
+def _shape_of(variable):
+    """The shape there is now: what layers adapt to in tf-keras may be of any number of columns."""
+    return variable.shape if variable.shape.is_fully_defined() else variable.read_value().shape
 
 
 def _replace(variable, value):

@@ -1,6 +1,7 @@
 """The encoded head: a class vector is computed from what is known of the class."""
 
 import json
+import numbers
 import os
 
 import numpy as np
@@ -14,6 +15,7 @@ from tfxc._keras import (
     layers_of,
     register,
     tf_variable,
+    variables_of,
 )
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
@@ -22,6 +24,7 @@ from tfxc.layers.head import Head, of_filled_slots
 _BLOCK_ROWS = 4096  # classes encoded at once for the cache
 _FILE = "features.npz"
 _BFLOAT16 = "_bfloat16"
+_TUPLE = "__tuple__"
 
 
 @register
@@ -36,8 +39,9 @@ class EncodedHead(Head):
     the item encoder. Take a sampler whose candidates the batch shares, ``shared=True`` or ``InBatch``: P + S
     classes a step, whatever L. (Without a sampler each step encodes all L: for some thousands.) All else
     reads a cache of class vectors: samplers' indices, ``evaluate``, ``predict``, ``export``. It is refreshed
-    in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where it is out of date, before
-    ``evaluate``, ``predict`` and ``export``; by hand, before an index is built from it, by ``refresh()``.
+    in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where training made it out of date,
+    before ``evaluate``, ``predict`` and ``export``. Where the item encoder's weights were set by hand, call
+    ``refresh()``.
 
     The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
     not.
@@ -72,7 +76,7 @@ class EncodedHead(Head):
     """
 
     def __init__(self, item_encoder, features, free_vectors=False, **kwargs):
-        given = None if isinstance(features, int) else _as_tensors(features)
+        given = None if isinstance(features, numbers.Integral) else _as_tensors(features)
         super().__init__(features if given is None else _num_rows(given), **kwargs)
         self.item_encoder = item_encoder
         self.free_vectors = bool(free_vectors)
@@ -86,6 +90,10 @@ class EncodedHead(Head):
 
     @features.setter
     def features(self, features):
+        self._set_features(features)
+        self.expire_cache()
+
+    def _set_features(self, features):
         features = _as_tensors(features)
         if _num_rows(features) != self.num_classes:
             raise ValueError(f"Got features of {_num_rows(features)} classes for {self.num_classes}.")
@@ -107,7 +115,7 @@ class EncodedHead(Head):
         return cls(**{**config, "item_encoder": item_encoder})
 
     def shared_layers(self, encoder):
-        theirs = {id(layer): layer.name for layer in layers_of(encoder) if layer.weights}
+        theirs = {id(layer): layer.name for layer in layers_of(encoder) if variables_of(layer)}
         can_swap = is_made_of_layers(self.item_encoder)
         own_layers = layers_of(self.item_encoder)[1 if can_swap else 0 :]
         shared = [own for own in own_layers if id(own) in theirs]
@@ -141,15 +149,15 @@ class EncodedHead(Head):
             # NumPy's files know no bfloat16: the same bits as integers, under a name that says so.
             halves = [name for name, part in parts.items() if part.dtype == tf.bfloat16.as_numpy_dtype]
             parts.update({name + _BFLOAT16: parts.pop(name).view(np.uint16) for name in halves})
-            structure = keras.saving.serialize_keras_object(_structure(self.features))
-            np.savez(os.path.join(folder, _FILE), structure=json.dumps(structure), **parts)
+            structure = json.dumps(_as_json(_structure(self.features)))
+            np.savez(os.path.join(folder, _FILE), structure=structure, **parts)
 
     def load_assets(self, folder):
         """Keras calls this when it loads a model: reads the features."""
         path = os.path.join(folder, _FILE)
         if os.path.exists(path):
             with np.load(path) as parts:
-                structure = keras.saving.deserialize_keras_object(json.loads(str(parts["structure"])))
+                structure = _from_json(json.loads(str(parts["structure"])))
 
                 def part_at(place):
                     name = f"{place}{_BFLOAT16}"
@@ -157,7 +165,8 @@ class EncodedHead(Head):
                         parts[name].view(tf.bfloat16.as_numpy_dtype) if name in parts else parts[str(place)]
                     )
 
-                self.features = tf.nest.map_structure(part_at, structure)
+                # The cache in the file is of these features.
+                self._set_features(tf.nest.map_structure(part_at, structure))
 
     def build(self, input_shape):
         dim = input_shape[-1]
@@ -184,19 +193,24 @@ class EncodedHead(Head):
                 "This EncodedHead has its cache, but no features to encode: set head.features to those of "
                 f"the {self.num_classes} classes. (Files of weights and checkpoints hold none.)"
             )
-        features = tf.nest.map_structure(lambda part: tf.gather(part, class_ids), self.features)
-        vectors = tf.cast(self.item_encoder(features, training=training), tf.float32)
+        # Of no class at all, BatchNorm would learn a mean of NaN: then class 0 is encoded, and left out.
+        read = tf.pad(class_ids, [[0, tf.cast(tf.size(class_ids) == 0, tf.int32)]])
+        features = tf.nest.map_structure(lambda part: tf.gather(part, read), self.features)
+        vectors = tf.cast(self.item_encoder(features, training=training), tf.float32)[: tf.size(class_ids)]
         return vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
 
     @property
     def cache_age(self):
         """How many training steps there were since the cache was made; at least 1 before it was."""
-        return int(tf_variable(self.steps_since).numpy()) if self.built else None
+        return int(tf_variable(self.steps_since).numpy()) if self.built else 1
+
+    def expire_cache(self):
+        """Says that the cache is out of date, though there was no training step."""
+        if self.cache_age == 0:
+            tf_variable(self.steps_since).assign(1)
 
     def refresh(self):
-        """Encodes all classes for the cache, in blocks, if it is out of date."""
-        if self.cache_age == 0:
-            return
+        """Encodes all classes for the cache, in blocks."""
         self._cache_vectors(np.arange(self.num_classes))
         tf_variable(self.steps_since).assign(0)
 
@@ -233,9 +247,16 @@ class EncodedHead(Head):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum("nd,npd->np", query, of_labels), tf.einsum(products, query, candidates)
 
-    def reduce_classes(self, query, labels, loss):
+    def training_losses(self, query, labels, loss):
+        """As of ``Head``; all classes are encoded as in training."""
+        reduced, positives = self.reduce_classes(query, labels, loss, training=True)
+        return loss.combine(reduced, positives, labels >= 0)
+
+    def reduce_classes(self, query, labels, loss, training=False):
         """A loss's reduction over all classes [N] and its positives' logits [N, P]; encodes all L."""
-        vectors = self.encode(tf.range(self.num_classes))
+        # A loop of one's own may train by it, too.
+        tf_variable(self.steps_since).assign_add(1)
+        vectors = self.encode(tf.range(self.num_classes), training)
         logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
         reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
         positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
@@ -270,12 +291,13 @@ class EncodedHead(Head):
                     f"new_rows was asked for the features of {len(added)} classes as arrays, nested like "
                     f"{_structure(features)}, but returned {given(added)!r}."
                 )
+            _check_finite(of_added)
             features = tf.nest.map_structure(
                 lambda part, own: tf.tensor_scatter_nd_update(part, where, tf.cast(own, part.dtype)),
                 features,
                 of_added,
             )
-        self.features = features
+        self._set_features(features)  # the cache has the vectors of the classes that stay
         self._cache_vectors(added)
 
 
@@ -304,3 +326,31 @@ def _structure(features):
     """The nest of the features, with numbers for the parts."""
     num_parts = len(tf.nest.flatten(features))
     return tf.nest.pack_sequence_as(features, list(range(num_parts)))
+
+
+def _as_json(structure):
+    """A nest of numbers as JSON holds it, which has no tuples."""
+    if isinstance(structure, dict):
+        return {name: _as_json(part) for name, part in structure.items()}
+    if isinstance(structure, list | tuple):
+        parts = [_as_json(part) for part in structure]
+        return {_TUPLE: parts} if isinstance(structure, tuple) else parts
+    return structure
+
+
+def _from_json(notes):
+    """The nest of which ``_as_json`` made notes."""
+    if isinstance(notes, list):
+        return [_from_json(part) for part in notes]
+    if not isinstance(notes, dict):
+        return notes
+    if set(notes) == {_TUPLE}:
+        return tuple(_from_json(part) for part in notes[_TUPLE])
+    return {name: _from_json(part) for name, part in notes.items()}
+
+
+def _check_finite(features):
+    """Raises ValueError for features of new classes that are not finite: their vectors would be NaN."""
+    for part in tf.nest.flatten(features):
+        if part.dtype.is_floating and not np.all(np.isfinite(tf.cast(part, tf.float32))):
+            raise ValueError(f"new_rows returned features that are not finite: {part.numpy()!r}.")

@@ -27,11 +27,11 @@ class Head(keras.layers.Layer):
 
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
     ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
-    ``find_best`` (the best k), ``describe``; and ``tie``, ``check_sampler``, ``check_loss``,
-    ``check_optimizer`` accept what they are given; and ``class_rows`` and ``config_for`` say what other
-    classes change. A head without class vectors gives ``prepare`` and ``block_logits`` instead, and its
-    ``losses``, and refuses samplers. A head whose ``reduce_classes`` heeds a loss's ``filter_below`` says so
-    by ``can_filter = True``.
+    ``find_best`` (the best k), ``training_losses`` (for layers within that run otherwise in training),
+    ``describe``; and ``tie``, ``check_sampler``, ``check_loss``, ``check_optimizer`` accept what they are
+    given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class vectors
+    gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head whose
+    ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
 
     Args:
         num_classes: L, a positive integer.
@@ -142,8 +142,11 @@ class Head(keras.layers.Layer):
 
     cache_age = None  # training steps since class vectors were cached, for a head that caches them
 
+    def expire_cache(self):
+        """Says that cached class vectors are out of date, for a head that has them."""
+
     def refresh(self):
-        """Brings cached class vectors up to date, for a head that has them."""
+        """Computes cached class vectors anew, for a head that has them."""
 
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
@@ -260,6 +263,10 @@ class Head(keras.layers.Layer):
         reduced, positives = self.reduce_classes(query, labels, loss)
         return loss.combine(reduced, positives, labels >= 0)
 
+    def training_losses(self, query, labels, loss):
+        """What a training step without a sampler asks: ``losses``, of layers that run as in training."""
+        return self.losses(query, labels, loss)
+
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         """What ``losses`` gives, exactly, and the ids [N, k] that ``top_k`` gives, from one pass."""
         num_queries, ranking = tf.shape(query)[0], BlockTopK(k, exclude)
@@ -273,6 +280,7 @@ class Head(keras.layers.Layer):
 
     def tie(self, encoder):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
+        return  # a statement, without which AutoGraph cannot read it
 
     def shared_layers(self, encoder):
         """The layers with weights that are the encoder's too: by name, the name it has in the encoder."""

@@ -13,6 +13,7 @@ from tfxc._keras import (
     StartsAtBatch,
     Untracked,
     adopt_own_loss_and_metrics,
+    averages_weights,
     is_compiled,
     keras,
     list_of_callbacks,
@@ -248,25 +249,38 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         place = None if every == EPOCH else Place()
         given.arguments["callbacks"] = callbacks if place is None else [place, *callbacks]
         with sentence_first(place), resuming(self, given.arguments):
-            return super().fit(**given.arguments)
+            history = super().fit(**given.arguments)
+        if averages_weights(self.optimizer):
+            self.head.expire_cache()  # at the end the averages took the place of the weights
+        return history
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
         refuse_forked()
         refuse_names(y)
-        self._refresh_head()
+        self._refresh_head(x)
         with sentence_first():
             return super().evaluate(x, y, *args, **kwargs)
 
-    def predict(self, *args, **kwargs):
+    def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
         refuse_forked()
-        self._refresh_head()
+        self._refresh_head(x)
         with sentence_first():
-            return super().predict(*args, **kwargs)
+            return super().predict(x, *args, **kwargs)
 
-    def _refresh_head(self):
-        """Brings a head's cached class vectors up to date before they are read."""
+    def _refresh_head(self, x=None):
+        """Brings a head's cached class vectors up to date before they are read, of inputs ``x``."""
+        if not self.head.cache_age:
+            return
+        if not self.built and x is not None:
+            self._build_before_callbacks(x)
+            if not self.built:
+                raise ValueError(
+                    f"{type(self.head).__name__} computes its class vectors before they are read, but the "
+                    "model is not built, and a generator is not read to build it: call the model on one "
+                    "batch first, or start the encoder with a keras.Input."
+                )
         if self.head.built:
             self.head.refresh()
 
@@ -308,7 +322,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         inputs, reserved = split_inputs(inputs, self.encoder)
         exclude = reserved.get("exclude") if exclude is None else exclude
         if tf.executing_eagerly():
-            self._refresh_head()
+            self._refresh_head(inputs)
         if not self.built:
             return self._rank(inputs, k, exclude, training, allow)
         if self._ranking is None:
@@ -354,7 +368,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if training:
             query = require_finite(query, "query", self.optimizer)
         example_ids, loss = reserved.get("example_ids"), self.classification_loss
-        losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids)
+        losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids, training)
         return loss.reduce(losses, sample_weight)
 
     def train_step(self, data):

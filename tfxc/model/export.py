@@ -11,7 +11,7 @@ import tempfile
 
 import tensorflow as tf
 
-from tfxc._keras import layers_of, tf_variable
+from tfxc._keras import layers_of, variables_of
 from tfxc.layers import EncodedHead
 from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
@@ -124,7 +124,7 @@ def export_item_encoder(head, path):
     kinds = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     serve.__signature__ = inspect.Signature(kinds)
     module.serve = tf.function(serve, input_signature=specs, autograph=False)
-    module.kept = [tf_variable(weight) for weight in encoder.weights]
+    module.kept = variables_of(encoder)
     module.tables = _lookup_tables(encoder)
     with _written_aside(os.fspath(path)) as aside:
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
@@ -173,7 +173,7 @@ def _servable(model, index, names_file):
     module.serve = _serving_function(model, index, module)
     layers = [model.encoder, model.head] + ([] if index is None else [index])
     captured = {id(tensor) for tensor, _ in module.serve.get_concrete_function().graph.captures}
-    weights = [tf_variable(weight) for layer in layers for weight in layer.weights]
+    weights = [variable for layer in layers for variable in variables_of(layer)]
     # With an index, nobody reads the head's table, unless the encoder shares it; nor ever an item encoder.
     module.kept = [weight for weight in weights if id(weight.handle) in captured]
     module.tables = _lookup_tables(model.encoder)
@@ -181,7 +181,7 @@ def _servable(model, index, names_file):
 
 
 def _serving_function(model, index, module):
-    names, specs, structure = _encoder_inputs(model.encoder)
+    names, specs, structure = _encoder_inputs(model.encoder, _OPTIONS)
     ids_of = getattr(module, "class_ids", None)
     histories = {name: spec for name, spec in zip(names, specs, strict=True) if ids_of and _is_history(spec)}
     specs = [
@@ -227,8 +227,8 @@ def _is_history(spec):
     return spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
 
 
-def _encoder_inputs(encoder):
-    """Names, specs (batch size free) and structure of the encoder's inputs."""
+def _encoder_inputs(encoder, options=()):
+    """Names, specs (batch size free) and structure of the encoder's inputs, beside a signature's options."""
     inputs = getattr(encoder, "inputs", None)
     structure = getattr(encoder, "input", inputs[0] if inputs else None)  # Keras 3's Sequential has no input
     if structure is None:
@@ -238,9 +238,9 @@ def _encoder_inputs(encoder):
         )
     tensors = tf.nest.flatten(structure)
     keys = sorted(structure) if isinstance(structure, dict) else [t.name.split(":")[0] for t in tensors]
-    if _OPTIONS & set(keys):
+    if set(options) & set(keys):
         raise ValueError(
-            f"Encoder inputs {keys} clash with the signature's own inputs {sorted(_OPTIONS)}: rename."
+            f"Encoder inputs {keys} clash with the signature's own inputs {sorted(options)}: rename."
         )
     unfit = [key for key in keys if not key.isidentifier() or keyword.iskeyword(key) or key == "self"]
     if unfit:

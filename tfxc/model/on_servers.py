@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import tf_variable
+from tfxc._keras import variables_of
 from tfxc.data.batching import EpochOrder
 from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.ops.remote import on_server, with_servers
@@ -66,7 +66,7 @@ def check_data(data):
 
 def refuse_to_export(head):
     """Raises ValueError where the weights of a head lie on parameter servers."""
-    if any(on_server(tf_variable(weight)) for weight in head.weights):
+    if any(on_server(variable) for variable in variables_of(head)):
         raise ValueError(
             "The model's weights lie on parameter servers, and what is exported is read by one machine. "
             "Write tfxc.cluster.Checkpoint(model, folder).save(epoch), build the same model outside the "

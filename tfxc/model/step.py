@@ -67,10 +67,10 @@ def build_parts(head, sampler, query_dim):
         sampler.build((head.num_classes, head.effective_dim))
 
 
-def example_losses(head, loss, query, labels, sampler, example_ids=None):
+def example_losses(head, loss, query, labels, sampler, example_ids=None, training=False):
     """Losses [N] of queries [N, D] and labels [N, P], distinct in their rows and padded with -1."""
     if sampler is None:
-        return head.losses(query, labels, loss)
+        return (head.training_losses if training else head.losses)(query, labels, loss)
 
     def score(ids):
         return tf.stop_gradient(head.score(query, ids))

@@ -42,6 +42,8 @@ class DNS(Sampler):
         2013.
     """
 
+    reads_scores = True
+
     def __init__(self, num_negatives, *, num_candidates, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.num_candidates = positive_int(num_candidates, "num_candidates", least=self.num_negatives)

@@ -175,7 +175,7 @@ class HardNegatives(Sampler):
         """Whether ids [N, P] are in the sets [N, R], bool [N, P]."""
         ordered = tf.sort(passed, axis=1)
         slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
-        return tf.gather(ordered, slot, batch_dims=1) == ids
+        return tf.equal(tf.gather(ordered, slot, batch_dims=1), ids)  # keeps the rank, see tfxc.ids
 
     def _num_outside(self, passed):
         """How many classes [N, 1] are not among those."""

@@ -97,7 +97,7 @@ class InBatch(Sampler):
             last = tf.maximum(tf.size(pool, tf.int64), 1)
             place = tf.random.stateless_uniform(shape, seed, 0, last, tf.int64)
             pool, owner = tf.gather(pool, place), tf.gather(owner, place)
-        return pool, tf.where(owner == rows, float("inf"), self.log_count(given, pool[tf.newaxis]))
+        return pool, tf.where(tf.equal(owner, rows), float("inf"), self.log_count(given, pool[tf.newaxis]))
 
     def log_count(self, given, ids):
         num_own = tf.reduce_sum(tf.cast(given >= 0, tf.float32), 1, keepdims=True)

@@ -76,11 +76,11 @@ class Sampler(keras.layers.Layer):
     * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Leave it out where
       nobody knows them: then there is no place in a ``Mixture``, and no diagnostics.
 
-    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``, and
-    ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one set of draws serves the
-    whole batch: a subclass then sees one query [1, D], their mean, and all labels in its row, and the answers
-    are turned back. A sampler that draws S times with replacement from a distribution Q has ``log_num_draws``
-    to add to ``log Q``.
+    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``,
+    ``reads_scores``, and ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one
+    set of draws serves the whole batch: a subclass then sees one query [1, D], their mean, and all labels in
+    its row, and the answers are turned back. A sampler that draws S times with replacement from a
+    distribution Q has ``log_num_draws`` to add to ``log Q``.
 
     Random numbers come from (seed, replica, counter); the counter is saved with the model, so the same
     seed gives the same draws, also after a restart.
@@ -172,6 +172,10 @@ class Sampler(keras.layers.Layer):
         """
         if self.needs_refresh:
             self.refresh(head)
+
+    # Whether ``sample`` asks ``Step.score``: class vectors that the head caches are then brought up to date,
+    # as for an index.
+    reads_scores = False
 
     @property
     def needs_refresh(self):

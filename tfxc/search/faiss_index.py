@@ -58,7 +58,8 @@ def faiss_index(head, factory=None, seed=0):
     """
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    head.refresh()
+    if head.cache_age:
+        head.refresh()
     return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
 
 

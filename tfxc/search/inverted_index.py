@@ -458,7 +458,8 @@ def _make_ready(head):
         )
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    head.refresh()
+    if head.cache_age:
+        head.refresh()
 
 
 def _finite(queries):
