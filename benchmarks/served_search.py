@@ -54,6 +54,19 @@ def export(vectors, queries, folder, dtypes, num_probes):
     return model.head.top_k(queries, K).ids.numpy(), facts
 
 
+def kept_or_trained(path, *arguments):
+    """What ``trained`` gives, by way of a file: training takes longer than all else."""
+    if path is None or not path.exists():
+        vectors, queries, found = trained(*arguments)
+        if path is not None:
+            np.savez(path, vectors=vectors, queries=queries, found=found, arguments=arguments)
+        return vectors, queries, found
+    kept = np.load(path)
+    if kept["arguments"].tolist() != list(arguments):
+        raise SystemExit(f"{path} was trained for {kept['arguments'].tolist()}, not for {list(arguments)}.")
+    return kept["vectors"], kept["queries"], float(kept["found"])
+
+
 def megabytes(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
@@ -114,6 +127,7 @@ def main():
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--num-queries", type=int, default=1024, help="that recall is measured of")
     parser.add_argument("--num-steps", type=int, default=0, help="of training; 0: as planted")
+    parser.add_argument("--keep", type=Path, help="file for what was trained, or that holds it: .npz")
     parser.add_argument("--num-probes", type=int, help="default: what reaches a recall of .95")
     parser.add_argument("--dtypes", nargs="+", choices=list(INDICES), default=list(INDICES))
     parser.add_argument("--rounds", type=int, default=15)
@@ -127,7 +141,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         if args.num_steps:
-            vectors, queries, found = trained(*sizes, args.num_steps)
+            vectors, queries, found = kept_or_trained(args.keep, *sizes, args.num_steps)
             show("Training", [["classes of unseen examples among the 10 best", found]], ["", "share"])
         else:
             vectors, queries = planted(*sizes)

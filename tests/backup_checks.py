@@ -1,6 +1,11 @@
 """A training that is stopped and run again, for the tests of what goes on."""
 
+import contextlib
+import os
+import shutil
+
 import numpy as np
+import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, features, make_model
 
 import tfxc
@@ -12,15 +17,14 @@ STEPS = 10  # an epoch
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends the process, as it were, after so many steps."""
+    """Ends the process, as it were, when the optimizer has made so many steps."""
 
-    def __init__(self, after):
+    def __init__(self, step):
         super().__init__()
-        self.left = after
+        self.step = step
 
     def on_train_batch_end(self, batch, logs=None):
-        self.left -= 1
-        if self.left == 0:
+        if int(self.model.optimizer.iterations.numpy()) >= self.step:
             raise KeyboardInterrupt
 
 
@@ -33,6 +37,17 @@ class Losses(keras.callbacks.Callback):
         self.seen.append((batch, float(logs["loss"])))
 
 
+def made(sampler=None, make_head=None):
+    """The model of the script."""
+    keras.utils.set_random_seed(1)
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
+    sampler = sampler or tfxc.samplers.Uniform(6)
+    head = None if make_head is None else make_head()
+    optimizer = "adam" if head is None else tfxc.optimizers.RowwiseAdagrad(0.3)
+    metrics = [tfxc.metrics.RecallAtK(5)]
+    return make_model(sampler, encoder=encoder, head=head, metrics=metrics, optimizer=optimizer)
+
+
 def run(
     folder,
     save_freq="epoch",
@@ -42,17 +57,12 @@ def run(
     y=Y,
     callbacks=(),
     sampler=None,
-    make_head=None,
+    model=None,
     **options,
 ):
     """The script; what it came to, or None if it was stopped."""
+    model = made(sampler) if model is None else model
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
-    sampler = sampler or tfxc.samplers.Uniform(6)
-    head = None if make_head is None else make_head()
-    optimizer = "adam" if head is None else tfxc.optimizers.RowwiseAdagrad(0.3)
-    metrics = [tfxc.metrics.RecallAtK(5)]
-    model = make_model(sampler, encoder=encoder, head=head, metrics=metrics, optimizer=optimizer)
     losses = Losses()
     callbacks = [
         BackupAndRestore(folder, save_freq),
@@ -67,6 +77,33 @@ def run(
     values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
     logs = {name: values for name, values in history.history.items() if "seconds" not in name}
     return values, logs, losses.seen, model
+
+
+class Again:
+    """Runs the script with one model, since the steps of each new one are traced anew.
+
+    Where the folder has backups the model starts as zeros: whatever is not restored shows.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.start = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
+
+    def run(self, folder, *args, **options):
+        goes_on = os.path.isdir(folder) and os.listdir(folder)
+        for name, variable in variables_of_training(self.model).items():
+            variable.assign(tf.zeros_like(variable) if goes_on else self.start[name])
+        return run(folder, *args, model=self.model, **options)
+
+
+def copy_as_killed(folder, to):
+    """Copies what a process leaves of a folder if it is killed at this moment."""
+
+    def copy(source, target):
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+            shutil.copy2(source, target)
+
+    shutil.copytree(folder, to, copy_function=copy)
 
 
 def assert_same(result, expected):

@@ -134,7 +134,7 @@ def answers(sampler, labels, batch_size):
         return Draw(*ask(tf.constant(labels, tf.int32)))
     batches = tf.constant(labels.reshape(-1, batch_size, labels.shape[1]), tf.int32)
     kinds = tf.int32, tf.float32, tf.float32, tf.float32
-    every = tf.function(lambda: tf.map_fn(ask, batches, fn_output_signature=kinds))()
+    every = tf.function(lambda: tf.map_fn(ask, batches, fn_output_signature=kinds), autograph=False)()
     return Draw(*(tf.reshape(part, [len(labels), part.shape[2]]) for part in every))
 
 
@@ -156,7 +156,7 @@ def loss_of_logits(estimator, num_labels):
     of_labels = tf.TensorSpec([None, num_labels])
     draw_like = Draw(tf.TensorSpec([None, None], tf.int32), floats, of_labels, of_labels)
 
-    @tf.function(input_signature=[tf.TensorSpec([NUM_CLASSES]), labels_like, draw_like])
+    @tf.function(input_signature=[tf.TensorSpec([NUM_CLASSES]), labels_like, draw_like], autograph=False)
     def function(logits, labels, draw):
         table.assign(logits[:, tf.newaxis])
         replay.answer = draw

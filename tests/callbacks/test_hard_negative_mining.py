@@ -1,21 +1,20 @@
 """When tables of hard negatives are made and used, and what happens when that fails."""
 
 import ctypes
+import functools
 import os
 import resource
-import signal
-import subprocess
-import sys
+import shutil
 import threading
 import time
 import warnings
 
 import numpy as np
 import pytest
-from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
+from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model, only_in_keras_3
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import keras, tf_variable
 from tfxc.backup.state import from_json, to_json
 from tfxc.callbacks import HardNegativeMining, hard_negative_mining
 from tfxc.mining import background_search
@@ -55,6 +54,13 @@ def model_of(sampler=None, **options):
     return make_model(sampler, tfxc.losses.BinaryCrossentropy(), run_eagerly=True, **options)
 
 
+@functools.cache
+def traced_model():
+    """For trainings of many epochs, whose weights are of no concern."""
+    sampler = HardNegatives(2, 4, num_retrieved=4, seed=1)
+    return make_model(sampler, tfxc.losses.BinaryCrossentropy())
+
+
 def fitted(model, mining, epochs, *callbacks, **options):
     inputs = tfxc.data.with_example_ids(X)
     callbacks = [mining, *callbacks]
@@ -67,17 +73,17 @@ def files(folder):
     return sorted(name[-12:-6] for name in os.listdir(folder))
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
     [
-        (2, 1, [NAN, NAN, 2, 2, 2, 2, 2], "000005"),
         (3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"),
         (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005"),
     ],
 )
 def test_schedule(patient, tmp_path, start, every, staleness, last):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)
-    history = fitted(model_of(), mining, 7)
+    history = fitted(traced_model(), mining, 7)
     np.testing.assert_array_equal(history["mining/staleness"], staleness)
     filled = np.array(history["mining/filled"])
     assert (filled[:start] == 0).all() and (filled[start:] > 0.5).all()
@@ -87,7 +93,7 @@ def test_schedule(patient, tmp_path, start, every, staleness, last):
     assert files(tmp_path) == [last]
 
 
-@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("mixed", [True, *only_in_keras_3(False)])
 def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, mixed):
     sampler = HardNegatives(2, 4, num_retrieved=6)
     model = model_of(Mixture([sampler, Uniform(3)]) if mixed else sampler, optimizer="sgd")
@@ -101,6 +107,7 @@ def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tm
     assert sampler.table is None  # the next data may number its examples otherwise
 
 
+@pytest.mark.one_keras
 def test_given_class_vectors_are_searched_instead(patient, tmp_path):
     vectors = features(NUM_CLASSES, seed=5)[:, :4]
     model = model_of(optimizer="sgd")
@@ -116,10 +123,12 @@ def test_given_class_vectors_are_searched_instead(patient, tmp_path):
 def test_the_share_grows(patient, tmp_path):
     model, active = model_of(HardNegatives(4, 2, seed=1)), []
     record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))
-    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, curriculum=4), 7, record)
-    assert active == [0, 0, 1, 2, 3, 4, 4]
+    history = fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, curriculum=4), 7, record)
+    assert active == [0, 0, 1, 2, 3, 4, 4] and files(tmp_path) == ["000005"]
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 2, 2, 2])
 
 
+@pytest.mark.one_keras
 def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -130,7 +139,7 @@ def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
             go_on.set()
             mining._search._thread.join()
 
-    history = fitted(model_of(), mining, 5, EachEpoch(release))
+    history = fitted(traced_model(), mining, 5, EachEpoch(release))
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, NAN, NAN, 4])
 
 
@@ -140,6 +149,7 @@ def kill(thread):
     thread.join()
 
 
+@pytest.mark.one_keras
 def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
     begun = threading.Event()
 
@@ -160,17 +170,18 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
         monkeypatch.setattr(background_search, "build_index", never_ends if epoch == 2 else find)
 
     with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
-        history = fitted(model_of(), mining, 7, EachEpoch(act))
+        history = fitted(traced_model(), mining, 7, EachEpoch(act))
     assert history["mining/failures"] == [0, 0, 0, 0, 1, 1, 1]
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
 
+@pytest.mark.one_keras
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:
         with pytest.warns(UserWarning, match="Epoch 0: .*File too large.*goes on with uniform negatives"):
-            history = fitted(model_of(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
+            history = fitted(traced_model(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert history["mining/failures"] == [1, 1, 2, 2] and np.isnan(history["mining/staleness"]).all()
@@ -178,12 +189,12 @@ def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
 
 
 def test_another_fit_goes_on(patient, tmp_path):
-    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("finished", [True, *only_in_keras_3(False)])
 def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -199,7 +210,7 @@ def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, mo
             kept.append((to_json(mining.state_to_keep(), arrays), arrays))
             go_on.set()
 
-    fitted(model_of(), mining, 3, EachEpoch(keep))
+    fitted(traced_model(), mining, 3, EachEpoch(keep))
     state = from_json(*kept[0])
     assert ("found" in state) == finished and ("searched" in state) != finished
     again, model = HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), model_of()
@@ -213,60 +224,38 @@ def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, mo
     again.on_train_end()
 
 
-TRAINING = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from tfxc.mining import background_search
-import test_hard_negative_mining as checks
-fill = background_search.BackgroundSearch._fill
-def slow(self, rows, index, table):
-    if table.epoch is not None:
-        rows[:10] = 7
-        print("refreshing", flush=True)
-        time.sleep(600)
-    fill(self, rows, index, table)
-background_search.BackgroundSearch._fill = slow
-mining = checks.HardNegativeMining({folder!r}, checks.NUM_EXAMPLES, 2, 1)
-def wait(epoch):
-    if epoch == 1:
-        mining._search._thread.join()
-    time.sleep(0.2 * (epoch > 1))
-checks.fitted(checks.model_of(), mining, 100, checks.EachEpoch(wait))
-"""
+@pytest.mark.one_keras
+def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path, monkeypatch):
+    killed, fill = tmp_path / "killed", background_search.BackgroundSearch._fill
 
+    def half_filled(self, rows, index, table):
+        if table.epoch is not None:
+            rows[:10] = 7
+            if not killed.exists():
+                shutil.copytree(tmp_path / "whole", killed)  # all that a process which is killed here leaves
+        fill(self, rows, index, table)
 
-@pytest.mark.skipif(not IS_KERAS_3, reason="nothing in it depends on Keras, and it starts a process")
-def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path):
-    program = TRAINING.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
-    path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    ) as process:
-        assert process.stdout.readline() == "refreshing\n"
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert len(os.listdir(tmp_path)) == 2  # the table, and what was being written
-    table = tfxc.mining.hard_negative_table.HardNegativeTable(
-        tmp_path, (NUM_EXAMPLES, 4), DIM + 1, NUM_CLASSES
-    )
+    monkeypatch.setattr(background_search.BackgroundSearch, "_fill", half_filled)
+    fitted(traced_model(), HardNegativeMining(tmp_path / "whole", NUM_EXAMPLES, 2, 1), 4)
+    assert len(os.listdir(killed)) == 2  # the table, and what was being written
+    table = tfxc.mining.hard_negative_table.HardNegativeTable(killed, (NUM_EXAMPLES, 4), DIM + 1, NUM_CLASSES)
     table.resume(epoch=1)
     rows = table.rows(np.arange(NUM_EXAMPLES))
-    assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(tmp_path) == ["000000"]
-    history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
+    assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(killed) == ["000000"]
+    history = fitted(traced_model(), HardNegativeMining(killed, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
     np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
 
 
+@pytest.mark.one_keras
 def test_a_later_table_is_of_another_run(patient, tmp_path):
-    fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
+    fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        history = fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
+        history = fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
     assert np.isnan(history["mining/staleness"]).all()
 
 
+@pytest.mark.one_keras
 def test_arguments_are_checked(tmp_path):
     for options, message in [
         ({"num_examples": 0}, "num_examples must be an integer of at least 1, but got 0"),

@@ -7,6 +7,7 @@ from classifier_checks import NUM_CLASSES, learnable, make_model, weights_of
 
 from tfxc._keras import keras
 from tfxc.callbacks import SamplerDiagnostics, SamplerRefresh
+from tfxc.layers import EncodedHead
 from tfxc.samplers import DNS, MIDX, Mixture, Uniform, proposal_quality
 
 NAMES = {"sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"}
@@ -34,9 +35,10 @@ class Recorder(keras.callbacks.Callback):
         self.batches.append(set(logs))
 
 
-def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch():
-    model = midx_model()
-    history = fit(model, SamplerRefresh(every=3), SamplerDiagnostics(*PROBE), epochs=2)
+def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch(capsys):
+    model, recorder = midx_model(), Recorder()
+    diagnostics = SamplerDiagnostics(*PROBE, every=3)
+    history = fit(model, SamplerRefresh(every=3), diagnostics, recorder, epochs=2, verbose=2)
     query, labels, _ = model.examples(*map(tf.constant, PROBE))
     want = proposal_quality(model.sampler, model.head, query, labels)
     for name, values in zip(
@@ -45,61 +47,50 @@ def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch():
         assert len(history[name]) == 2
         assert history[name][-1] == pytest.approx(float(np.mean(values)), rel=1e-4)
     assert 0 < history["sampler/kl"][-1] < 5 and 0 < history["sampler/effective_sample_size"][-1] <= 8
+    # The logs of every third batch have it too, and what is printed of an epoch.
+    assert [i for i, names in enumerate(recorder.batches) if names >= NAMES] == [2, 5]
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in NAMES | {"sampler/index_age"})
 
 
-def test_of_uniform_draws():
-    history = fit(make_model(sampler=Uniform(8)), SamplerDiagnostics(*PROBE))
-    assert set(history) >= NAMES
-    assert history["sampler/accidental_hits"][0] == pytest.approx(1 / NUM_CLASSES, rel=1e-4)
+@pytest.mark.one_keras
+def test_of_uniform_draws_and_ragged_labels():
+    labels = tf.ragged.constant([[1, 2]] * 6 + [[3]] * 6, dtype=tf.int32)
+    model = make_model(sampler=Uniform(8), run_eagerly=True)
+    history = fit(model, SamplerDiagnostics(PROBE[0], labels), batch_size=32)
+    assert set(history) >= NAMES and np.isfinite(history["sampler/kl"][0])
+    assert history["sampler/accidental_hits"][0] == pytest.approx(1.5 / NUM_CLASSES, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        lambda: MIDX(8, num_codewords=4, seed=3),
-        lambda: Mixture([MIDX(4, num_codewords=4, seed=1), Uniform(4, seed=2)]),
-    ],
-)
-def test_training_goes_on_as_without_it(sampler):
+@pytest.mark.one_keras
+def test_training_goes_on_as_without_it():
     results = []
     for callbacks in ([], [SamplerDiagnostics(*PROBE, every=1)]):
         keras.utils.set_random_seed(1)
-        model = make_model(sampler=sampler())
+        model = make_model(sampler=Mixture([MIDX(4, num_codewords=4, seed=1), Uniform(4, seed=2)]))
         fit(model, SamplerRefresh(), *callbacks, epochs=2)
         results.append(weights_of(model))
     for left, right in zip(*results, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize(("steps_per_execution", "want"), [(1, [1, 3, 5, 7]), (2, [0, 1, 2, 3])])
-def test_every_few_steps_the_batch_logs_have_it_too(steps_per_execution, want):
+def test_steps_at_once_are_one_batch_of_the_logs():
     recorder = Recorder()
-    model = midx_model(steps_per_execution=steps_per_execution)
+    model = midx_model(steps_per_execution=2)
     fit(model, SamplerDiagnostics(*PROBE, every=2), recorder, epochs=1, batch_size=4)  # 8 steps
-    assert [i for i, names in enumerate(recorder.batches) if names >= NAMES] == want
-
-
-def test_shown_on_the_progress_bar(capsys):
-    fit(midx_model(), SamplerRefresh(), SamplerDiagnostics(*PROBE), verbose=2)
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in NAMES | {"sampler/index_age"})
+    assert [i for i, names in enumerate(recorder.batches) if names >= NAMES] == [0, 1, 2, 3]
 
 
 def test_written_for_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
-    fit(midx_model(), SamplerDiagnostics(*PROBE), keras.callbacks.TensorBoard(tmp_path))
+    model, board = midx_model(run_eagerly=True), keras.callbacks.TensorBoard(tmp_path)
+    fit(model, SamplerDiagnostics(*PROBE), board, batch_size=32)
     (events,) = (tmp_path / "train").glob("events*")
     tags = {v.tag for event in tf.compat.v1.train.summary_iterator(str(events)) for v in event.summary.value}
     assert {f"epoch_{name}" for name in NAMES} <= tags
 
 
-def test_ragged_labels():
-    model, (x, _) = midx_model(), PROBE
-    ragged = tf.ragged.constant([[1, 2]] * 6 + [[3]] * 6, dtype=tf.int32)
-    history = fit(model, SamplerDiagnostics(x, ragged))
-    assert np.isfinite(history["sampler/kl"][0])
-
-
+@pytest.mark.one_keras
 @pytest.mark.parametrize("every", [0, -1, 1.5, "step"])
 def test_arguments_are_checked(every):
     with pytest.raises(ValueError, match="every must be"):
@@ -111,6 +102,20 @@ def test_a_model_without_a_sampler_is_refused():
         fit(make_model(), SamplerDiagnostics(*PROBE))
 
 
+@pytest.mark.one_keras
 def test_a_sampler_of_no_known_distribution_is_refused():
     with pytest.raises(ValueError, match="no measure for DNS"):
         fit(make_model(sampler=DNS(4, num_candidates=8)), SamplerDiagnostics(*PROBE))
+
+
+def test_class_vectors_that_are_computed_are_those_of_now():
+    features = np.random.default_rng(0).normal(size=(NUM_CLASSES, 3)).astype(np.float32)
+    item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)])
+    model = make_model(
+        sampler=Uniform(8, shared=True), head=EncodedHead(item_encoder, features), run_eagerly=True
+    )
+    history = fit(model, SamplerDiagnostics(*PROBE), batch_size=32)
+    model.head.refresh()
+    query, labels, _ = model.examples(*map(tf.constant, PROBE))
+    kl = np.mean(proposal_quality(model.sampler, model.head, query, labels).kl)
+    assert history["sampler/kl"] == [pytest.approx(kl, rel=1e-4)] and kl > 0.01

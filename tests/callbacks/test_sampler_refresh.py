@@ -1,15 +1,18 @@
 """When the sampler is refreshed."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from classifier_checks import only_in_keras_3
 
 import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.callbacks import SamplerRefresh
-from tfxc.layers import DenseHead
+from tfxc.layers import DenseHead, EncodedHead
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.samplers import LSH, MIDX, LogUniform, Mixture, Sphere, Uniform, Unigram
+from tfxc.samplers import DNS, LSH, MIDX, InBatch, LogUniform, Mixture, Sphere, Uniform, Unigram
 
 
 class Recorder(Uniform):
@@ -25,18 +28,26 @@ class Recorder(Uniform):
         self.steps.append(int(model.optimizer.iterations.numpy()))
 
 
-def recorded(callback, epochs=3, num_steps=4, fits=1, **options):
+@functools.cache
+def recording_model(steps_per_execution):
     box = []
     sampler = Recorder(lambda: box[0])
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(5), sampler=sampler, k=1)
     box.append(model)
-    model.compile("sgd", loss=SoftmaxCrossentropy(), **options)
-    x, y = tf.zeros([num_steps, 2]), np.zeros(num_steps, int)
+    model.compile("sgd", loss=SoftmaxCrossentropy(), steps_per_execution=steps_per_execution)
+    return model
+
+
+def recorded(callback, epochs=3, num_steps=4, fits=1, steps_per_execution=1, model=None):
+    model = model or recording_model(steps_per_execution)
+    model.optimizer.iterations.assign(0)  # all the time there is
+    sampler, x, y = model.sampler, tf.zeros([num_steps, 2]), np.zeros(num_steps, int)
+    sampler.steps = []
     for _ in range(fits):
         callbacks = callback if isinstance(callback, list) else [callback]
         history = model.fit(x, y, batch_size=1, epochs=epochs, callbacks=callbacks, verbose=0).history
-    return sampler.steps, history
+    return list(sampler.steps), history
 
 
 @pytest.mark.one_keras
@@ -87,7 +98,8 @@ def test_a_resumed_training_goes_on_counting(tmp_path):
         callbacks = [SamplerRefresh(every=6), keras.callbacks.BackupAndRestore(directory)]
         if stop is not None:
             callbacks.append(Interrupt(stop))
-        return recorded(callbacks, epochs=epochs)
+        model = recording_model.__wrapped__(1)  # Keras notes in it where it went on
+        return recorded(callbacks, epochs=epochs, model=model)
 
     with pytest.raises(KeyboardInterrupt):
         train(4, stop=2)
@@ -111,11 +123,13 @@ def test_several_steps_an_execution_count_as_several():
     assert recorded(SamplerRefresh(every=3), steps_per_execution=2)[0] == [4, 6, 10, 12]
 
 
+@pytest.mark.one_keras
 def test_the_count_goes_on_in_the_next_fit():
     assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
     assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -132,10 +146,10 @@ def test_arguments_are_checked(options, message):
         SamplerRefresh(**options)
 
 
-@pytest.mark.parametrize("every", ["epoch", "auto", 1])
+@pytest.mark.parametrize("every", ["epoch", *only_in_keras_3("auto", 1)])
 def test_without_a_sampler_it_does_nothing_and_warns_once(every):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     callback = SamplerRefresh(every)
     with pytest.warns(UserWarning, match="the model has no sampler") as caught:
         for _ in range(2):
@@ -147,7 +161,7 @@ def test_without_a_sampler_it_does_nothing_and_warns_once(every):
 def fitted(sampler, *positional, **options):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=sampler, k=1)
-    model.compile("sgd", loss=SoftmaxCrossentropy())
+    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
     x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
     return model.fit(x, y, *positional, **options).history
 
@@ -195,3 +209,15 @@ def test_beside_callbacks_however_they_are_given():
     mine = [other]
     fitted(MIDX(2, num_codewords=4), callbacks=mine, verbose=0)
     assert mine == [other]
+
+
+@pytest.mark.parametrize("sampler", [DNS(2, num_candidates=6), InBatch()])
+def test_cached_class_vectors_are_refreshed_for_a_sampler_that_reads_them(sampler):
+    features = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    two = [keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]) for _ in range(2)]
+    model = tfxc.ExtremeClassifier(two[0], EncodedHead(two[1], features), sampler, k=1)
+    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
+    ages = model.fit(np.ones([6, 2], np.float32), np.arange(6) % 5, batch_size=2, verbose=0).history
+    reads = isinstance(sampler, DNS)
+    assert np.any(tf_variable(model.head.cache).numpy()) == reads  # InBatch does not wait for it
+    assert ages["head/cache_age"] == [3 if reads else 4]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import NUM_CLASSES, learnable, make_model
+from classifier_checks import NUM_CLASSES, learnable, make_model, only_in_keras_3
 
 from tfxc import losses
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
@@ -33,10 +33,12 @@ def recorded(callback, epochs=3, num_steps=4, **options):
     ("options", "want"),
     [
         ({"every": "epoch"}, [0.1] * 3),
-        ({"every": 5}, [0.1] * 2),
-        ({"every": 5, "stop_after": 9}, [0.1]),
-        ({"every": "epoch", "stop_after": 2}, [0.1] * 2),
-        ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
+        *only_in_keras_3(
+            ({"every": 5}, [0.1] * 2),
+            ({"every": 5, "stop_after": 9}, [0.1]),
+            ({"every": "epoch", "stop_after": 2}, [0.1] * 2),
+            ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
+        ),
     ],
 )
 def test_when_and_how_much(options, want):
@@ -61,6 +63,7 @@ def test_connections_move_while_a_model_trains():
     assert (np.sort(before, 1) != np.sort(tf_variable(model.head.indices).numpy(), 1)).any()
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "options",
     [

@@ -57,6 +57,7 @@ def test_starting_again_changes_nothing():
     assert clock.last == 9
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("every", [0, -1, 2.5, "step", None])
 def test_other_times_are_refused(every):
     with pytest.raises(ValueError, match='every must be "epoch" or a positive number of steps'):

@@ -40,6 +40,7 @@ def test_the_gradient_is_sparse():
     np.testing.assert_allclose(tf.convert_to_tensor(gradient), want)
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_gradients_against_differences(combiner):
     layer = built(combiner)
@@ -59,6 +60,7 @@ def test_gradients_against_differences(combiner):
         np.testing.assert_allclose(gradient[row, column], (loss() - value) / 0.5, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.one_keras
 def test_padding_moves_no_row():
     """Momentum would move row 0 in every step if padding read it."""
     layer, optimizer = built(), optimizers.LazyAdam(0.1)
@@ -72,6 +74,7 @@ def test_padding_moves_no_row():
         assert moved.tolist() == [i for i in ids[0] if i >= 0]
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("shape", [(1, 1), (2, 0), (0, 3)])
 def test_odd_shapes(shape):
     layer = built("mean")
@@ -107,6 +110,7 @@ def test_in_a_model_saved_and_exported(tmp_path):
     np.testing.assert_array_equal(served["ids"], want["ids"])
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_plain_ids_padded_with_0_weigh_1(combiner):
     layer = built(combiner)
@@ -116,6 +120,7 @@ def test_plain_ids_padded_with_0_weigh_1(combiner):
     np.testing.assert_array_equal(got[2], np.zeros(4))
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_sparse_weights_against_the_dense_product(combiner):
     layer = built(combiner)
@@ -131,7 +136,7 @@ def test_sparse_weights_against_the_dense_product(combiner):
     assert np.isfinite(layer(counts)).all()
 
 
-@pytest.mark.parametrize("mode", ["int", "count"])
+@pytest.mark.parametrize("mode", [pytest.param("int", marks=pytest.mark.one_keras), "count"])
 def test_text_to_a_trained_model(mode):
     texts, labels = np.array(["green tea", "milk", "black tea with milk", ""]), np.array([0, 1, 2, 3])
     vectorize = keras.layers.TextVectorization(output_mode=mode, sparse=mode != "int")
@@ -146,16 +151,18 @@ def test_text_to_a_trained_model(mode):
     encoder = keras.Model(inputs, keras.layers.Dense(4)(EmbeddingBag(size, 4, "mean")(inputs)))
     model = ExtremeClassifier(encoder, DenseHead(4), k=1)
     model.compile(optimizers.LazyAdam(0.1), loss=losses.SoftmaxCrossentropy())
-    model.fit(features, epochs=40, verbose=0)
+    model.fit(features.repeat(40), verbose=0)
     assert model.predict(features, verbose=0)["ids"][:3, 0].tolist() == [0, 1, 2]
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("bad", [6, -2])
 def test_ids_are_checked(bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature id is outside \[0, 6\)"):
         built()({"ids": np.array([[0, bad]]), "values": np.ones((1, 2), np.float32)})
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -173,6 +180,7 @@ def test_inputs_are_checked(inputs, message):
         built()(inputs)
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("options", [{"combiner": "max"}, {"num_features": 0}, {"dim": 0}])
 def test_arguments_are_checked(options):
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -1,9 +1,11 @@
 """The sentence of an op comes first, whoever reported it."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import NUM_CLASSES, features, make_model
+from classifier_checks import NUM_CLASSES, features, make_model, only_in_keras_3
 
 from tfxc.model.errors import sentence_first, sentence_of
 
@@ -12,6 +14,7 @@ GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent c
 NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "report",
     [
@@ -29,6 +32,7 @@ def test_the_sentence_is_found(report, num_frames):
     assert sentence_of(report) == "Too large: 5 of 3"
 
 
+@pytest.mark.one_keras
 def test_a_plain_error_is_left_alone():
     plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
     with pytest.raises(tf.errors.InvalidArgumentError) as error, sentence_first():
@@ -36,10 +40,15 @@ def test_a_plain_error_is_left_alone():
     assert error.value is plain and error.value.__cause__ is None
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@functools.cache
+def model_of(eager):
+    return make_model(run_eagerly=eager)
+
+
+@pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
 @pytest.mark.parametrize("step", ["fit", "validate", "evaluate", "predict"])
 def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
-    model, x, y = make_model(run_eagerly=eager), features(2), np.array([0, 1])
+    model, x, y = model_of(eager), features(2), np.array([0, 1])
     bad_inputs, bad_labels = {"features": x, "exclude": np.array([[99], [1]])}, np.array([99, 1])
     calls = {
         "fit": lambda: model.fit(x, bad_labels, verbose=0, shuffle=False),

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import features, make_model, weights_of
+from classifier_checks import features, make_model, only_in_keras_3, weights_of
 
 import tfxc
 from tfxc._keras import keras
 from tfxc.model.finite import require_finite
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
 def test_training_stops_before_the_weights_are_touched(eager):
     x, y = features(20), np.arange(20)
     model = make_model(run_eagerly=eager)
@@ -29,6 +29,7 @@ def test_training_stops_before_the_weights_are_touched(eager):
     model.fit(x, y, verbose=0)
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 2), (3, 2)])
 def test_shapes(shape):
     optimizer = keras.optimizers.SGD()

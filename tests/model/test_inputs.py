@@ -10,6 +10,7 @@ from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.samplers import Uniform
 
 
+@pytest.mark.one_keras
 def test_reserved_inputs_are_taken_out():
     encoder, x = dense_encoder(), tf.zeros([2, DIM])
     assert split_inputs(x, encoder) == (x, {})
@@ -23,6 +24,7 @@ def test_reserved_inputs_are_taken_out():
     assert set(rest) == {"a", "b"}
 
 
+@pytest.mark.one_keras
 def test_sequences_have_an_id_a_position():
     where = tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
     reserved = {"exclude": tf.constant([[7], [8]]), "example_ids": tf.reshape(tf.range(6), [2, 3])}

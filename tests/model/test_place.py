@@ -8,6 +8,18 @@ from classifier_checks import features, make_model
 from tfxc._keras import keras
 
 
+@pytest.fixture(scope="module")
+def trained_model():
+    return make_model()
+
+
+@pytest.fixture
+def model(trained_model):
+    """No weight of it changes where a step is refused, and its time begins anew."""
+    trained_model.optimizer.iterations.assign(0)
+    return trained_model
+
+
 def stopped(model, x, y, bad_epoch=0, **options):
     """The message of a training whose inputs hold NaN at the ends of its epochs, from one epoch on."""
 
@@ -26,8 +38,8 @@ def stopped(model, x, y, bad_epoch=0, **options):
 
 @pytest.mark.parametrize("bad_epoch", [0, 1])
 @pytest.mark.parametrize("callbacks", [None, [], keras.callbacks.TerminateOnNaN()])
-def test_batch_and_epoch_are_counted_from_one(bad_epoch, callbacks):
-    message = stopped(make_model(), features(12), np.arange(12), bad_epoch, callbacks=callbacks)
+def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
+    message = stopped(model, features(12), np.arange(12), bad_epoch, callbacks=callbacks)
     assert message.startswith(f"The query of training step {3 + 3 * bad_epoch} is nan at row 3 of the batch")
     assert message.endswith(f"It was batch 3 of epoch {1 + bad_epoch}.")
 
@@ -37,13 +49,12 @@ def test_of_several_steps_at_once_it_is_one():
     assert message.endswith("It was one of the batches 3 to 4 of epoch 1.")
 
 
-def test_a_list_of_callbacks_that_keras_made():
-    model = make_model()
+def test_a_list_of_callbacks_that_keras_made(model):
     callbacks = keras.callbacks.CallbackList([keras.callbacks.TerminateOnNaN()], model=model)
     assert "batch 3 of epoch 1" in stopped(model, features(12), np.arange(12), callbacks=callbacks)
 
 
-def test_validation():
-    model, x, y = make_model(), features(4), np.arange(4)
+def test_validation(model):
+    x, y = features(4), np.arange(4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"It was the validation of epoch 1\.$"):
         model.fit(x, y, validation_data=(x, y + 1000), verbose=0)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tfxc.model.raw_names import ClassIds, ClassNames, as_texts
 
+pytestmark = pytest.mark.one_keras
+
 NAMES = ["tea", "Käse", "7", " space ", "milk"]
 
 
