@@ -365,7 +365,7 @@ def test_export_serves_the_same(name, tmp_path):
     served = loaded.serve(x)
     want = model.rank(x, model.k)
     np.testing.assert_array_equal(served["ids"], want["ids"])
-    np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
+    np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learnable"])

@@ -5,7 +5,7 @@ import pytest
 from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import cells as module
-from tfxc.search.cells import Cells, cut_into_cells
+from tfxc.search.cells import Cells, cut_into_cells, gather_around
 
 
 def test_every_class_is_in_one_cell_and_no_cell_is_large():
@@ -23,6 +23,45 @@ def test_directions_stay_together_whatever_their_lengths():
     cells = cut_into_cells(head_of(vectors), 4)
     for part in np.split(cells.members, cells.offsets[1:-1]):
         assert len(np.unique(directions[part].argmax(1))) == 1
+
+
+def skewed():
+    """Class vectors of which few are long, as training on skewed frequencies leaves them, and queries."""
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((6000, 8)) + 1.5 * np.eye(8)[0]
+    lengths = 6 / np.sqrt(10 + np.arange(6000))
+    return (vectors * lengths[:, np.newaxis]).astype(np.float32), queries(60, 8)
+
+
+def test_long_vectors_have_cells_of_their_own():
+    vectors, _ = skewed()
+    cells = cut_into_cells(head_of(vectors), 40)
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_long = lengths >= np.quantile(lengths, 0.9)
+    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    assert all(part.all() or not part.any() for part in parts)
+    assert len(parts) > 40 and sum(part.all() for part in parts) > 10
+
+
+def test_of_skewed_lengths_the_best_are_found_in_a_fraction(monkeypatch):
+    vectors, query = skewed()
+    head = head_of(vectors)
+    wanted = np.argsort(-(query @ vectors.T), axis=1)[:, :10]
+    apart = cut_into_cells(head, 60).cost(head, query, wanted, 0.95)
+    monkeypatch.setattr(module, "_LONG", 0.0)  # but for the longest of all
+    monkeypatch.setattr(module, "_POWER_OF_LENGTH", 0)
+    together = cut_into_cells(head, 120).cost(head, query, wanted, 0.95)
+    assert apart < 0.6 * together
+
+
+def test_classes_gather_around_the_nearest_mean():
+    vectors, centres = clustered(300, 5), queries(9, 5)
+    cells = gather_around(head_of(vectors), centres)
+    nearest = np.square(vectors[:, np.newaxis] - centres).sum(2).argmin(1)
+    parts = np.split(cells.members, cells.offsets[1:-1])
+    assert [sorted(part) for part in parts] == [
+        np.flatnonzero(nearest == cell).tolist() for cell in np.unique(nearest)
+    ]
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 40])

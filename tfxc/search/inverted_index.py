@@ -13,7 +13,7 @@ from tfxc.require import require
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
-from tfxc.search.cells import cut_into_cells
+from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.exact import grouped_top_k
 from tfxc.search.tiles import DTYPES, Tiles, lay_out
 
@@ -27,19 +27,19 @@ _BLOCK_ELEMENTS = 1 << 22
 class InvertedIndex(keras.layers.Layer):
     """The best classes of a query among those of a few cells, many times faster than among all.
 
-    k-means cuts the class vectors into cells of like direction; a query z reads the members of the cells
-    that promise most, ``max_c z · mean_c + |z| · reach_c``, and ranks them. How much it reads is always the
-    same: ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of
-    a few it does not find: ``recall`` tells how many, ``tune`` chooses the cells and probes that reach a
-    given share.
+    k-means cuts the class vectors into cells of like direction, long vectors apart from short ones; a query z
+    reads the members of the cells that promise most, ``max_c z · mean_c + |z| · reach_c``, and ranks them.
+    How much it reads is always the same: ``num_probes`` cells of mean size. So it serves millions of classes
+    in milliseconds, at the price of a few it does not find: ``recall`` tells how many, ``tune`` chooses the
+    cells and probes that reach a given share.
 
     The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
     ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training, nor
     other classes: ``rebuilt`` gives one that does.
 
     Args:
-        num_cells: about how many cells; None for about four times the root of L. After ``build_from`` the
-            actual number.
+        num_cells: about how many directions are told apart; None for about twice the root of L. Each of them
+            is up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
             difference of a row from the mean of its cell, and read a half or a quarter. Products are those of
@@ -158,8 +158,7 @@ class InvertedIndex(keras.layers.Layer):
         _make_ready(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         with one_thread():
-            centres = self._parts.centres.numpy()
-            index._take(head, cut_into_cells(head, len(centres), centres=centres))
+            index._take(head, gather_around(head, self._parts.centres.numpy()))
         return index
 
     def _take(self, head, cells):
@@ -296,8 +295,8 @@ class InvertedIndex(keras.layers.Layer):
         parts = self._parts
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
-        # Some cells are smaller than the mean: with twice as many there are tiles enough.
-        ranked = tf.minimum(2 * probes, self.num_cells)
+        # Cells of long vectors are smaller than the mean: with four times as many there are tiles enough.
+        ranked = tf.minimum(tf.minimum(4 * probes, num_read), self.num_cells)
         _, cells = grouped_top_k(best, ranked)
         offsets = tf.convert_to_tensor(parts.offsets)
         first = tf.gather(offsets, cells)
@@ -429,7 +428,7 @@ class InvertedIndex(keras.layers.Layer):
             self._take(head, best)
 
     def _usual_num_cells(self, head):
-        return min(self.num_cells or 2 ** round(np.log2(4 * head.num_classes**0.5)), head.num_classes)
+        return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
 
     def _recall(self, wanted, query, k, num_probes):
         found = self.top_k(query, k, num_probes=num_probes).ids
