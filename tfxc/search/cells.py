@@ -101,7 +101,7 @@ def cut_into_cells(head, num_cells, seed=0):
     The longer its vector, the more often a class is among the best, whatever the direction of the query. So
     k-means sees and weighs classes by a high power of their lengths, and the longest tenth of all classes
     have cells of their own, which queries come to long before those of their shorter neighbours. Of class
-    vectors trained on skewed frequencies, that finds the same share of the best in a sixth.
+    vectors trained on skewed frequencies, that finds the same share of the best in a fraction of the reading.
 
     Cells of more than twice the mean size are cut by k-means again.
 
