@@ -199,17 +199,16 @@ class Logits {
 // A run of classes in blocks of sixteen, each of one group, side by side.
 class PackedRun {
  public:
-  explicit PackedRun(const SparseRows& rows) : rows_(rows) {}
+  explicit PackedRun(const SparseRows& rows) : rows_(rows), packed_(kMostBlocks * kLanes * rows.fan_in) {}
 
-  // Goes to classes [first, last), at most kRun; gives the first bad class.
+  // Goes to classes [first, last), at most kRun, in groups of sixteen and more; gives the first bad class.
   int64_t Start(int64_t first, int64_t last) {
     first_ = first;
     blocks_.clear();
     return ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
       for (int64_t l = begin; l < end; l += kLanes) {
-        const int64_t size = rows_.fan_in * kLanes, at = size * blocks_.size(), count = std::min<int64_t>(kLanes, end - l);
-        if (static_cast<int64_t>(packed_.size()) < at + size) packed_.resize(at + size);
-        tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in, packed_.data() + at);
+        const int64_t count = std::min<int64_t>(kLanes, end - l);
+        tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in, PackedBlock(blocks_.size()));
         Block block{l, {}};
         if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count, block.bias);
         blocks_.push_back(block);
@@ -218,11 +217,11 @@ class PackedRun {
   }
 
   // logits[q * kTurnedStride + l - first] for some columns of a tile.
-  void Logits(const float* tile, int width, int columns, float* logits) const {
+  void Logits(const float* tile, int width, int columns, float* logits) {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       const int32_t* inputs = InputsOf(rows_, blocks_[i].first);
       const int32_t* next = i + 1 < blocks_.size() ? InputsOf(rows_, blocks_[i + 1].first) : inputs;
-      tiles::PackedLogits(packed_.data() + i * rows_.fan_in * kLanes, tile, width, inputs, columns, rows_.fan_in,
+      tiles::PackedLogits(PackedBlock(i), tile, width, inputs, columns, rows_.fan_in,
                           rows_.bias == nullptr ? nullptr : blocks_[i].bias, next == inputs ? nullptr : next,
                           logits + blocks_[i].first - first_, kTurnedStride);
     }
@@ -233,8 +232,13 @@ class PackedRun {
     int64_t first;
     float bias[kLanes];
   };
+  // Each group may end with a block that is not full, and the first and the last may be parts of groups.
+  static constexpr int64_t kMostBlocks = 2 * (kRun / kLanes + 1);
+
+  float* PackedBlock(int64_t block) { return packed_.get() + block * kLanes * rows_.fan_in; }
+
   const SparseRows& rows_;
-  std::vector<float> packed_;  // [blocks, K, 16]
+  Buffer packed_;  // [blocks, K, 16]
   std::vector<Block> blocks_;
   int64_t first_ = 0;
 };
