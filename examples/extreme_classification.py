@@ -6,7 +6,7 @@ Classification Repository, and if you like label_names.txt, a name a line:
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
 
-Millions of features are hashed into fewer by --hash-features 65536 (needs scikit-learn).
+Millions of features are hashed into fewer by --hash-features 65536.
 
 Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
 is refreshed behind training, or both (ASTRA), their share fixed or growing, or both searched in the step:

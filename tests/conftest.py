@@ -2,6 +2,8 @@
 
 import gc
 import os
+import zlib
+from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
@@ -17,20 +19,37 @@ collect_ignore = ["kill_training.py", "damage_files.py", "two_devices.py", "muta
 
 
 @pytest.fixture(autouse=True)
-def fixed_seed():
-    """Python, NumPy and TensorFlow start every test from one seed."""
+def fixed_seed(request):
+    """Python, NumPy and Keras start every test from one seed, TensorFlow from one of the test's own.
+
+    ``tf.random.set_seed`` makes TensorFlow forget the kernels it has built for ops that run eagerly, which
+    would be built again in every test. They are kept: with seeds of their own, no test goes on in the random
+    numbers of another one.
+    """
+    from tensorflow.python.eager.context import context, pywrap_tfe
+
     from tfxc._keras import keras
 
-    keras.utils.set_random_seed(0)
+    with patch.object(pywrap_tfe, "TFE_ContextClearCaches"):
+        keras.utils.set_random_seed(0)
+    context()._seed = zlib.crc32(request.node.nodeid.encode()) >> 1
     yield
     # The end of an iterator of tf.data may wait as long as it has lived, since the thread that tunes it can
-    # miss the call: those of this test go while they are young.
-    gc.collect(1)
+    # miss the call: those of this test go while they are young. What stays is not looked through again.
+    gc.collect()
+    gc.freeze()
 
 
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
 EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
 
 
+# What a test hands to tf.function is for AutoGraph where that is what it tries; elsewhere it is time.
+AUTOGRAPH = "test_autograph"
+
+
 def pytest_collection_modifyitems(items):
+    from tfxc._autograph import leave_alone
+
     items.sort(key=lambda item: item.path.name not in EARLY)
+    leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))

@@ -185,8 +185,9 @@ REPRESENTATIVES = [
 
 def under_one_keras(names):
     """Those that both Kerases save by the same methods of one base class: under one of them."""
-    both = {*HEADS, *REPRESENTATIVES}
-    return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
+    return [
+        name if name in REPRESENTATIVES else pytest.param(name, marks=pytest.mark.one_keras) for name in names
+    ]
 
 
 # Whether a batch shares its draws is an argument, which the configs show, and no state.

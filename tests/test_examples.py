@@ -260,12 +260,10 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     options += ["--heads", "dense", "--num-negatives", 6, "--num-hard", 2, "--epochs", 3]
     options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]
     options += ["--learning-rate", 0.01, "--head-learning-rate", 0.1, "--warm-up", 0.2]
-    if hashes := find_spec("sklearn") is not None:
-        options += ["--hash-features", 16]
-    options += ["--negatives", "curriculum"]
+    options += ["--hash-features", 16, "--negatives", "curriculum"]
     interrupt("extreme_classification.py", *options, after=2)
     printed = run("extreme_classification.py", *options, "searched")
-    assert f"210 training and 50 test points, {16 if hashes else 30} features" in printed
+    assert "210 training and 50 test points, 16 features" in printed
     assert printed.count("resumed after 2") == 1
     histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
     assert set(histories) == {"dense-curriculum", "dense-searched"}

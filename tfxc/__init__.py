@@ -13,12 +13,16 @@ from tfxc import (
     search,
     sparsity,
 )
+from tfxc._autograph import leave_alone
 from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.memory import memory_report
 from tfxc.model.step import head_loss
 
 __version__ = "0.2.0"
+
+leave_alone(__name__)
+del leave_alone
 
 __all__ = [
     "ExtremeClassifier",

@@ -5,6 +5,7 @@ import lzma
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
 
 import tfxc
 from common.label_texts import label_points, stack
@@ -52,14 +53,8 @@ def _hashed(parts, num_features):
     """
     if not num_features:
         return parts
-    from sklearn.feature_extraction import FeatureHasher
-
-    hasher = FeatureHasher(num_features, input_type="pair", dtype=np.float32)
-    return [replace(points, features=hasher.transform(_pairs(points.features))) for points in parts]
-
-
-def _pairs(features):
-    """For each row of a CSR matrix the (name, value) pairs of its entries."""
-    for start, stop in zip(features.indptr, features.indptr[1:], strict=False):
-        names = map(str, features.indices[start:stop].tolist())
-        yield list(zip(names, features.data[start:stop].tolist(), strict=True))
+    random, num_given = np.random.default_rng(0), parts[0].features.shape[1]
+    signs = random.choice(np.array([-1, 1], np.float32), num_given)
+    buckets = random.integers(num_features, size=num_given)
+    hashed = sparse.csr_matrix((signs, buckets, np.arange(num_given + 1)), (num_given, num_features))
+    return [replace(points, features=points.features @ hashed) for points in parts]

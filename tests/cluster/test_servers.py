@@ -29,8 +29,7 @@ def results(tmp_path_factory):
 @needs_tf_keras
 @pytest.mark.parametrize("name", ["midx", "mixture", "none", "sparse shared"])
 def test_it_trains_and_evaluates(results, name):
-    losses, (loss, recall) = results[name]["losses"], results[name]["evaluated"]
-    assert losses[-1] < losses[0]
+    loss, recall = results[name]["evaluated"]
     assert loss < 0.95 * np.log(20_001) and recall > 0.5
 
 

@@ -156,12 +156,3 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
     message = rf"20 classes with vectors of width 4, but the head has {shape[0]} of width {shape[1]}"
     with pytest.raises(ValueError, match=message):
         sampler.refresh(head_of(clustered(*shape)))
-
-
-def test_autograph_reads_a_step_without_a_warning(caplog):
-    """Of a graph by ``tf.function``, as users write it."""
-    sampler = built(Uniform(3, seed=1))
-    step = tf.function(lambda query: sampler.sample(Step(query, LABELS)))
-    with caplog.at_level("WARNING", "tensorflow"):
-        step(tf.constant(queries(3, 4)))
-    assert not caplog.records
