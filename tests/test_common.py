@@ -183,11 +183,9 @@ REPRESENTATIVES = [
 ]
 
 
-def under_one_keras(names):
+def under_one_keras(names, both=REPRESENTATIVES):
     """Those that both Kerases save by the same methods of one base class: under one of them."""
-    return [
-        name if name in REPRESENTATIVES else pytest.param(name, marks=pytest.mark.one_keras) for name in names
-    ]
+    return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
 
 
 # Whether a batch shares its draws is an argument, which the configs show, and no state.
@@ -346,6 +344,7 @@ def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
         np.testing.assert_array_equal(tf_variable(left), tf_variable(right))
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_same_seed_same_training(name):
     results = []
@@ -356,7 +355,11 @@ def test_same_seed_same_training(name):
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", ["DenseHead, tied", *(name for name in HEADS if name.endswith("options"))])
+OPTIONS = [name for name in HEADS if name.endswith("options")]
+ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports there are Keras's own layers
+
+
+@pytest.mark.parametrize("name", under_one_keras(["DenseHead, tied", *OPTIONS], ENCODERS))
 def test_export_serves_the_same(name, tmp_path):
     model = trained_once(name)
     model.export(tmp_path / "1")

@@ -11,7 +11,6 @@ import runpy
 import subprocess
 import sys
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +43,7 @@ def run(script, *arguments):
         patch.setattr(sys, "argv", [str(EXAMPLES / script), *map(str, arguments)])
         patch.syspath_prepend(EXAMPLES)
         patch.setitem(sys.modules, "tfxc", tfxc)  # a program may hide it, or ask for another Keras
-        patch.setenv("TF_USE_LEGACY_KERAS", "0")
+        patch.setenv("TF_USE_LEGACY_KERAS", os.environ.get("TF_USE_LEGACY_KERAS", "0"))
         tf.get_logger().addHandler(handler)
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
@@ -207,19 +206,6 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     options += ["--num-codewords", 2, "--samplers", "dns", "--epochs", 1]
     printed = run("language_model.py", *options, "--verbose", 2, "--output", tmp_path / "out")
     assert "| dns | 1 |" in printed
-
-
-@pytest.mark.skipif(find_spec("tensorflow_recommenders") is None, reason="needs TensorFlow Recommenders")
-def test_two_towers_train_in_turns_and_are_exported_as_an_index(tmp_path):
-    (tmp_path / "book.txt").write_text(BOOK)
-    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]
-    options += ["--batch-size", 64, "--retrieval-batch-size", 32, "--num-negatives", 4, "--num-codewords", 2]
-    options += ["--refresh-steps", 5, "--seconds", 0.6, "--turns", 2, "--output", tmp_path / "out"]
-    printed = run_alone("tfrs_two_tower.py", *options)
-    results = re.findall(r"^\| (\w+) \| \d+ \| (\d+) \| [\d.]+ \| ([\d.]+) \|", printed, re.MULTILINE)
-    assert [name for name, _, _ in results] == ["retrieval", "midx"]
-    assert all(int(steps) > 5 and float(recall) > 0.5 for _, steps, recall in results)
-    assert "  ->  " in printed and (tmp_path / "out" / "midx" / "saved_model.pb").exists()
 
 
 def write_points(path, num_points, seed):

@@ -1,9 +1,12 @@
 """Beside TensorFlow Recommenders: its in-batch softmax to the digit, and heads inside its models."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, ranking
+from test_examples import BOOK, run
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
@@ -153,3 +156,15 @@ def test_a_brute_force_index_is_filled_from_a_head_and_exported(options, tmp_pat
     want_scores, want_ids = head.top_k(encoder(x), 4)
     np.testing.assert_allclose(scores, want_scores, rtol=1e-5)
     assert found.numpy().tolist() == [[names[i].numpy() for i in row] for row in want_ids]
+
+
+def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
+    (tmp_path / "book.txt").write_text(BOOK)
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]
+    options += ["--batch-size", 64, "--retrieval-batch-size", 32, "--num-negatives", 4, "--num-codewords", 2]
+    options += ["--refresh-steps", 5, "--seconds", 0.6, "--turns", 2, "--output", tmp_path / "out"]
+    printed = run("tfrs_two_tower.py", *options)
+    results = re.findall(r"^\| (\w+) \| \d+ \| (\d+) \| [\d.]+ \| ([\d.]+) \|", printed, re.MULTILINE)
+    assert [name for name, _, _ in results] == ["retrieval", "midx"]
+    assert all(int(steps) > 5 and float(recall) > 0.5 for _, steps, recall in results)
+    assert "  ->  " in printed and (tmp_path / "out" / "midx" / "saved_model.pb").exists()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tfxc.ops import library
 
-EXAMPLES = {"sparse_head_few_gradients": 150, "readers": 400, "hash_tables_op": 40}
+EXAMPLES = {"sparse_head_few_gradients": 100, "readers": 400, "hash_tables_op": 30}
 WITHOUT_OPS = ("readers", "hard_negative_files")
 
 
@@ -19,7 +19,7 @@ def test_random_calls(name):
     target = fuzz_all.TARGETS[name]
 
     @settings(
-        max_examples=EXAMPLES.get(name, 100),
+        max_examples=EXAMPLES.get(name, 60),
         derandomize=True,
         database=None,
         deadline=None,
