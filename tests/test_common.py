@@ -188,10 +188,11 @@ def under_one_keras(names, both=REPRESENTATIVES):
     return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
 
 
-# Whether a batch shares its draws is an argument, which the configs show, and no state.
-STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if not name.endswith(", shared")]
+# Whether a batch shares its draws, or LSH its tables, is an argument, which configs show, and no state.
+SAME_STATE = {"LSH, union", *(name for name in SAMPLERS if name.endswith(", shared"))}
+STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
 EVERY_MODEL = pytest.mark.parametrize(
-    "name", under_one_keras([name for name in MODELS if not name.endswith(", shared")])
+    "name", under_one_keras([name for name in MODELS if name not in SAME_STATE])
 )
 STATEFUL = pytest.mark.parametrize("name", under_one_keras(STATES))
 
