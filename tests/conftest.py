@@ -34,10 +34,8 @@ def fixed_seed(request):
         keras.utils.set_random_seed(0)
     context()._seed = zlib.crc32(request.node.nodeid.encode()) >> 1
     yield
-    # The end of an iterator of tf.data may wait as long as it has lived, since the thread that tunes it can
-    # miss the call: those of this test go while they are young. What stays is not looked through again.
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # what stays is not looked through again
 
 
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
@@ -49,7 +47,11 @@ AUTOGRAPH = "test_autograph"
 
 
 def pytest_collection_modifyitems(items):
+    from tensorflow.python.data.ops.options import AutotuneOptions
+
     from tfxc._autograph import leave_alone
 
+    # The end of an iterator may wait for as long as it has lived: the thread that tunes it can miss the call.
+    AutotuneOptions.enabled = property(lambda options: False)
     items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))
