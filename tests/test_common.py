@@ -188,7 +188,7 @@ def under_one_keras(names, both=REPRESENTATIVES):
     return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
 
 
-# Whether a batch shares its draws, or LSH its tables, is an argument, which configs show, and no state.
+# Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it.
 SAME_STATE = {"LSH, union", *(name for name in SAMPLERS if name.endswith(", shared"))}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
 EVERY_MODEL = pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def run(script, *arguments):
 
 
 def run_alone(script, *arguments):
-    """The same in a process of its own, as a user has it: without tfxc, or with another Keras."""
+    """The same in a process of its own, as a user has it who has no tfxc."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
         capture_output=True,
