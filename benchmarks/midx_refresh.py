@@ -4,16 +4,18 @@
 
 Generated classes, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, biases the log of class
 frequencies that follow it too. Queries stand where the vectors of classes drawn by frequency do, so the
-softmax has a head, a tail and clusters. The sampler has seen the mean query. k-means sees 512 rows a
-codeword: drawn by weight, as ``refresh`` does; drawn uniformly, with the weights; all rows, with the weights;
-drawn uniformly, without weights, as before there was a query. The refreshes take turns; their CPU seconds
-count, FAISS on one thread. A pass reads the vectors of all classes once; two there must be: the mean query's
-logits, and the encoding. Figures are means over several problems.
+softmax has a head, a tail and clusters. The sampler has seen the moments of the queries. k-means sees 512
+rows a codeword, drawn by weight, as ``refresh`` does, or all rows, or rows drawn uniformly. "mean alone":
+the frequencies are those of the mean query, as if all queries were alike. "cells alike": so are the classes
+of a cell. "no weights": of classes in k-means. The refreshes take turns; their CPU seconds count, FAISS on
+one thread. A pass reads the vectors of all classes once; two there must be: the frequencies, and the
+encoding. Figures are means over several problems.
 """
 
 import argparse
 import itertools
 import time
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -22,26 +24,39 @@ from _tables import add_results, keep, show
 
 from tfxc import samplers
 from tfxc._keras import tf_variable
-from tfxc.class_vectors import subsample
 from tfxc.layers import DenseHead
 from tfxc.samplers import quantization
 from tfxc.samplers.quantization import rows_to_fit
 
 DIM, QUERIES, CENTRES, NORM, NOISE = 64, 128, 1000, 3.0, 0.3
-BY_WEIGHT = "by weight"
 
 
 def uniform_rows(head, num_rows, seed, weights):
-    ids, vectors = subsample(head, num_rows, seed)
-    return vectors, weights[ids].astype(np.float32)
+    ids = np.random.default_rng(seed).choice(head.num_classes, min(num_rows, head.num_classes), replace=False)
+    return head.class_vectors_of(tf.constant(np.sort(ids))).numpy(), weights[np.sort(ids)]
 
 
-# By name: what chooses the rows. The first is the package's.
+def alike(head, num_rows, seed, weights):
+    return uniform_rows(head, num_rows, seed, np.ones_like(weights))
+
+
+class Way(NamedTuple):
+    """What chooses the rows of k-means; whether queries have a spread, and classes weights in their cells."""
+
+    rows: Any
+    spread: bool = True
+    own_weights: bool = True
+
+
+# By name. The first is the package's.
 WAYS = {
-    BY_WEIGHT: rows_to_fit,
-    "uniform, weighted": uniform_rows,
-    "all, weighted": lambda head, num_rows, seed, weights: rows_to_fit(head, head.num_classes, seed, weights),
-    "uniform, no weights": lambda head, num_rows, seed, weights: rows_to_fit(head, num_rows, seed),
+    "by weight": Way(rows_to_fit),
+    "all": Way(lambda head, num_rows, *others: rows_to_fit(head, head.num_classes, *others)),
+    "by weight, cells alike": Way(rows_to_fit, own_weights=False),
+    "by weight, mean alone, cells alike": Way(rows_to_fit, spread=False, own_weights=False),
+    "uniform": Way(uniform_rows),
+    "uniform, mean alone, cells alike": Way(uniform_rows, spread=False, own_weights=False),
+    "uniform, no weights, cells alike": Way(alike, own_weights=False),
 }
 
 
@@ -69,16 +84,20 @@ def problem(num_classes, exponent, seed):
 
 
 def refresh(sampler, head, way):
-    """Refreshes with another choice of rows; CPU seconds, and how often all class vectors were read."""
-    read, gather = [0], head.class_vectors_of
+    """Refreshes in another way; CPU seconds, and how often all class vectors were read."""
+    read, gather, weights = [0], head.class_vectors_of, samplers.MIDX._weights
 
     def counted(class_ids):
         read[0] += len(class_ids)
         return gather(class_ids)
 
+    def own(*args):
+        return weights(*args) if way.own_weights else np.ones(head.num_classes, np.float32)
+
     with (
         mock.patch.object(head, "class_vectors_of", counted),
-        mock.patch.object(quantization, "rows_to_fit", way),
+        mock.patch.object(quantization, "rows_to_fit", way.rows),
+        mock.patch.object(samplers.MIDX, "_weights", own),
     ):
         start = time.process_time()
         sampler.refresh(head)
@@ -86,12 +105,13 @@ def refresh(sampler, head, way):
 
 
 def measure(head, query, codewords, quantizer):
-    """Figures of every way to choose the rows, by name."""
-    results, mean = {}, tf.reduce_mean(head.effective_query(query), 0)
+    """Figures of every way, by name."""
+    results = {}
     for name, way in WAYS.items():
         sampler = samplers.MIDX(100, num_codewords=codewords, quantizer=quantizer, seed=0)
         sampler.build((head.num_classes, head.effective_dim))
-        tf_variable(sampler.mean_query).assign(mean)
+        seen = head.effective_query(query)
+        sampler.queries.follow(seen if way.spread else tf.reduce_mean(seen, 0, keepdims=True), 1)
         seconds, passes = refresh(sampler, head, way)
         quality = samplers.proposal_quality(sampler, head, query, tf.zeros([QUERIES, 1], tf.int32))
         results[name] = {
@@ -132,7 +152,11 @@ def main():
                 for name, row in mean_of(own).items()
             ]
             title = f"{num_classes:,} classes, Zipf's exponent {exponent}, {quantizer}, C = {args.codewords}"
-            show(title, rows, ["rows", "KL(softmax, Q)", "effective of 100 draws", "refresh CPU s", "passes"])
+            show(
+                title,
+                rows,
+                ["rows of k-means", "KL(softmax, Q)", "effective of 100 draws", "refresh CPU s", "passes"],
+            )
     keep(args.results)
 
 

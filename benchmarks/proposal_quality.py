@@ -22,7 +22,7 @@ from common.sampler_choice import SAMPLERS, Settings  # noqa: E402
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
 
-CODEBOOKS = ("midx-pq", "midx-pq-learnable", "midx-rq", "midx-rq-learnable", "midx-frequency", "midx-counts")
+CODEBOOKS = ("midx-pq", "midx-pq-learnable", "midx-rq", "midx-rq-learnable")
 OTHERS = ("uniform", "log-uniform", "unigram", "sphere", "rff", "lsh")
 
 

@@ -36,9 +36,6 @@ SAMPLERS = {
     "InBatch": lambda counts: samplers.InBatch(NEGATIVES, counts=counts),
     "MIDX pq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="pq", seed=0),
     "MIDX rq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="rq", seed=0),
-    "MIDX rq, frequency": lambda counts: samplers.MIDX(
-        NEGATIVES, num_codewords=CODEWORDS, cells="frequency", counts=counts, seed=0
-    ),
     "MIDX rq, learnable": lambda counts: samplers.MIDX(
         NEGATIVES, num_codewords=CODEWORDS, learnable=True, seed=0
     ),

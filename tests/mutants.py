@@ -120,6 +120,20 @@ MUTANTS = [
         "tests/samplers/test_quantization.py tests/samplers/test_midx.py -k rows",
     ),
     Mutant(
+        "the classes of a cell are drawn alike",
+        "tfxc/samplers/midx.py",
+        "log_weights = log_frequencies - quantised[cell]",
+        "log_weights = 0 * quantised[cell]",
+        "tests/samplers/test_midx.py",
+    ),
+    Mutant(
+        "frequencies leave out that queries differ",
+        "tfxc/samplers/moments.py",
+        "np.square(apart) @ (queries.variance / damping / 2)",
+        "0",
+        "tests/samplers/test_moments.py",
+    ),
+    Mutant(
         "a rewired weight keeps its first moment",
         "tfxc/optimizers/slots.py",
         "fresh = np.zeros(len(values), np.float32)",

@@ -55,13 +55,17 @@ def softmax(logits):
     return weights / weights.sum(-1, keepdims=True)
 
 
-def quantised_softmax(sampler, query, weights=1.0):
-    """Q by hand: the softmax of the queries' products with the quantised class vectors."""
+def quantised(sampler):
+    """The class vectors of a MIDX sampler, each the sum (or halves) of its codewords."""
     first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in sampler.codebooks)
     row, column = np.divmod(tf_variable(sampler.cell).numpy(), sampler.num_codewords)
     parts = first[row], second[column]
-    vectors = sum(parts) if sampler.quantizer == "rq" else np.concatenate(parts, axis=1)
-    return softmax(query @ vectors.T + np.log(weights))
+    return sum(parts) if sampler.quantizer == "rq" else np.concatenate(parts, axis=1)
+
+
+def quantised_softmax(sampler, query):
+    """MIDX's Q by hand: the softmax over the quantised class vectors, times the classes' own weights."""
+    return softmax(query @ quantised(sampler).T + np.log(tf_variable(sampler.class_weight).numpy()))
 
 
 def divergence(p, q):

@@ -84,19 +84,15 @@ SAMPLERS = {
     "LSH, union": lambda: samplers.LSH(9, num_tables=3, candidates="union"),
     "LSH, shared": lambda: samplers.LSH(6, num_tables=3, num_bits=2, shared=True),
     "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
-    "MIDX, frequency": lambda: samplers.MIDX(
-        6, num_codewords=3, quantizer="pq", cells="frequency", counts=COUNTS, seed=5
-    ),
-    "MIDX, shared": lambda: samplers.MIDX(6, num_codewords=4, counts=COUNTS, shared=True),
+    "MIDX, pq": lambda: samplers.MIDX(6, num_codewords=3, quantizer="pq", seed=5),
+    "MIDX, shared": lambda: samplers.MIDX(6, num_codewords=4, shared=True),
     "Sphere": lambda: samplers.Sphere(6, alpha=30.0, seed=4),
     "Sphere, shared": lambda: samplers.Sphere(6, shared=True),
     "RFF": lambda: samplers.RFF(6, num_features=5, nu=2.0, seed=4),
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
     "Softmax": lambda: samplers.Softmax(6),
     "Softmax, shared": lambda: samplers.Softmax(6, shared=True, seed=3),
-    "MIDX, learnable": lambda: samplers.MIDX(
-        6, num_codewords=3, cells="frequency", counts=COUNTS, learnable=True
-    ),
+    "MIDX, learnable": lambda: samplers.MIDX(6, num_codewords=3, learnable=True),
     "Mixture, learnable": lambda: samplers.Mixture(
         [samplers.MIDX(3, num_codewords=4, quantizer="pq", learnable=True), samplers.Uniform(2, shared=True)]
     ),

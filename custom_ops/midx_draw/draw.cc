@@ -224,23 +224,17 @@ void CellSampler::ChooseCells() {
   Bisect(row_sums_.data(), padded_, codewords_, column_.data(), remainder_.data(), samples_, row_.data());
 }
 
-// A position within the chosen cell: uniform, or with probability proportional to the weight.
+// A position within the chosen cell, with probability proportional to the weight.
 void CellSampler::ChoosePositions() {
   for (int64_t s = 0; s < samples_; ++s) {
     const int64_t cell = row_[s] * codewords_ + column_[s];
     const int32_t start = cells_.offsets[cell], end = cells_.offsets[cell + 1];
+    const double low = cells_.cumulative_weight[start], high = cells_.cumulative_weight[end];
+    remainder_[s] = AtMost(low + ToUnit(class_bits_[s]) * (high - low), Below(high));
     position_[s] = start;
-    if (cells_.cumulative_weight == nullptr) {
-      position_[s] += static_cast<int32_t>(ToRange(class_bits_[s], end - start));
-    } else {
-      const double low = cells_.cumulative_weight[start], high = cells_.cumulative_weight[end];
-      remainder_[s] = AtMost(low + ToUnit(class_bits_[s]) * (high - low), Below(high));
-      range_[s] = end - start;
-    }
+    range_[s] = end - start;
   }
-  if (cells_.cumulative_weight != nullptr) {
-    NarrowDown(cells_.cumulative_weight, remainder_.data(), samples_, range_.data(), position_.data());
-  }
+  NarrowDown(cells_.cumulative_weight, remainder_.data(), samples_, range_.data(), position_.data());
   for (int64_t s = 0; s < samples_; ++s) __builtin_prefetch(cells_.classes + position_[s]);
 }
 
@@ -250,12 +244,10 @@ void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, flo
   ChoosePositions();
   const double log_total = std::log(total_);
   for (int64_t s = 0; s < samples_; ++s) {
+    const double* sum = cells_.cumulative_weight + position_[s];
+    const double weight = sum[1] - sum[0];
     double log_q = row_logit_[row_[s]] + column_logit_[column_[s]] - log_total;
-    if (cells_.cumulative_weight != nullptr) {
-      const double* sum = cells_.cumulative_weight + position_[s];
-      const double weight = sum[1] - sum[0];
-      log_q += weight > 0.0 ? std::log(weight) : std::numeric_limits<double>::quiet_NaN();
-    }
+    log_q += weight > 0.0 ? std::log(weight) : std::numeric_limits<double>::quiet_NaN();
     class_ids[s] = cells_.classes[position_[s]];
     log_prob[s] = static_cast<float>(log_q);
   }

@@ -20,7 +20,7 @@ struct Cells {
   const float* mass;                            // [C, C]
   const int32_t* offsets;                       // [C * C + 1]: where the classes of a cell start
   const int32_t* classes;                       // [L], sorted by cell
-  const double* cumulative_weight;              // [L + 1], or null: uniform within the cell
+  const double* cumulative_weight;              // [L + 1]: 0, then sums of the weights of classes
   std::vector<double> row_in_use, column_in_use;  // 1 where a codeword has any mass, else 0
 };
 

@@ -22,11 +22,11 @@ absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& classes = context->input(4).shape();
   const TensorShape& weight = context->input(5).shape();
   const int64_t num_classes = context->input(4).NumElements();
-  if (offsets != TensorShape({codewords * codewords + 1}) || classes.dims() != 1 || weight.dims() != 1 ||
-      (weight.dim_size(0) != 0 && weight.dim_size(0) != num_classes + 1)) {
+  if (offsets != TensorShape({codewords * codewords + 1}) || classes.dims() != 1 ||
+      weight != TensorShape({num_classes + 1})) {
     return InvalidArgument(
         "midx_draw needs cell_offsets [C * C + 1], cell_classes [L] and cumulative_weight ",
-        "[L + 1] or [0], but for C = ", codewords, " got ", offsets.DebugString(), ", ",
+        "[L + 1], but for C = ", codewords, " got ", offsets.DebugString(), ", ",
         classes.DebugString(), " and ", weight.DebugString(), ".");
   }
   return absl::OkStatus();
@@ -61,9 +61,9 @@ absl::Status CheckOffsets(const Cells& cells) {
 absl::Status CheckMass(const Cells& cells) {
   const int64_t num_cells = cells.num_codewords * cells.num_codewords;
   const double* weight = cells.cumulative_weight;
-  const double rounding = weight == nullptr ? 0.0 : 1e-12 * weight[cells.num_classes];
+  const double rounding = 1e-12 * weight[cells.num_classes];
   // An infinite sum would allow any mass by way of the rounding; from another start the draws would not be by weight.
-  if (weight != nullptr && !(weight[0] == 0.0 && std::isfinite(weight[cells.num_classes]))) {
+  if (!(weight[0] == 0.0 && std::isfinite(weight[cells.num_classes]))) {
     return InvalidArgument("cumulative_weight must run from 0 to a finite number, but runs from ", weight[0], " to ",
                            weight[cells.num_classes], ". Rebuild the index.");
   }
@@ -71,7 +71,7 @@ absl::Status CheckMass(const Cells& cells) {
   for (int64_t cell = 0; cell < num_cells; ++cell) {
     const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
     const double mass = cells.mass[cell];
-    const double expected = weight == nullptr ? end - start : weight[end] - weight[start];
+    const double expected = weight[end] - weight[start];
     const bool agrees = std::abs(mass - expected) <= 1e-5 * mass + rounding;
     if (!(mass >= 0.0 && std::isfinite(mass) && agrees) || (mass > 0.0 && end == start)) {
       return InvalidArgument("cell_mass[", cell / cells.num_codewords, ", ", cell % cells.num_codewords,
@@ -121,11 +121,10 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, CheckFinite("row_logits", row_logits));
     OP_REQUIRES_OK(context, CheckFinite("column_logits", column_logits));
     const Tensor& classes = context->input(4);
-    const Tensor& weight = context->input(5);
     const int64_t num_codewords = row_logits.dim_size(1);
     const Cells cells(num_codewords, classes.NumElements(), Data<float>(context->input(2)),
                       Data<int32_t>(context->input(3)), Data<int32_t>(classes),
-                      weight.NumElements() == 0 ? nullptr : Data<double>(weight));
+                      Data<double>(context->input(5)));
     OP_REQUIRES_OK(context, CheckOffsets(cells));
     OP_REQUIRES_OK(context, CheckMass(cells));
 

@@ -27,12 +27,6 @@ SAMPLERS = {
     "in-batch": lambda s: samplers.InBatch(s.num_negatives, counts=s.counts),
     "midx-pq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="pq"),
     "midx-rq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="rq"),
-    "midx-frequency": lambda s: samplers.MIDX(
-        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", cells="frequency", counts=s.counts
-    ),
-    "midx-counts": lambda s: samplers.MIDX(
-        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", counts=s.counts
-    ),
     "midx-rq-learnable": lambda s: samplers.MIDX(
         s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", learnable=True
     ),

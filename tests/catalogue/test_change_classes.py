@@ -161,9 +161,7 @@ SAMPLERS = {
     "unigram, counting": lambda: samplers.Unigram(6),
     "in batch": lambda: samplers.InBatch(counts=COUNTS),
     "in batch, counting": lambda: samplers.InBatch(),
-    "midx, frequency": lambda: samplers.MIDX(
-        6, num_codewords=3, cells="frequency", counts=COUNTS, learnable=True
-    ),
+    "midx, learnable": lambda: samplers.MIDX(6, num_codewords=3, learnable=True),
     "mixture": lambda: samplers.Mixture([samplers.MIDX(6, num_codewords=4), samplers.Sphere(4)]),
     "searched": lambda: samplers.SearchedHardNegatives(2, 4, num_probes=2),
     "rff": lambda: samplers.RFF(4),

@@ -18,13 +18,11 @@ def make_index(arrays, codewords, classes, weighted):
     cells = np.sort(arrays.ids(classes, codewords**2))
     offsets = np.searchsorted(cells, np.arange(codewords**2 + 1)).astype(np.int32)
     order = arrays.random.permutation(classes).astype(np.int32)
-    sums = np.zeros(0)
-    mass = np.diff(offsets).astype(np.float64)
+    weights = np.ones(classes)
     if weighted:
         weights = arrays.random.random(classes) * (arrays.random.random(classes) < 0.7)
-        sums = np.concatenate([[0.0], np.cumsum(weights)])
-        mass = np.diff(sums[offsets])
-    mass = mass.reshape(codewords, codewords).astype(np.float32)
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    mass = np.diff(sums[offsets]).reshape(codewords, codewords).astype(np.float32)
     return CellIndex(mass, offsets, order, sums)
 
 
@@ -33,7 +31,7 @@ def log_q(rows, columns, index):
     codewords = len(index.cell_mass)
     with np.errstate(divide="ignore"):
         mass = np.log(index.cell_mass.astype(np.float64))
-        weights = np.log(np.diff(index.cumulative_weight)) if len(index.cumulative_weight) else 0.0
+        weights = np.log(np.diff(index.cumulative_weight))
     logits = rows.astype(np.float64)[:, :, np.newaxis] + columns.astype(np.float64)[:, np.newaxis]
     # Relative to the largest with mass first: beside 1e30 the log of a mass would be lost.
     shift = np.where(np.isfinite(mass), logits, -np.inf).max(axis=(1, 2), keepdims=True)
@@ -79,7 +77,7 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     if fault == "empty":
         index.cell_mass[:] = 0
         index, valid = (
-            CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(0)),
+            CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(1)),
             False,
         )
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
@@ -129,7 +127,7 @@ def check_broken(arrays, fault, given, index, samples, seeds):
     """An index wrong beyond its cells: an error, unless no draw meets it; ids stay in range."""
     if fault == "classes":
         index = index._replace(cell_classes=arrays.spoil(index.cell_classes, 0, len(index.cell_classes)))
-    elif len(index.cumulative_weight):
+    else:
         sums = index.cumulative_weight.copy()
         sums[arrays.random.integers(len(sums))] = arrays.pick([np.nan, np.inf, -np.inf, -1.0, 1e300])
         index = index._replace(cumulative_weight=sums)

@@ -23,8 +23,6 @@ from tfxc.samplers.codebook_learner import CodebookLearner, Estimate, softmax_es
 from tfxc.samplers.quantization import encode, fit_codebooks
 from tfxc.scored import MASKED_LOGIT, Scored
 
-COUNTS = 1000 / np.arange(1, 201)
-
 
 def built(first, second, residual=True):
     learner = CodebookLearner(residual)
@@ -80,12 +78,12 @@ def test_the_estimate_tends_to_the_softmax():
 def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):
     monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
     vectors = clustered(40, 5)
-    weights = np.random.default_rng(0).uniform(1, 9, size=40) if weighted else None
-    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, seed=0)
+    weights = np.random.default_rng(0).uniform(1, 9, size=40) if weighted else np.ones(40)
+    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
     codes, _ = encode(head_of(vectors), codebooks, residual)
     learner = built(*codebooks, residual)
     learner.summarize(head_of(vectors), codebooks, codes, weights)
-    share = np.full(40, 1 / 40) if weights is None else weights / weights.sum()
+    share = weights / weights.sum()
     moved = [codebook + queries(3, codebook.shape[1], seed=3) for codebook in codebooks]
     parts = [codebook[code] for codebook, code in zip(moved, codes, strict=True)]
     quantised = sum(parts) if residual else np.concatenate(parts, axis=1)
@@ -104,10 +102,10 @@ def near_codewords(vectors, codewords, errors):
 def test_a_class_is_a_mean_of_the_codewords_near_to_it(monkeypatch, residual):
     monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
     vectors = clustered(40, 6)
-    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, seed=0)
+    codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
     codes, errors = encode(head_of(vectors), codebooks, residual)
     learner = built(*codebooks, residual)
-    learner.summarize(head_of(vectors), codebooks, codes)
+    learner.summarize(head_of(vectors), codebooks, codes, np.ones(len(vectors)))
     got = learner._quantised([*map(tf.constant, codebooks)], tf.constant(vectors[np.newaxis]))[0]
     left = vectors if residual else vectors[:, :3]
     left_errors = np.square(left - codebooks[0][codes[0]]).sum(1)
@@ -122,7 +120,7 @@ def test_a_codeword_for_each_class_quantises_exactly():
     vectors = np.eye(4, dtype=np.float32)
     codebooks, codes = (vectors, np.zeros((4, 4), np.float32)), np.stack([np.arange(4), np.zeros(4, int)])
     learner = built(*codebooks)
-    learner.summarize(head_of(vectors), codebooks, codes)
+    learner.summarize(head_of(vectors), codebooks, codes, np.ones(len(vectors)))
     got = learner._quantised([*map(tf.constant, codebooks)], tf.constant(vectors[np.newaxis]))[0]
     np.testing.assert_allclose(got, vectors, atol=1e-6)
 
@@ -132,7 +130,7 @@ def test_the_objective_and_two_steps_of_adam_by_hand():
     first, second = (tf.Variable(queries(2, 3, seed=seed)) for seed in (1, 2))
     learner, vectors, query = built(first, second), queries(5, 3, seed=5), queries(1, 3, seed=6)
     codes = np.zeros((2, 5), np.int32)
-    learner.summarize(head_of(vectors), (first.numpy(), second.numpy()), codes)
+    learner.summarize(head_of(vectors), (first.numpy(), second.numpy()), codes, np.ones(5))
     probs, share = np.array([[0.5, 0.3, 0.2, 0, 0]]), np.array([[1, 2, 0.5, 1, 0]])
     with np.errstate(divide="ignore"):
         log_share = np.maximum(np.log(share), MASKED_LOGIT)
@@ -156,7 +154,7 @@ def test_the_objective_and_two_steps_of_adam_by_hand():
             rate = codebook_learner._RELATIVE_STEP * np.sqrt(np.square(want[i]).mean())
             first_moment, second_moment = moments[0, i] / (1 - 0.9**step), moments[1, i] / (1 - 0.999**step)
             want[i] = want[i] - rate * first_moment / (np.sqrt(second_moment) + 1e-10)
-        learner.learn([first, second], tf.constant(query), tf.constant(vectors[np.newaxis]), estimate)
+        learner.learn([first, second], tf.constant(query), tf.constant(vectors[np.newaxis]), estimate, 0.0)
     np.testing.assert_allclose(first, want[0], rtol=1e-4)
     np.testing.assert_allclose(second, want[1], rtol=1e-4)
 
@@ -166,7 +164,7 @@ def test_codebooks_of_zeros_stay():
     first, second = tf.Variable(tf.zeros([2, 3])), tf.Variable(tf.zeros([2, 3]))
     learner = built(first, second)
     estimate = Estimate(tf.zeros([4, 2], tf.int32), tf.fill([4, 2], 0.5), tf.zeros([4, 2]))
-    learner.learn([first, second], tf.ones([4, 3]), tf.ones([4, 2, 3]), estimate)
+    learner.learn([first, second], tf.ones([4, 3]), tf.ones([4, 2, 3]), estimate, 0.0)
     assert not first.numpy().any() and not second.numpy().any()
     assert int(tf_variable(learner.step)) == 1
 
@@ -203,8 +201,8 @@ def learn_from(sampler, head, num_steps, scale=1.0):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"quantizer": "pq"}, {"shared": True}, {"cells": "frequency", "counts": COUNTS}],
-    ids=["rq", "pq", "shared", "frequency"],
+    [{}, {"quantizer": "pq"}, {"shared": True}],
+    ids=["rq", "pq", "shared"],
 )
 def test_learnt_codebooks_are_closer_to_the_softmax(options):
     """Where k-means does not know that some classes, by their biases, matter more than others."""
@@ -219,9 +217,8 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
     divergences = [divergence(target, all_probs(sampler, effective))]
     learn_from(sampler, head, num_steps=150)
     divergences.append(divergence(target, all_probs(sampler, effective)))
-    weights = COUNTS + 1 if "cells" in options else 1.0
     of = effective[:3].mean(0, keepdims=True) if sampler.shared else effective[:3]
-    want = quantised_softmax(sampler, of, weights)
+    want = quantised_softmax(sampler, of)
     np.testing.assert_allclose(all_probs(sampler, effective[:3]), want, rtol=1e-3)
     check_distribution(sampler, 9, num_draws=20_000)
     sampler.refresh(head)
@@ -306,7 +303,8 @@ def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     divergences = {"learnt": divergence(target, all_probs(model.sampler, effective))}
     for name, sampler in {"exact": Softmax(20), "k-means": MIDX(20, num_codewords=4, seed=0)}.items():
         sampler.build((400, DIM + 1))
+        sampler.sample(Step(tf.constant(effective), tf.zeros([300, 0], tf.int32)))
         sampler.refresh(model.head)
         divergences[name] = divergence(target, all_probs(sampler, effective))
     assert abs(divergences["exact"]) < 1e-5
-    assert divergences["learnt"] < 0.9 * divergences["k-means"]
+    assert divergences["learnt"] < 0.95 * divergences["k-means"]

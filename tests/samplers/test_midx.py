@@ -8,11 +8,11 @@ from sampler_checks import (
     check_distribution,
     check_reproducible,
     clustered,
-    counts_of,
     divergence,
     head_of,
     labels_for,
     log_count,
+    quantised,
     quantised_softmax,
     queries,
     sample,
@@ -21,37 +21,29 @@ from sampler_checks import (
 
 from tfxc._keras import tf_variable
 from tfxc.samplers import MIDX, Step, quantization
+from tfxc.samplers.moments import Moments, log_frequency
 
-VARIANTS = {
-    "rq": {},
-    "pq": {"quantizer": "pq"},
-    "frequency": {"cells": "frequency"},
-    "weighted k-means": {"counts": True},
-    "pq frequency": {"quantizer": "pq", "cells": "frequency"},
-    "learnable": {"learnable": True},
-}
+VARIANTS = {"rq": {}, "pq": {"quantizer": "pq"}, "learnable": {"learnable": True}}
 
 
 def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
-    options = {**VARIANTS[variant], **options}
-    if options.pop("counts", "cells" in options):
-        options["counts"] = counts_of(num_classes)
-    return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **options)
+    return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **VARIANTS[variant], **options)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
 def test_distribution_before_and_after_refresh(variant, num_classes):
-    sampler, head = make(10, num_classes, variant), head_of(clustered(num_classes, 7))
+    sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)
     sampler.build((num_classes, 7))
-    weights = counts_of(num_classes) + 1 if sampler.cells == "frequency" else np.ones(num_classes)
-    np.testing.assert_allclose(all_probs(sampler, queries(1, 7)), [weights / weights.sum()], rtol=1e-5)
-    check_distribution(sampler, 7)
-    sampler.refresh(head)
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 7)), 1 / num_classes, rtol=1e-5)
+    check_distribution(sampler, 7)  # which shows it queries, whose moments weight the classes
+    moments = sampler.queries.moments(), Moments.of(vectors)
+    sampler.refresh(head_of(vectors))
+    log_weights = log_frequency(vectors, *moments) - log_frequency(quantised(sampler), *moments)
+    np.testing.assert_allclose(np.log(sampler.class_weight), log_weights, atol=1e-3)
     query = queries(3, 7)
-    np.testing.assert_allclose(
-        all_probs(sampler, query), quantised_softmax(sampler, query, weights), rtol=1e-4
-    )
+    want = quantised_softmax(sampler, query)
+    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3)
     check_distribution(sampler, 7)
 
 
@@ -64,17 +56,16 @@ def test_distribution_over_many_classes(variant):
 
 
 @pytest.mark.parametrize("refreshed", [False, True])
-@pytest.mark.parametrize("variant", ["rq", "pq", "frequency"])
+@pytest.mark.parametrize("variant", ["rq", "pq"])
 def test_shared_draws_come_from_the_mean_query(variant, refreshed):
     sampler = make(50_000, 60, variant, shared=True)
     sampler.build((60, 6))
     if refreshed:
         sampler.refresh(head_of(clustered(60, 6)))
+        want = quantised_softmax(sampler, queries(4, 6).mean(0, keepdims=True))
     check_distribution(sampler, 6, num_draws=400_000)
     query = queries(4, 6)
-    weights = counts_of(60) + 1 if variant == "frequency" else 1.0
-    want = quantised_softmax(sampler, query.mean(0, keepdims=True), weights)
-    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-4)
+    np.testing.assert_allclose(all_probs(sampler, query), want if refreshed else 1 / 60, rtol=1e-4)
 
 
 def test_bias_and_normalised_head_are_sampled_by_their_logits():
@@ -100,25 +91,6 @@ def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
         divergences[quantizer] = divergence(target, all_probs(sampler, query))
     assert divergences["rq"] < divergences["pq"] < 0.3 * divergences["uniform"]
     assert divergences["rq"] < 0.1 * divergences["uniform"]
-
-
-def test_the_mean_query_by_hand():
-    sampler = make(3, 20)
-    sampler.build((20, 2))
-    for query in ([[1.0, 2.0], [3.0, 0.0]], np.zeros([0, 2]), [[5.0, 4.0]]):
-        sample(sampler, tf.constant(query, tf.float32), tf.zeros([len(query), 1], tf.int32))
-    np.testing.assert_allclose(sampler.mean_query, [3.0, 2.0], rtol=1e-6)  # the third goes by a third
-    tf_variable(sampler.counter).assign(5000)
-    sample(sampler, tf.constant([[103.0, 2.0]]), tf.zeros([1, 1], tf.int32))
-    np.testing.assert_allclose(sampler.mean_query, [4.0, 2.0], rtol=1e-5)
-
-
-def test_a_draw_without_a_step_before_it_leaves_a_finite_mean_query():
-    sampler = make(3, 20)
-    sampler.build((20, 2))
-    step = Step(tf.constant([[1.0, 2.0]]), tf.zeros([1, 1], tf.int32))
-    sampler.draw(sampler.prepare(step), tf.constant([1, 2], tf.int64))
-    np.testing.assert_allclose(sampler.mean_query, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
@@ -154,7 +126,7 @@ def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, 
         for seed in range(3):
             sampler = MIDX(5, num_codewords=4, quantizer=quantizer, seed=seed)
             sampler.build((20_000, 9))
-            tf_variable(sampler.mean_query).assign(effective.mean(0))
+            sampler.queries.follow(tf.constant(effective), 1)
             sampler.refresh(head)
             divergences.append(divergence(target, all_probs(sampler, effective)))
         return np.mean(divergences)
@@ -162,6 +134,41 @@ def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, 
     of_few = mean_divergence()
     monkeypatch.setattr(quantization, "_POINTS_PER_CODEWORD", 20_000)
     assert of_few < 1.1 * mean_divergence()
+
+
+def test_classes_are_weighted_where_frequency_lies_in_the_lengths_of_vectors():
+    """Queries of mean 0 and no biases: of a cell, the longest comes most."""
+    random = np.random.default_rng(0)
+    vectors = queries(5000, 16)
+    vectors *= 5 * random.uniform(size=(5000, 1)) ** 2 / np.linalg.norm(vectors, axis=1, keepdims=True)
+    query = queries(64, 16, seed=1)
+    target, head = softmax(query.astype(np.float64) @ vectors.T), head_of(vectors)
+    divergences = []
+    for seen in (None, query):
+        sampler = MIDX(5, num_codewords=16, seed=0)
+        sampler.build((5000, 16))
+        if seen is not None:
+            sampler.queries.follow(tf.constant(seen), 1)
+        sampler.refresh(head)
+        divergences.append(divergence(target, all_probs(sampler, query)))
+        weights = tf_variable(sampler.class_weight).numpy()
+        if seen is None:
+            np.testing.assert_array_equal(weights, 1)
+    heavy = np.linalg.norm(vectors, axis=1) > 4
+    assert weights[heavy].mean() > 2 * weights[~heavy].mean()
+    assert divergences[1] < 0.85 * divergences[0]
+
+
+def test_a_class_is_drawn_however_little_it_weighs():
+    vectors = np.float32([[0, 0], [0, 0.5], [60, 0], [60, 0.5]])
+    sampler = MIDX(5, num_codewords=1, seed=0)
+    sampler.build((4, 2))
+    sampler.queries.follow(tf.constant([[2.0, 0.0]]), 1)
+    sampler.refresh(head_of(vectors))
+    weights = tf_variable(sampler.class_weight).numpy()
+    np.testing.assert_allclose(weights[:2], np.exp(-10), rtol=1e-5)  # of exp(-119)
+    assert (weights[2:] > 1).all()
+    check_distribution(sampler, 2)
 
 
 def test_refresh_follows_the_head_and_is_deterministic():
@@ -186,7 +193,7 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     sampler.build((100, 6))
     sampler.refresh(head_of(clustered(100, 6, seed=1)))
     before = all_probs(sampler, queries(2, 6))
-    monkeypatch.setattr(MIDX, "_cells", no_memory)
+    monkeypatch.setattr(MIDX, "_index", no_memory)
     with pytest.raises(MemoryError):
         sampler.refresh(head_of(clustered(100, 6, seed=9)))
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
@@ -203,13 +210,8 @@ def test_refresh_takes_effect_in_a_traced_function():
     assert before.max() < 300 < after.max()
 
 
-@pytest.mark.parametrize("variant", ["rq", "frequency"])
-def test_reproducible(variant):
-    def seeded(seed):
-        options = {"counts": counts_of(300), "cells": "frequency"} if variant == "frequency" else {}
-        return MIDX(5, num_codewords=4, seed=seed, **options)
-
-    check_reproducible(seeded, (300, 6), 6)
+def test_reproducible():
+    check_reproducible(lambda seed: MIDX(5, num_codewords=4, seed=seed), (300, 6), 6)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -225,12 +227,12 @@ def test_without_queries(shared):
 def test_queries_that_are_not_finite_are_an_error():
     sampler = make(3, 20)
     sampler.build((20, 4))
-    before = tf_variable(sampler.mean_query).numpy()
+    before = tf_variable(sampler.queries.mean).numpy()
     query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
     for ask in (sampler.sample, tf.function(sampler.sample)):
         with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
             ask(Step(query, labels_for(query)))
-        np.testing.assert_array_equal(sampler.mean_query, before)
+        np.testing.assert_array_equal(sampler.queries.mean, before)
 
 
 def test_class_vectors_that_are_not_finite_are_an_error():
@@ -247,9 +249,6 @@ def test_class_vectors_that_are_not_finite_are_an_error():
         ({"num_codewords": 0}, "num_codewords must be an integer of at least 1, but got 0"),
         ({"num_codewords": 2000}, "cost grows with C²"),
         ({"quantizer": "opq"}, "quantizer must be"),
-        ({"cells": "exact"}, "cells must be"),
-        ({"cells": "frequency"}, r"pass counts=\[L\]"),
-        ({"counts": [-2.0, 1.0]}, "a count of at least 0 for every class"),
     ],
 )
 def test_arguments_are_checked(options, message):
@@ -260,5 +259,3 @@ def test_arguments_are_checked(options, message):
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match='quantizer="pq" halves the query, but its width is 1'):
         MIDX(4, quantizer="pq").build((10, 1))
-    with pytest.raises(ValueError, match="counts of 3 classes, but the head has 10"):
-        MIDX(4, counts=[1, 2, 3]).build((10, 4))

@@ -16,11 +16,11 @@ class CellIndex(NamedTuple):
     """The inverted multi-index: classes sorted by cell, cell ``(a, b)`` being number ``a·C + b``.
 
     Attributes:
-        cell_mass: ``[C, C]`` float32, number of classes in each cell, or their summed weight.
+        cell_mass: ``[C, C]`` float32, summed weight of the classes in each cell.
         cell_offsets: ``[C² + 1]`` int32; cell ``c`` holds ``cell_classes[offsets[c]:offsets[c + 1]]``.
         cell_classes: ``[L]`` int32, every class id once, sorted by cell.
         cumulative_weight: ``[L + 1]`` float64, 0 and then the running sum of the weights of
-            ``cell_classes``; or an empty ``[0]`` tensor: all classes of a cell are alike.
+            ``cell_classes``.
     """
 
     cell_mass: tf.Tensor
@@ -32,10 +32,10 @@ class CellIndex(NamedTuple):
 def midx_draw(row_logits, column_logits, index, num_samples, seed):
     """Draws S classes a query, with replacement, and the log-probability of each draw.
 
-    A class of weight ``m_i`` (1 without weights) in cell ``(a, b)`` comes with probability
+    A class of weight ``m_i`` in cell ``(a, b)`` comes with probability
     ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``: first the cell, by inverting the
-    float64 distribution over all C² cells with 53 random bits, then a class of the cell, by a
-    64-bit integer or by weight. The cost is O(C² + S log C) a query, whatever L. The compiled
+    float64 distribution over all C² cells with 53 random bits, then a class of the cell by its
+    weight. The cost is O(C² + S log L) a query. The compiled
     op's random numbers belong to (seed, query, draw), whatever the number of threads. Without
     it :func:`midx_draw_reference` draws; its draws for the same seed are others.
 
@@ -50,12 +50,12 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
 
     Raises:
-        ValueError: ``num_samples`` outside [1, 2^24], or a ``cumulative_weight`` of unknown static length.
+        ValueError: ``num_samples`` outside [1, 2^24].
         tf.errors.InvalidArgumentError: NaN or infinite logits (naming the query), a malformed
             index, or no mass at all.
 
     >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4],
-    ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[])
+    ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[0, 1, 2, 3, 4])
     >>> ids, log_prob = midx_draw(tf.zeros([1, 2]), tf.zeros([1, 2]), index, num_samples=3, seed=[1, 2])
     >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist()
     ([1, 3], [[0.25, 0.25, 0.25]])
@@ -74,7 +74,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
 def midx_draw_reference(row_logits, column_logits, index, num_samples, seed):
     """:func:`midx_draw` in stock TensorFlow ops: the same distribution, other random numbers.
 
-    >>> index = CellIndex([[1.0]], [0, 1], [0], [])
+    >>> index = CellIndex([[1.0]], [0, 1], [0], [0, 1])
     >>> midx_draw_reference(tf.zeros([1, 1]), tf.zeros([1, 1]), index, 2, seed=[0, 0])[0].numpy().tolist()
     [[0, 0]]
     """
@@ -112,10 +112,6 @@ def _convert(row_logits, column_logits, index, num_samples, seed):
     check_number("num_samples", num_samples)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32, tf.float64)
     index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
-    if index.cumulative_weight.shape.num_elements() is None:
-        raise ValueError(
-            "cumulative_weight must have a static shape, [L + 1] or [0], but its length is unknown."
-        )
     row_logits = tf.stop_gradient(tf.cast(row_logits, tf.float32))
     column_logits = tf.stop_gradient(tf.cast(column_logits, tf.float32))
     return row_logits, column_logits, index, int(num_samples), tf.cast(seed, tf.int64)
@@ -152,11 +148,6 @@ def _choose_in_cell(index, cell, seed):
     """The position in ``cell_classes`` and the log of the class's weight."""
     start = tf.gather(index.cell_offsets, cell)
     end = tf.gather(index.cell_offsets, cell + 1)
-    if index.cumulative_weight.shape == [0]:
-        bits = tf.random.stateless_uniform(tf.shape(cell), seed, None, None, tf.int64)
-        bits = tf.bitwise.bitwise_and(bits, tf.int64.max)
-        chosen = tf.cast(bits % tf.cast(end - start, tf.int64), tf.int32)
-        return start + chosen, tf.zeros(tf.shape(cell), tf.float64)
     sums = index.cumulative_weight
     low, high = tf.gather(sums, start), tf.gather(sums, end)
     value = low + tf.random.stateless_uniform(tf.shape(cell), seed, dtype=tf.float64) * (high - low)
@@ -191,25 +182,20 @@ def _require_finite(name, logits):
 def _require_index(index, num_codewords):
     mass, offsets = index.cell_mass, index.cell_offsets
     sizes = tf.reshape(offsets[1:] - offsets[:-1], tf.shape(mass))
-    expected = tf.cast(sizes, tf.float64)
-    rounding = tf.constant(0.0, tf.float64)
-    whole = []
-    if index.cumulative_weight.shape != [0]:
-        sums = tf.gather(index.cumulative_weight, offsets)
-        expected = tf.reshape(sums[1:] - sums[:-1], tf.shape(mass))
-        rounding = 1e-12 * index.cumulative_weight[-1]
-        # An infinite sum would allow any mass by way of the rounding.
-        ends = tf.stack([index.cumulative_weight[0], index.cumulative_weight[-1]])
-        runs = tf.equal(ends[0], 0.0) & tf.math.is_finite(ends[1])
-        whole = require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends)
+    num_classes = tf.size(index.cell_classes)
+    sums = tf.gather(index.cumulative_weight, tf.clip_by_value(offsets, 0, num_classes))
+    expected = tf.reshape(sums[1:] - sums[:-1], tf.shape(mass))
+    rounding = 1e-12 * index.cumulative_weight[-1]
+    # An infinite sum would allow any mass by way of the rounding.
+    ends = tf.stack([index.cumulative_weight[0], index.cumulative_weight[-1]])
+    runs = tf.equal(ends[0], 0.0) & tf.math.is_finite(ends[1])
     exact = tf.cast(mass, tf.float64)
     agrees = tf.abs(exact - expected) <= 1e-5 * exact + rounding
     sound = agrees & (mass >= 0) & tf.math.is_finite(mass) & ((sizes > 0) | (mass == 0))
-    num_classes = tf.size(index.cell_classes)
     well_ordered = tf.reduce_all(sizes >= 0) & (offsets[0] == 0) & (offsets[-1] == num_classes)
     square = tf.reduce_all(tf.shape(mass) == num_codewords)
     return [
-        *whole,
+        *require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends),
         *require(square, "cell_mass must be [C, C], but its shape is", tf.shape(mass)),
         *require(well_ordered, "cell_offsets must start at 0, never decrease and end at L =", num_classes),
         *require(tf.reduce_all(sound), "cell_mass must hold each cell's summed weight. Rebuild the index."),

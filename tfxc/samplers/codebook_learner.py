@@ -107,17 +107,17 @@ class CodebookLearner(keras.layers.Layer):
         )
         self.built = True
 
-    def summarize(self, head, codebooks, codes, weights=None):
+    def summarize(self, head, codebooks, codes, weights):
         """Takes in the class vectors: their sums by codeword, and how far they are from the codewords.
 
         Args:
             head: has ``num_classes`` and ``class_vectors(start, stop)``.
             codebooks: float32 [C, D1], [C, D2].
             codes: codewords int32 [2, L] of the classes.
-            weights: None or positive class weights [L].
+            weights: positive class weights [L].
         """
         num_classes = codes.shape[1]
-        weights = np.full(num_classes, 1 / num_classes) if weights is None else weights / weights.sum()
+        weights = weights / weights.sum()
         sums = [np.zeros(codebook.shape) for codebook in codebooks]
         error, square = np.zeros(2), np.zeros(2)
         for begin, vectors in blocks(head):
@@ -144,7 +144,7 @@ class CodebookLearner(keras.layers.Layer):
         }.items():
             tf_variable(getattr(self, name)).assign(value.astype(np.float32))
 
-    def learn(self, codebooks, query, vectors, estimate, log_weights=0.0):
+    def learn(self, codebooks, query, vectors, estimate, log_weights):
         """One step of Adam.
 
         Args:

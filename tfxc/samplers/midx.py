@@ -1,22 +1,25 @@
 """MIDX: draws from the softmax over quantised class vectors, by an inverted multi-index."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
-from tfxc.class_vectors import blocks
+from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
-from tfxc.samplers.class_counts import SAVED, as_the_rarest, check_counts, gather_counts, match_classes
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
-from tfxc.samplers.quantization import encode, fit_codebooks
+from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
+from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler, mean_query
 
 # Learnt codewords stay while their error is at most this much more than that of k-means.
 _KEPT_ERROR_RATIO = 1.25
-_MEAN_QUERY_STEPS = 100  # steps over which the mean query is taken
-_SMALLEST_WEIGHT = 0.01  # of a class in the k-means, of the mean weight
+_SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, of the mean
+_MOMENT_ROWS = 1 << 16  # class vectors that their moments are taken of
+_LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, either way; so far they go at a million classes
 # Codebooks learn from so many of a step's queries, and from class vectors of so many numbers.
 _MOST_QUERIES = 256
 _MOST_FLOATS = 1 << 23
@@ -26,17 +29,22 @@ _MOST_FLOATS = 1 << 23
 class MIDX(Sampler):
     """Draws classes that score high now: the softmax over quantised class vectors.
 
-    Two codebooks of C codewords put class i into cell (a_i, b_i); with ``u = z·c1`` and ``v = z·c2``,
-    ``Q(i|z) = exp(u_{a_i} + v_{b_i}) / Σ_ab |cell_ab| exp(u_a + v_b)``: first a cell by its share, then
-    a class in it uniformly. A draw costs O(C·D + C²), whatever L. The closer Q is to the softmax, the less
-    noise sampling adds, so a handful of these negatives trains nearly as well as all classes.
+    Two codebooks of C codewords put class i into cell (a_i, b_i), where its vector w_i is quantised to ŵ_i,
+    the sum of two codewords. ``Q(i|z) = m_i exp(z·ŵ_i) / Σ_j m_j exp(z·ŵ_j)``: first a cell by its share,
+    then a class in it by its weight m_i. A draw costs O(C·D + C²), whatever L. The closer Q is to the
+    softmax, the less noise sampling adds, so a handful of these negatives trains nearly as well as all
+    classes.
+
+    The weights make good, in the mean over queries, what quantisation took away: m_i is the frequency that
+    the model gives class i, over what it would give one at ŵ_i (``log_frequency``, for queries as in the last
+    steps). So a class that scores higher than the others of its cell for most queries is drawn more often.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
     (``tfxc.callbacks.SamplerRefresh``), where epochs are long every 50 to 200 steps: the younger the index,
     the nearer Q. It is k-means on the class vectors, each time anew: one that starts from the last codebooks
     keeps the clusters of the first, barely trained vectors. What k-means must keep small is the error in the
-    logits of the classes that get probability, so it weights each class by the softmax of the mean query of
-    the last steps, the frequency that the model itself gives it (all alike before there was a query).
+    logits of the classes that get probability, so it weights each class by its frequency, too (all alike
+    before there was a query).
 
     ``learnable=True`` goes on where k-means ends. It knows neither queries nor which classes matter; training
     does, so the codebooks take a step of their own beside each of the model's, towards the smallest
@@ -48,11 +56,7 @@ class MIDX(Sampler):
         num_codewords: C; 32 for about 10 thousand classes, 64 for 100 thousand and more.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
-        cells: "uniform", or "frequency": within a cell by ``counts + smoothing``.
         learnable: whether the codebooks learn while the model trains, from the first refresh on.
-        counts: None or class counts [L]; they weight the k-means in the place of the mean query's softmax,
-            from the first refresh on. Required by ``cells="frequency"``.
-        smoothing: added to every count.
         shared: one set of draws for the whole batch, from the Q of its mean query.
         seed: int, see ``Sampler``.
 
@@ -77,10 +81,7 @@ class MIDX(Sampler):
         *,
         num_codewords=64,
         quantizer="rq",
-        cells="uniform",
         learnable=False,
-        counts=None,
-        smoothing=1.0,
         shared=False,
         seed=None,
         **kwargs,
@@ -91,26 +92,16 @@ class MIDX(Sampler):
             raise ValueError(f"num_codewords must be in [1, 1024] (cost grows with C²), got {num_codewords}.")
         if quantizer not in ("rq", "pq"):
             raise ValueError(f'quantizer must be "rq" or "pq", but got {quantizer!r}.')
-        if cells not in ("uniform", "frequency"):
-            raise ValueError(f'cells must be "uniform" or "frequency", but got {cells!r}.')
-        if cells == "frequency" and counts is None:
-            raise ValueError('cells="frequency" draws by class counts: pass counts=[L].')
         self.num_codewords = num_codewords
         self.quantizer = quantizer
-        self.cells = cells
         self.learnable = bool(learnable)
-        self.smoothing = float(smoothing)
-        self.counts = None if counts is None else check_counts(counts, smoothing, "MIDX")
 
     def get_config(self):
         return {
             **super().get_config(),
             "num_codewords": self.num_codewords,
             "quantizer": self.quantizer,
-            "cells": self.cells,
             "learnable": self.learnable,
-            "counts": None if self.counts is None else SAVED,
-            "smoothing": self.smoothing,
         }
 
     def build_index(self):
@@ -118,21 +109,17 @@ class MIDX(Sampler):
         if self.quantizer == "pq" and dim < 2:
             raise ValueError(f'quantizer="pq" halves the query, but its width is {dim}; use "rq".')
         widths = (dim, dim) if self.quantizer == "rq" else (dim // 2, dim - dim // 2)
-        self.mean_query = add_weight(self, "mean_query", (dim,), trainable=False, aggregation="mean")
+        self.queries = QueryMoments()
+        self.queries.build((dim,))
         for i, width in enumerate(widths):
             codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
             setattr(self, f"codebook_{i}", codebook)
         if self.learnable:
             self.learner = CodebookLearner(residual=self.quantizer == "rq")
             self.learner.build([(size, width) for width in widths])
-        weight = None
-        if self.counts is not None:
-            match_classes(self.counts, self.num_classes, "MIDX")
-            saved = isinstance(self.counts, str)  # NaN until the saved weights are loaded
-            weight = np.full(self.num_classes, np.nan) if saved else self.counts
-            self._set("class_weight", weight.astype(np.float32))
-        # Codebooks of zeros make this exactly the uniform distribution.
-        for name, value in self._cells(np.arange(self.num_classes) % (size * size), weight).items():
+        # Codebooks of zeros and weights of one make this exactly the uniform distribution.
+        cell = np.arange(self.num_classes) % (size * size)
+        for name, value in self._index(cell, np.ones(self.num_classes, np.float32)).items():
             self._set(name, value)
 
     @property
@@ -150,80 +137,83 @@ class MIDX(Sampler):
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
-        if self.counts is None:
-            weight = self._predicted_frequency(head)
-        else:
-            everything = tf.range(self.num_classes)
-            weight = gather_counts(tf_variable(self.class_weight), everything, "MIDX").numpy()
-        codebooks, codes = self._fitted(head, weight)
-        cells = self._cells(self._cell_of(codes), weight)
+        log_of = self._log_frequency_given(head)
+        log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        importance = _importance(log_frequencies)
+        codebooks, codes = self._fitted(head, importance)
+        cell = self._cell_of(codes)
+        index = self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks))
         # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
         for variable, codebook in zip(self.codebooks, codebooks, strict=True):
             tf_variable(variable).assign(codebook)
-        for name, value in cells.items():
+        for name, value in index.items():
             self._set(name, value)
         if self.learnable:
-            self.learner.summarize(head, codebooks, codes, weight)
+            self.learner.summarize(head, codebooks, codes, importance)
 
     def class_rows(self):
-        return [ClassRows(self.cell)] + ([] if self.counts is None else [ClassRows(self.class_weight)])
+        return [ClassRows(self.cell)]
 
     def classes_changed(self, head, new_ids):
         """Keeps the codebooks, and sorts the new classes into the cells."""
-        weight = None
-        if self.counts is not None:
-            weight = as_the_rarest(self.class_weight, new_ids)
-            self._set("class_weight", weight.astype(np.float32))
         cell = tf_variable(self.cell).numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         cell[new_ids] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", new_ids)[0])
-        for name, value in self._cells(cell, weight).items():
+        log_of = self._log_frequency_given(head)
+        log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        for name, value in self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks)).items():
             self._set(name, value)
         if self.learnable:
             codes = np.stack([cell // self.num_codewords, cell % self.num_codewords])
-            self.learner.summarize(head, codebooks, codes, weight)
+            self.learner.summarize(head, codebooks, codes, _importance(log_frequencies))
 
     def _cell_of(self, codes):
         return codes[0] * self.num_codewords + codes[1]
 
-    def _predicted_frequency(self, head):
-        """The softmax of the mean query, float32 [L] with mean 1; None before there was a query."""
-        query = tf_variable(self.mean_query).numpy()
-        if not query.any():
-            return None
-        logits = np.concatenate([vectors @ query for _, vectors in blocks(head)])
-        weight = np.exp(logits - logits.max())
-        return np.maximum(weight / weight.mean(), _SMALLEST_WEIGHT)
+    def _log_frequency_given(self, head):
+        """``log_frequency`` of class vectors, given the last queries and the head's classes."""
+        generator = np.random.default_rng(self.seed % 2**31)
+        num_rows = min(self.num_classes, _MOMENT_ROWS)
+        ids = np.sort(generator.choice(self.num_classes, num_rows, replace=False))
+        classes = Moments.of(vectors_of(head, ids))
+        return functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
 
-    def _fitted(self, head, weight):
+    def _weights(self, log_frequencies, log_of, cell, codebooks):
+        """m_i float32 [L] of classes of these log frequencies in these cells."""
+        rows = quantised_vectors(codebooks, self.quantizer == "rq")
+        quantised = np.concatenate([log_of(vectors) for vectors in rows])
+        log_weights = log_frequencies - quantised[cell]
+        return np.exp(np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT))
+
+    def _fitted(self, head, importance):
         """Codebooks and each class's codewords int32 [2, L]: by k-means, or as learnt if about as good."""
         residual = self.quantizer == "rq"
         last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         last = last if self.learnable and any(codebook.any() for codebook in last) else None
-        fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, weight)
+        fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, importance)
         codes, errors = encode(head, fitted, residual)
         if last is not None:
             learnt_codes, learnt_errors = encode(head, last, residual)
-            limit = _KEPT_ERROR_RATIO * np.average(errors, weights=weight)
-            if np.average(learnt_errors, weights=weight) <= limit:
+            limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
+            if np.average(learnt_errors, weights=importance) <= limit:
                 return last, learnt_codes
         return fitted, codes
 
-    def _cells(self, cell, weight=None):
-        """The classes sorted by cell, for a given cell int64 [L] and, by frequency, class weights [L]."""
+    def _index(self, cell, weight):
+        """The classes sorted by cell, for given cells and class weights [L]."""
         size = self.num_codewords
         narrow = np.uint16 if size <= 256 else cell.dtype  # NumPy sorts 16 bits by radix, ten times faster
         order = np.argsort(cell.astype(narrow), kind="stable").astype(np.int32)
-        counts = np.bincount(cell, minlength=size * size)
-        index = {
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=size * size))])
+        mass = np.bincount(cell, weights=weight, minlength=size * size)
+        return {
             "cell": cell.astype(np.int32),
+            "class_weight": weight,
             "cell_classes": order,
-            "cell_offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+            "cell_offsets": offsets.astype(np.int32),
+            "cell_mass": mass.reshape(size, size).astype(np.float32),
+            "cumulative_weight": np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)]),
         }
-        if self.cells == "frequency":
-            index["cumulative_weight"] = np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)])
-            counts = np.bincount(cell, weights=weight, minlength=size * size)
-        return {**index, "cell_mass": counts.reshape(size, size).astype(np.float32)}
 
     def prepare(self, step):
         """The queries and their products with the codewords of either codebook."""
@@ -232,35 +222,23 @@ class MIDX(Sampler):
         if self.quantizer == "pq":
             left, right = tf.split(step.query, [first.shape[1], -1], 1)
         row_logits = tf.matmul(left, first, transpose_b=True)
-        if self.cells == "frequency":  # counts that were never loaded are named before an op meets their NaN
-            with tf.control_dependencies([gather_counts(tf_variable(self.class_weight), 0, "MIDX")]):
-                row_logits = tf.identity(row_logits)
         return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
 
     def draw(self, given, seed):
         logits = given.row_logits, given.column_logits
         ids, log_prob = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
         with tf.control_dependencies([ids]):  # raises where a query is not finite
-            self._follow(given.query)
+            self.queries.follow(given.query, tf_variable(self.counter))
         # A draw tells the log of the partition function, at a fraction of what computing it takes.
         given.log_total = self._log_weights(given, ids[:, :1])[:, 0] - log_prob[:, 0]
         return ids, self.log_num_draws + log_prob
-
-    def _follow(self, query):
-        """Takes the queries of a step into the mean."""
-        mean, num_queries = tf_variable(self.mean_query), tf.cast(tf.shape(query)[0], tf.float32)
-        known = tf.reduce_any(query != 0)  # the mean of no query is 0, and tells nothing
-        num_steps = tf.clip_by_value(tf_variable(self.counter), 1, _MEAN_QUERY_STEPS)
-        share = 1 / tf.cast(num_steps, tf.float32)
-        step = tf.math.divide_no_nan(tf.reduce_sum(query, 0), num_queries) - mean
-        mean.assign_add(tf.where(known, share, 0.0) * step)
 
     def _cell_index(self):
         return CellIndex(
             tf_variable(self.cell_mass),
             tf_variable(self.cell_offsets),
             tf_variable(self.cell_classes),
-            tf_variable(self.cumulative_weight) if self.cells == "frequency" else tf.zeros([0], tf.float64),
+            tf_variable(self.cumulative_weight),
         )
 
     def log_count(self, given, ids):
@@ -275,12 +253,10 @@ class MIDX(Sampler):
         cell = tf.gather(tf_variable(self.cell), ids)
         log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
         log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
-        if self.cells == "frequency":
-            log_weight += tf.math.log(self._own_weight(ids))
-        return log_weight
+        return log_weight + self._log_own_weight(ids)
 
-    def _own_weight(self, ids):
-        return gather_counts(tf_variable(self.class_weight), ids, "MIDX")
+    def _log_own_weight(self, ids):
+        return tf.math.log(tf.gather(tf_variable(self.class_weight), ids))
 
     def learn(self, step, draw, positives, negatives):
         if not self.learnable:
@@ -301,9 +277,14 @@ class MIDX(Sampler):
         ids = tf.maximum(estimate.ids, 0)
         vectors = step.class_vectors(tf.reshape(ids, [-1]))
         vectors = tf.reshape(vectors, [num_rows, num_scored, self.query_dim])
-        log_weights = tf.math.log(self._own_weight(ids)) if self.cells == "frequency" else 0.0
         codebooks = [tf_variable(codebook) for codebook in self.codebooks]
-        self.learner.learn(codebooks, query, vectors, estimate, log_weights)
+        self.learner.learn(codebooks, query, vectors, estimate, self._log_own_weight(ids))
+
+
+def _importance(log_frequencies):
+    """What classes weigh in k-means, of mean 1: their frequencies, and something for those without."""
+    frequencies = np.exp(log_frequencies - log_frequencies.max())
+    return np.maximum(frequencies / frequencies.mean(), _SMALLEST_IMPORTANCE)
 
 
 class _CellLogits:

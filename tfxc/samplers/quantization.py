@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, blocks_of, one_thread, subsample, vectors_of
+from tfxc.class_vectors import blocks, blocks_of, one_thread, vectors_of
 
 _POINTS_PER_CODEWORD = 512
 _ITERATIONS = 10
@@ -85,19 +85,17 @@ def assign(vectors, codewords):
     return codes[:, 0].astype(np.int32), distances[:, 0]
 
 
-def rows_to_fit(head, num_rows, seed, weights=None):
-    """The class vectors float32 [n, D] that k-means sees, n <= num_rows, and their weights [n] or None.
+def rows_to_fit(head, num_rows, seed, weights):
+    """The class vectors float32 [n, D] that k-means sees, n <= num_rows, and their weights [n].
 
     Rows drawn uniformly would hardly hold a class that matters: of 400 thousand by Zipf's law, one in twelve
     of the thousand heaviest, half of all weight.
     """
-    if weights is None:
-        return subsample(head, num_rows, seed)[1], None
     ids, weights = sample_by_weight(weights, num_rows, seed)
     return vectors_of(head, ids), weights
 
 
-def fit_codebooks(head, start, residual, num_codewords, seed, weights=None):
+def fit_codebooks(head, start, residual, num_codewords, seed, weights):
     """Two codebooks float32 [C, D1], [C, D2] fitted by k-means to the head's class vectors.
 
     Args:
@@ -107,7 +105,7 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights=None):
             half of the dimensions with the first and the second half with the second.
         num_codewords: C.
         seed: int, of the k-means and the rows it sees.
-        weights: None or positive class weights [L], of the errors and of the rows it sees.
+        weights: positive class weights [L], of the errors and of the rows it sees.
     """
     with one_thread():
         vectors, weights = rows_to_fit(head, _POINTS_PER_CODEWORD * num_codewords, seed, weights)
@@ -135,6 +133,13 @@ def encode(head, codebooks, residual, class_ids=None):
             if not residual:
                 errors[begin:end] += left_errors
     return codes, errors
+
+
+def quantised_vectors(codebooks, residual):
+    """What the classes of a cell are quantised to: float32 [C, D] of each first codeword and every second."""
+    first, second = codebooks
+    for codeword in first:
+        yield codeword + second if residual else np.hstack([np.tile(codeword, (len(second), 1)), second])
 
 
 def _right(vectors, first, codes, residual):

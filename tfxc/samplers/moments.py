@@ -1,0 +1,82 @@
+"""Queries and classes by their means and variances, and the frequencies of the classes that follow."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import add_weight, keras, tf_variable
+
+_MOST_STEPS = 100  # over which the moments of queries are taken
+
+
+class Moments(NamedTuple):
+    """Of many vectors: the mean and the variance of each component, both float32 [D].
+
+    Example:
+        >>> Moments.of(np.array([[1.0, 0.0], [3.0, 0.0]], np.float32))
+        Moments(mean=array([2., 0.], dtype=float32), variance=array([1., 0.], dtype=float32))
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def of(cls, vectors):
+        """The moments of vectors [n, D]."""
+        return cls(vectors.mean(0), vectors.var(0))
+
+
+def log_frequency(vectors, queries, classes):
+    """How often a model of logits ``z·w`` answers with a class: the log, up to a constant, float32 [n].
+
+    A class's frequency is the mean of its softmax, ``E exp(z·w) / Z(z)``. Here queries are normal with these
+    moments, components apart, and so are the classes over which Z sums; then it is, with δ = w - the classes'
+    mean, ``Σ_d (μ_d δ_d + ½ σ_d² δ_d²) / (1 + σ_d² s_d)``, for the queries' μ and σ², and the classes' s.
+    The second term is what a head without biases needs: there, frequent classes have long vectors.
+
+    Args:
+        vectors: class vectors float32 [n, D].
+        queries: ``Moments`` of the queries.
+        classes: ``Moments`` of the class vectors.
+
+    Example:
+        >>> queries = Moments(np.array([2.0, 0.0]), np.array([1.0, 0.0]))
+        >>> classes = Moments(np.array([0.0, 0.0]), np.array([1.0, 1.0]))
+        >>> log_frequency(np.array([[1.0, 5.0], [2.0, 0.0]]), queries, classes).tolist()  # (2 w + w² / 2) / 2
+        [1.25, 3.0]
+    """
+    apart = vectors - classes.mean
+    damping = 1 + queries.variance * classes.variance
+    return apart @ (queries.mean / damping) + np.square(apart) @ (queries.variance / damping / 2)
+
+
+class QueryMoments(keras.layers.Layer):
+    """The running moments of the queries [N, D] that steps bring; 0 before there was one.
+
+    Example:
+        >>> running = QueryMoments()
+        >>> running.build((2,))
+        >>> running.follow(tf.constant([[1.0, 0.0], [3.0, 0.0]]), num_steps=1)
+        >>> running.moments().variance.tolist()
+        [1.0, 0.0]
+    """
+
+    def build(self, input_shape):
+        for name in ("mean", "mean_square"):
+            setattr(self, name, add_weight(self, name, input_shape, trainable=False, aggregation="mean"))
+        self.built = True
+
+    def follow(self, query, num_steps):
+        """Takes in the queries of the step of this number: those of the last 100 steps count alike."""
+        count = tf.cast(tf.shape(query)[0], tf.float32)
+        known = tf.reduce_any(query != 0)  # the mean of no query is 0, and tells nothing
+        share = tf.where(known, 1 / tf.cast(tf.clip_by_value(num_steps, 1, _MOST_STEPS), tf.float32), 0.0)
+        for variable, values in ((self.mean, query), (self.mean_square, tf.square(query))):
+            variable = tf_variable(variable)
+            variable.assign_add(share * (tf.math.divide_no_nan(tf.reduce_sum(values, 0), count) - variable))
+
+    def moments(self):
+        """``Moments``, as they are now."""
+        mean, mean_square = (tf_variable(variable).numpy() for variable in (self.mean, self.mean_square))
+        return Moments(mean, np.maximum(mean_square - np.square(mean), 0))
