@@ -51,7 +51,7 @@ class CellSampler {
   double total_ = 0.0;
   std::vector<uint64_t> cell_bits_, class_bits_;          // [S]
   std::vector<double> remainder_;                         // [S]
-  std::vector<int32_t> row_, column_, position_, range_;  // [S]
+  std::vector<int32_t> row_, column_, position_, first_, last_;  // [S]
 };
 
 int64_t RoundUpToPowerOfTwo(int64_t x) {
@@ -77,7 +77,8 @@ CellSampler::CellSampler(const Cells& cells, int64_t num_samples)
       row_(samples_),
       column_(samples_),
       position_(samples_),
-      range_(samples_) {
+      first_(samples_),
+      last_(samples_) {
   column_sums_[0] = 0.0;
 }
 
@@ -100,6 +101,28 @@ TFXC_INLINE double ExpOfNegative(double x) {
   double scale;
   std::memcpy(&scale, &power, sizeof(scale));
   return x < kLeast ? 0.0 : sum * scale;
+}
+
+// log(x) of x > 0, to two units in the last place; NaN of all else. log(x) = e ln(2) + log(m) with 1/sqrt(2) <= m <
+// sqrt(2), and log(m) = 2 artanh(s) with s = (m - 1) / (m + 1), by its series.
+TFXC_INLINE double LogOfPositive(double x) {
+  constexpr uint64_t kRootOfHalf = 0x3fe6a09e667f3bcd, kOne = 1023ull << 52, kWhole = 0x4330000000000000;
+  constexpr double kLn2 = 0x1.62e42fefa39efp-1, kSmallestNormal = 0x1p-1022;
+  const bool tiny = x < kSmallestNormal;
+  const double normal = tiny ? x * 0x1p54 : x;
+  uint64_t bits;
+  std::memcpy(&bits, &normal, sizeof(bits));
+  const uint64_t biased = (bits - kRootOfHalf + kOne) >> 52, number = biased | kWhole;
+  bits -= (biased << 52) - kOne;
+  double m, e;
+  std::memcpy(&m, &bits, sizeof(m));
+  std::memcpy(&e, &number, sizeof(e));
+  e -= 0x1p52 + 1023 + (tiny ? 54.0 : 0.0);
+  const double s = (m - 1.0) / (m + 1.0), z = s * s;
+  double sum = 1.0 / 21.0;
+#pragma GCC unroll 10
+  for (int i = 19; i >= 1; i -= 2) sum = sum * z + 1.0 / i;
+  return x > 0.0 ? e * kLn2 + 2.0 * s * sum : std::numeric_limits<double>::quiet_NaN();
 }
 
 // Logits relative to the largest one in use; codewords not in use get weight 0.
@@ -153,17 +176,14 @@ TFXC_VECTORIZE void Bisect(const double* __restrict sums, int64_t padded, int64_
   }
 }
 
-// Moves each position to the last of its range whose sum does not exceed the draw's value.
-TFXC_VECTORIZE void NarrowDown(const double* __restrict sums, const double* __restrict value, int64_t count,
-                               int32_t* __restrict range, int32_t* __restrict position) {
-  for (int32_t widest = 2; widest > 1;) {
-    widest = 0;
-    for (int64_t s = 0; s < count; ++s) {
-      const int32_t half = range[s] / 2;
-      position[s] += sums[position[s] + half] <= value[s] ? half : 0;
-      range[s] -= half;
-      widest = std::max(widest, range[s]);
-    }
+// log Q of drawn classes: u + v of their cells, and their weights, over the total. NaN where a weight is not positive.
+TFXC_VECTORIZE void LogProbabilities(const double* __restrict row_logit, const double* __restrict column_logit,
+                                     const int32_t* __restrict row, const int32_t* __restrict column,
+                                     const double* __restrict weight, double log_total, int64_t count,
+                                     float* __restrict log_prob) {
+  for (int64_t s = 0; s < count; ++s) {
+    const double log_q = row_logit[row[s]] + column_logit[column[s]] - log_total + LogOfPositive(weight[s]);
+    log_prob[s] = static_cast<float>(log_q);
   }
 }
 
@@ -224,48 +244,63 @@ void CellSampler::ChooseCells() {
   Bisect(row_sums_.data(), padded_, codewords_, column_.data(), remainder_.data(), samples_, row_.data());
 }
 
-// A position within the chosen cell, with probability proportional to the weight.
+// The position within the chosen cell at which the sums of weights exceed the draw's value. The guide leads to it or
+// just before it; wherever it leads, the steps from there end at the right one. Reads go ahead of their use.
 void CellSampler::ChoosePositions() {
+  const double* sums = cells_.cumulative_weight;
   for (int64_t s = 0; s < samples_; ++s) {
     const int64_t cell = row_[s] * codewords_ + column_[s];
-    const int32_t start = cells_.offsets[cell], end = cells_.offsets[cell + 1];
-    const double low = cells_.cumulative_weight[start], high = cells_.cumulative_weight[end];
-    remainder_[s] = AtMost(low + ToUnit(class_bits_[s]) * (high - low), Below(high));
-    position_[s] = start;
-    range_[s] = end - start;
+    const int32_t start = cells_.offsets[cell], size = cells_.offsets[cell + 1] - start;
+    const double low = cells_.weight_before[cell], high = cells_.weight_before[cell + 1];
+    const double unit = ToUnit(class_bits_[s]);
+    remainder_[s] = AtMost(low + unit * (high - low), Below(high));
+    first_[s] = start;
+    last_[s] = start + size - 1;
+    position_[s] = start + static_cast<int32_t>(unit * size);  // of the guide
+    __builtin_prefetch(cells_.guide + position_[s]);
   }
-  NarrowDown(cells_.cumulative_weight, remainder_.data(), samples_, range_.data(), position_.data());
-  for (int64_t s = 0; s < samples_; ++s) __builtin_prefetch(cells_.classes + position_[s]);
+  for (int64_t s = 0; s < samples_; ++s) {
+    position_[s] = std::clamp(cells_.guide[position_[s]], first_[s], last_[s]);
+    __builtin_prefetch(sums + position_[s]);
+  }
+  for (int64_t s = 0; s < samples_; ++s) {
+    int32_t position = position_[s];
+    while (position < last_[s] && sums[position + 1] <= remainder_[s]) ++position;
+    while (position > first_[s] && sums[position] > remainder_[s]) --position;
+    position_[s] = position;
+    __builtin_prefetch(cells_.classes + position);
+  }
 }
 
 void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob) {
   FillBits(seed, query, samples_, cell_bits_.data(), class_bits_.data());
   ChooseCells();
   ChoosePositions();
-  const double log_total = std::log(total_);
   for (int64_t s = 0; s < samples_; ++s) {
     const double* sum = cells_.cumulative_weight + position_[s];
-    const double weight = sum[1] - sum[0];
-    double log_q = row_logit_[row_[s]] + column_logit_[column_[s]] - log_total;
-    log_q += weight > 0.0 ? std::log(weight) : std::numeric_limits<double>::quiet_NaN();
+    remainder_[s] = sum[1] - sum[0];
     class_ids[s] = cells_.classes[position_[s]];
-    log_prob[s] = static_cast<float>(log_q);
   }
+  LogProbabilities(row_logit_.data(), column_logit_.data(), row_.data(), column_.data(), remainder_.data(),
+                   std::log(total_), samples_, log_prob);
 }
 
 }  // namespace
 
 Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
-             const int32_t* classes, const double* cumulative_weight)
+             const int32_t* classes, const double* cumulative_weight, const int32_t* guide)
     : num_codewords(num_codewords),
       num_classes(num_classes),
       mass(mass),
       offsets(offsets),
       classes(classes),
       cumulative_weight(cumulative_weight),
+      guide(guide),
       row_in_use(num_codewords, 0.0),
-      column_in_use(num_codewords, 0.0) {
+      column_in_use(num_codewords, 0.0),
+      weight_before(num_codewords * num_codewords + 1) {
   for (int64_t cell = 0; cell < num_codewords * num_codewords; ++cell) {
+    weight_before[cell + 1] = cumulative_weight[offsets[cell + 1]];
     if (mass[cell] > 0.0f) row_in_use[cell / num_codewords] = column_in_use[cell % num_codewords] = 1.0;
   }
 }

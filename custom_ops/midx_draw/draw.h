@@ -12,8 +12,9 @@
 namespace tfxc {
 
 struct Cells {
+  // Precondition: the offsets start at 0, never decrease and end at L.
   Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
-        const int32_t* classes, const double* cumulative_weight);
+        const int32_t* classes, const double* cumulative_weight, const int32_t* guide);
 
   int64_t num_codewords;                        // C
   int64_t num_classes;                          // L
@@ -21,7 +22,9 @@ struct Cells {
   const int32_t* offsets;                       // [C * C + 1]: where the classes of a cell start
   const int32_t* classes;                       // [L], sorted by cell
   const double* cumulative_weight;              // [L + 1]: 0, then sums of the weights of classes
+  const int32_t* guide;                         // [L]: positions where to look first; a hint
   std::vector<double> row_in_use, column_in_use;  // 1 where a codeword has any mass, else 0
+  std::vector<double> weight_before;            // [C * C + 1]: the sums of weights at the offsets, side by side
 };
 
 struct CellQueries {

@@ -21,13 +21,14 @@ absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& offsets = context->input(3).shape();
   const TensorShape& classes = context->input(4).shape();
   const TensorShape& weight = context->input(5).shape();
+  const TensorShape& guide = context->input(6).shape();
   const int64_t num_classes = context->input(4).NumElements();
   if (offsets != TensorShape({codewords * codewords + 1}) || classes.dims() != 1 ||
-      weight != TensorShape({num_classes + 1})) {
+      weight != TensorShape({num_classes + 1}) || guide != TensorShape({num_classes})) {
     return InvalidArgument(
-        "midx_draw needs cell_offsets [C * C + 1], cell_classes [L] and cumulative_weight ",
-        "[L + 1], but for C = ", codewords, " got ", offsets.DebugString(), ", ",
-        classes.DebugString(), " and ", weight.DebugString(), ".");
+        "midx_draw needs cell_offsets [C * C + 1], cell_classes [L], cumulative_weight [L + 1] and ",
+        "guide [L], but for C = ", codewords, " got ", offsets.DebugString(), ", ", classes.DebugString(), ", ",
+        weight.DebugString(), " and ", guide.DebugString(), ".");
   }
   return absl::OkStatus();
 }
@@ -46,13 +47,12 @@ absl::Status CheckFinite(const char* name, const Tensor& logits) {
                          ". Check the query and the codebooks for NaN and overflow.");
 }
 
-absl::Status CheckOffsets(const Cells& cells) {
-  const int64_t num_cells = cells.num_codewords * cells.num_codewords;
-  bool monotone = cells.offsets[0] == 0;
-  for (int64_t cell = 0; cell < num_cells; ++cell) monotone &= cells.offsets[cell] <= cells.offsets[cell + 1];
-  if (!monotone || cells.offsets[num_cells] != cells.num_classes) {
-    return InvalidArgument("cell_offsets must start at 0, never decrease and end at L = ", cells.num_classes,
-                           ", but they start at ", cells.offsets[0], ", end at ", cells.offsets[num_cells],
+absl::Status CheckOffsets(const int32_t* offsets, int64_t num_cells, int64_t num_classes) {
+  bool monotone = offsets[0] == 0;
+  for (int64_t cell = 0; cell < num_cells; ++cell) monotone &= offsets[cell] <= offsets[cell + 1];
+  if (!monotone || offsets[num_cells] != num_classes) {
+    return InvalidArgument("cell_offsets must start at 0, never decrease and end at L = ", num_classes,
+                           ", but they start at ", offsets[0], ", end at ", offsets[num_cells],
                            monotone ? "." : " and are not monotone.", " Rebuild the index.");
   }
   return absl::OkStatus();
@@ -71,7 +71,7 @@ absl::Status CheckMass(const Cells& cells) {
   for (int64_t cell = 0; cell < num_cells; ++cell) {
     const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
     const double mass = cells.mass[cell];
-    const double expected = weight[end] - weight[start];
+    const double expected = cells.weight_before[cell + 1] - cells.weight_before[cell];
     const bool agrees = std::abs(mass - expected) <= 1e-5 * mass + rounding;
     if (!(mass >= 0.0 && std::isfinite(mass) && agrees) || (mass > 0.0 && end == start)) {
       return InvalidArgument("cell_mass[", cell / cells.num_codewords, ", ", cell % cells.num_codewords,
@@ -122,10 +122,10 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, CheckFinite("column_logits", column_logits));
     const Tensor& classes = context->input(4);
     const int64_t num_codewords = row_logits.dim_size(1);
-    const Cells cells(num_codewords, classes.NumElements(), Data<float>(context->input(2)),
-                      Data<int32_t>(context->input(3)), Data<int32_t>(classes),
-                      Data<double>(context->input(5)));
-    OP_REQUIRES_OK(context, CheckOffsets(cells));
+    const int32_t* offsets = Data<int32_t>(context->input(3));
+    OP_REQUIRES_OK(context, CheckOffsets(offsets, num_codewords * num_codewords, classes.NumElements()));
+    const Cells cells(num_codewords, classes.NumElements(), Data<float>(context->input(2)), offsets,
+                      Data<int32_t>(classes), Data<double>(context->input(5)), Data<int32_t>(context->input(6)));
     OP_REQUIRES_OK(context, CheckMass(cells));
 
     const int64_t num_queries = row_logits.dim_size(0);
@@ -134,7 +134,7 @@ class MidxDrawOp : public tensorflow::OpKernel {
                    context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
     Seed seed;
-    OP_REQUIRES_OK(context, ReadSeed(context, 6, &seed));
+    OP_REQUIRES_OK(context, ReadSeed(context, 7, &seed));
     const CellQueries queries{Data<float>(row_logits), Data<float>(column_logits), seed, num_samples_};
     int32_t* ids = Data<int32_t>(class_ids);
     float* log_q = Data<float>(log_prob);

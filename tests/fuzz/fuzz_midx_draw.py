@@ -23,7 +23,8 @@ def make_index(arrays, codewords, classes, weighted):
         weights = arrays.random.random(classes) * (arrays.random.random(classes) < 0.7)
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     mass = np.diff(sums[offsets]).reshape(codewords, codewords).astype(np.float32)
-    return CellIndex(mass, offsets, order, sums)
+    guide = arrays.ids(classes, classes + 1) - 1  # a hint, right or wrong
+    return CellIndex(mass, offsets, order, sums, guide.astype(np.int32))
 
 
 def log_q(rows, columns, index):
@@ -77,7 +78,9 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     if fault == "empty":
         index.cell_mass[:] = 0
         index, valid = (
-            CellIndex(index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(1)),
+            CellIndex(
+                index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(1), index.guide[:0]
+            ),
             False,
         )
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
@@ -148,7 +151,7 @@ def raw_draw(rows, columns, index, samples, seeds):
 
 def check_shapes(arrays, given, index):
     rows, columns = given
-    mass, offsets, classes, weights = index
+    mass, offsets, classes, weights, guide = index
     seeds = tf.constant([1, 2], tf.int64)
     n, c = rows.shape
     bad = [
@@ -158,17 +161,18 @@ def check_shapes(arrays, given, index):
         (tf.zeros([c]), columns, *index, seeds),
         (tf.constant(0.0), tf.constant(0.0), *index, seeds),
         (rows, tf.zeros([n + 1, c]), *index, seeds),
-        (rows, columns, mass[:-1], offsets, classes, weights, seeds),
-        (rows, columns, np.float32(1.0), offsets, classes, weights, seeds),
-        (rows, columns, mass, offsets[:-1], classes, weights, seeds),
-        (rows, columns, mass, np.int32(0), classes, weights, seeds),
-        (rows, columns, mass, offsets, classes[:, np.newaxis], weights, seeds),
-        (rows, columns, mass, offsets, np.int32(0), weights, seeds),
-        (rows, columns, mass, offsets, classes, np.zeros(len(classes) + 2), seeds),
-        (rows, columns, mass, offsets, classes, np.float64(0.0), seeds),
+        (rows, columns, mass[:-1], offsets, classes, weights, guide, seeds),
+        (rows, columns, np.float32(1.0), offsets, classes, weights, guide, seeds),
+        (rows, columns, mass, offsets[:-1], classes, weights, guide, seeds),
+        (rows, columns, mass, np.int32(0), classes, weights, guide, seeds),
+        (rows, columns, mass, offsets, classes[:, np.newaxis], weights, guide, seeds),
+        (rows, columns, mass, offsets, np.int32(0), weights, guide, seeds),
+        (rows, columns, mass, offsets, classes, np.zeros(len(classes) + 2), guide, seeds),
+        (rows, columns, mass, offsets, classes, weights, np.zeros(len(classes) + 2, np.int32), seeds),
+        (rows, columns, mass, offsets, classes, np.float64(0.0), guide, seeds),
         (rows, columns, *index, seeds[:1]),
         (rows, columns, *index, seeds[0]),
     ]
     bad = arrays.pick(bad)
     refused("tfxc_midx_draw", library.load().tfxc_midx_draw, *bad, num_samples=1)
-    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:6]), 1, bad[6])
+    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:7]), 1, bad[7])

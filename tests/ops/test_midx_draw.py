@@ -7,7 +7,7 @@ from kernel_sizes import EVERY_SIZE
 from scipy import stats
 
 from tfxc.ops import library
-from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
+from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_draw_reference, midx_log_partition
 
 BOTH = pytest.mark.parametrize("draw", [midx_draw, midx_draw_reference])
 compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
@@ -23,7 +23,7 @@ def _index(cells, num_codewords, weights=None):
     cumulative = np.concatenate([[0.0], np.cumsum(weights[order])])
     mass = cumulative[offsets[1:]] - cumulative[offsets[:-1]]
     mass = mass.reshape(num_codewords, num_codewords).astype(np.float32)
-    return CellIndex(*map(tf.constant, (mass, offsets, order, cumulative)))
+    return CellIndex(*map(tf.constant, (mass, offsets, order, cumulative, guide_table(offsets, cumulative))))
 
 
 def _log_prob(u, v, cells, weights=None):
@@ -121,6 +121,18 @@ def test_the_log_probability_of_a_likely_class_is_exact(draw):
 
 
 @BOTH
+def test_weights_of_any_size_come_with_their_log(draw):
+    weights = np.array([5e-324, 1e-310, 1e-290, 1.0, 1 + 1e-15, 1.41421356, 1.41421357, 3e37])
+    for some in (weights[:3], weights[3:]):  # the mass of a cell is float32
+        scale = 1 if some[0] == 1 else 1e280
+        with np.errstate(under="ignore"):
+            index = _index(np.arange(len(some)), 3, some * scale)
+        ids, log_prob = draw(np.zeros((1, 3)), np.zeros((1, 3)), index, 500, seed=[1, 2])
+        want = np.log(some * scale) - np.log((some * scale).sum())
+        np.testing.assert_allclose(log_prob, want[ids.numpy()], rtol=1e-6, atol=1e-7)
+
+
+@BOTH
 def test_a_class_of_weight_zero_is_never_drawn(draw):
     weights = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0]
     cells = [0, 0, 0, 3, 3, 1]
@@ -147,7 +159,8 @@ def test_logits_far_apart_neither_overflow_nor_vanish(draw):
 def test_every_class_of_a_large_cell_can_be_drawn(draw):
     num_classes = 20_000_000  # more than a float32 uniform has values
     weight = tf.range(num_classes + 1, dtype=tf.float64)
-    index = CellIndex([[float(num_classes)]], [0, num_classes], tf.range(num_classes), weight)
+    every = tf.range(num_classes)
+    index = CellIndex([[float(num_classes)]], [0, num_classes], every, weight, every)
     ids, log_prob = draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 200_000, seed=[2, 9])
     ids = ids.numpy().ravel()
     np.testing.assert_allclose(log_prob, -np.log(num_classes), rtol=1e-6)
@@ -179,6 +192,34 @@ def test_compiled_draws_are_those_of_philox_whatever_the_batch_and_the_threads()
     many, _ = midx_draw(np.zeros((400, 1)), np.zeros((400, 1)), index, 50, seed=[8, 9])
     # 400 queries are drawn in several shards, 3 in one.
     np.testing.assert_array_equal(few, many[:3, :5])
+
+
+@compiled_only
+def test_wherever_the_guide_leads_the_draws_are_the_same():
+    random = np.random.default_rng(0)
+    u, v = random.normal(size=(2, 5, 3)).astype(np.float32)
+    index = _index(random.integers(9, size=200), 3, random.exponential(size=200) ** 4)
+    drawn = midx_draw(u, v, index, 300, seed=[1, 2])
+    for guide in (np.zeros(200), np.full(200, 199), random.integers(-(2**31), 2**31, 200)):
+        again = midx_draw(u, v, index._replace(guide=guide.astype(np.int32)), 300, seed=[1, 2])
+        for ours, theirs in zip(drawn, again, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_draw_is_a_step_or_two_from_where_the_guide_leads():
+    random = np.random.default_rng(0)
+    for weights in (np.ones(500), random.exponential(size=500) ** 5):
+        index = _index(random.integers(16, size=500), 4, weights)
+        sums, guide, offsets = (
+            part.numpy() for part in (index.cumulative_weight, index.guide, index.cell_offsets)
+        )
+        value = np.sort(random.random(20_000)) * sums[-1]
+        position = np.searchsorted(sums, value, side="right") - 1
+        cell = np.searchsorted(offsets, position, side="right") - 1
+        start, size = offsets[cell], offsets[cell + 1] - offsets[cell]
+        unit = (value - sums[start]) / (sums[start + size] - sums[start])
+        steps = position - guide[start + np.minimum((unit * size).astype(int), size - 1)]
+        assert steps.min() >= 0 and steps.mean() <= 1
 
 
 @BOTH

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc.ops import library
@@ -21,12 +22,34 @@ class CellIndex(NamedTuple):
         cell_classes: ``[L]`` int32, every class id once, sorted by cell.
         cumulative_weight: ``[L + 1]`` float64, 0 and then the running sum of the weights of
             ``cell_classes``.
+        guide: ``[L]`` int32, where the compiled op looks first, see :func:`guide_table`. It draws the
+            same wherever that is, but soonest by that table.
     """
 
     cell_mass: tf.Tensor
     cell_offsets: tf.Tensor
     cell_classes: tf.Tensor
     cumulative_weight: tf.Tensor
+    guide: tf.Tensor
+
+
+def guide_table(cell_offsets, cumulative_weight):
+    """Where the classes of each cell that n equal shares of its weight begin with are, int32 [L], in NumPy.
+
+    A number below the weight of a cell of n classes falls into one of n equal shares. From where that share
+    begins the class that the number falls on is a step or two away, on average, whatever the weights.
+
+    >>> guide_table([0, 4], [0.0, 1.0, 2.0, 3.0, 9.0]).tolist()  # shares begin at 0, 2.25, 4.5 and 6.75
+    [0, 2, 3, 3]
+
+    Reference: Chen, Asau, On Generating Random Variates from an Empirical Distribution, 1974.
+    """
+    offsets, sums = np.asarray(cell_offsets), np.asarray(cumulative_weight)
+    sizes = np.diff(offsets)
+    share = np.repeat(np.diff(sums[offsets]) / np.maximum(sizes, 1), sizes)
+    before = np.arange(len(share)) - np.repeat(offsets[:-1], sizes)
+    begin = np.repeat(sums[offsets[:-1]], sizes) + before * share
+    return (np.searchsorted(sums, begin, side="right") - 1).astype(np.int32)
 
 
 def midx_draw(row_logits, column_logits, index, num_samples, seed):
@@ -35,7 +58,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     A class of weight ``m_i`` in cell ``(a, b)`` comes with probability
     ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``: first the cell, by inverting the
     float64 distribution over all C² cells with 53 random bits, then a class of the cell by its
-    weight. The cost is O(C² + S log L) a query. The compiled
+    weight. The cost is O(C² + S log C) a query, whatever L. The compiled
     op's random numbers belong to (seed, query, draw), whatever the number of threads. Without
     it :func:`midx_draw_reference` draws; its draws for the same seed are others.
 
@@ -55,7 +78,8 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
             index, or no mass at all.
 
     >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4],
-    ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[0, 1, 2, 3, 4])
+    ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[0, 1, 2, 3, 4],
+    ...                   guide=[0, 1, 2, 3])
     >>> ids, log_prob = midx_draw(tf.zeros([1, 2]), tf.zeros([1, 2]), index, num_samples=3, seed=[1, 2])
     >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist()
     ([1, 3], [[0.25, 0.25, 0.25]])
@@ -74,7 +98,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
 def midx_draw_reference(row_logits, column_logits, index, num_samples, seed):
     """:func:`midx_draw` in stock TensorFlow ops: the same distribution, other random numbers.
 
-    >>> index = CellIndex([[1.0]], [0, 1], [0], [0, 1])
+    >>> index = CellIndex([[1.0]], [0, 1], [0], [0, 1], [0])
     >>> midx_draw_reference(tf.zeros([1, 1]), tf.zeros([1, 1]), index, 2, seed=[0, 0])[0].numpy().tolist()
     [[0, 0]]
     """
@@ -110,7 +134,7 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
 
 def _convert(row_logits, column_logits, index, num_samples, seed):
     check_number("num_samples", num_samples)
-    dtypes = CellIndex(tf.float32, tf.int32, tf.int32, tf.float64)
+    dtypes = CellIndex(tf.float32, tf.int32, tf.int32, tf.float64, tf.int32)
     index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
     row_logits = tf.stop_gradient(tf.cast(row_logits, tf.float32))
     column_logits = tf.stop_gradient(tf.cast(column_logits, tf.float32))

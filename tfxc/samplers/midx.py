@@ -9,7 +9,7 @@ from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
-from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition
+from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_log_partition
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
@@ -206,13 +206,15 @@ class MIDX(Sampler):
         order = np.argsort(cell.astype(narrow), kind="stable").astype(np.int32)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=size * size))])
         mass = np.bincount(cell, weights=weight, minlength=size * size)
+        sums = np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)])
         return {
             "cell": cell.astype(np.int32),
             "class_weight": weight,
             "cell_classes": order,
             "cell_offsets": offsets.astype(np.int32),
             "cell_mass": mass.reshape(size, size).astype(np.float32),
-            "cumulative_weight": np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)]),
+            "cumulative_weight": sums,
+            "guide": guide_table(offsets, sums),
         }
 
     def prepare(self, step):
@@ -239,6 +241,7 @@ class MIDX(Sampler):
             tf_variable(self.cell_offsets),
             tf_variable(self.cell_classes),
             tf_variable(self.cumulative_weight),
+            tf_variable(self.guide),
         )
 
     def log_count(self, given, ids):
