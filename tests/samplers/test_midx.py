@@ -243,6 +243,16 @@ def test_class_vectors_that_are_not_finite_are_an_error():
         sampler.refresh(head_of(vectors))
 
 
+def test_queries_too_large_for_an_index_are_an_error():
+    sampler = make(3, 20)
+    sampler.build((20, 4))
+    before = all_probs(sampler, queries(2, 4))
+    sampler.queries.follow(tf.constant([[1e20, 0, 0, 0], [-1e20, 0, 0, 0]], tf.float32), 1)
+    with pytest.raises(ValueError, match="training has diverged"):
+        sampler.refresh(head_of(clustered(20, 4)))
+    np.testing.assert_array_equal(all_probs(sampler, queries(2, 4)), before)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

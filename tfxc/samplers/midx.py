@@ -137,8 +137,7 @@ class MIDX(Sampler):
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
-        log_of = self._log_frequency_given(head)
-        log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        log_of, log_frequencies = self._log_frequencies(head)
         importance = _importance(log_frequencies)
         codebooks, codes = self._fitted(head, importance)
         cell = self._cell_of(codes)
@@ -159,8 +158,7 @@ class MIDX(Sampler):
         cell = tf_variable(self.cell).numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         cell[new_ids] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", new_ids)[0])
-        log_of = self._log_frequency_given(head)
-        log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        log_of, log_frequencies = self._log_frequencies(head)
         for name, value in self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks)).items():
             self._set(name, value)
         if self.learnable:
@@ -170,13 +168,21 @@ class MIDX(Sampler):
     def _cell_of(self, codes):
         return codes[0] * self.num_codewords + codes[1]
 
-    def _log_frequency_given(self, head):
-        """``log_frequency`` of class vectors, given the last queries and the head's classes."""
+    def _log_frequencies(self, head):
+        """``log_frequency`` given the last queries and the classes; and what it gives each of them [L]."""
         generator = np.random.default_rng(self.seed % 2**31)
         num_rows = min(self.num_classes, _MOMENT_ROWS)
         ids = np.sort(generator.choice(self.num_classes, num_rows, replace=False))
         classes = Moments.of(vectors_of(head, ids))
-        return functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
+        log_of = functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
+        with np.errstate(over="ignore", invalid="ignore"):
+            log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        if not np.isfinite(log_frequencies).all():
+            raise ValueError(
+                "The products of the last queries and the class vectors are not finite, so no index can be "
+                "built: training has diverged. Lower the learning rate or clip the gradients."
+            )
+        return log_of, log_frequencies
 
     def _weights(self, log_frequencies, log_of, cell, codebooks):
         """m_i float32 [L] of classes of these log frequencies in these cells."""
