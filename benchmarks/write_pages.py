@@ -37,13 +37,17 @@ class Results:
             raise KeyError(f"{name} has {len(found)} tables {title!r}...; it has {titles}.")
         return found[0]
 
-    def table(self, name, title, columns=None, renamed=None):
-        """A table as Markdown: these columns of it, under other headings where ``renamed`` has one."""
+    def table(self, name, title, columns=None, renamed=None, rows=None):
+        """A table as Markdown: these columns and rows, columns named anew where ``renamed`` has one."""
         table = self._table(name, title)
+        missing = set(rows or ()) - {row[0] for row in table["rows"]}
+        if missing:
+            raise KeyError(f"The table {title!r} of {name} has no rows {sorted(missing)}.")
         columns = columns or table["columns"]
         places = [table["columns"].index(column) for column in columns]
-        rows = [[row[place] for place in places] for row in table["rows"]]
-        return markdown(rows, [(renamed or {}).get(column, column) for column in columns])
+        chosen = [row for row in table["rows"] if rows is None or row[0] in rows]
+        cells = [[row[place] for place in places] for row in chosen]
+        return markdown(cells, [(renamed or {}).get(column, column) for column in columns])
 
     def figure(self, name, title, row, column):
         """The figure in the row that begins with ``row`` and in the column of that name."""

@@ -48,6 +48,7 @@ def test_tables_figures_and_conditions_of_a_result():
         "| 2 | ours |",
         "| 8,123 | theirs |",
     ]
+    assert results.table("a", "A step", rows=["theirs"]).splitlines()[2:] == ["| theirs | 8,123 |"]
     assert "2 cores of a processor" in results.conditions("a") and "benchmarks/a.py" in results.conditions(
         "a"
     )
@@ -59,6 +60,8 @@ def test_what_is_not_there_is_named():
         results.table("b", "A step")
     with pytest.raises(KeyError, match="0 tables 'Speed'"):
         results.table("a", "Speed")
+    with pytest.raises(KeyError, match="no rows"):
+        results.table("a", "A step", rows=["ours", "nobody's"])
 
 
 @pytest.mark.parametrize("text", ["It takes 12 ms.", "3.5x faster", "a share of 98 %", "63 MB"])
