@@ -2,9 +2,10 @@
 
     python benchmarks/proposal_quality.py -- --data ptb --epochs 12 --output runs/ptb
 
-What follows ``--`` goes to examples/language_model.py, whose model with the full softmax is trained first, or
-taken as it is if that has been done. It stays so; learnable codebooks learn beside it for one
-pass over the text, as they would in training. Queries and labels are those of a batch of the test text.
+What follows ``--`` goes to examples/language_model.py, whose model with the full softmax, or with a sampler,
+is trained first, or taken as it is if that has been done. It stays so; learnable codebooks learn beside it
+for one pass over the text, as they would in training. Queries and labels are those of a batch of the test
+text.
 """
 
 import argparse
@@ -48,13 +49,14 @@ def proposals(split, model, batches, sizes, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trained-with", choices=SAMPLERS, default="full", help="sampler of the training")
     parser.add_argument("--codewords", type=int, nargs="+", default=[8, 32])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
     options = parser.parse_args()
     args = language_model.parse_arguments(options.rest)
     split = language_model.load_text(args.data, args.min_count)
-    model, _, result = language_model.train("full", split, args)
+    model, _, result = language_model.train(options.trained_with, split, args)
     print(f"\nThe model's test perplexity is {result['perplexity']:.1f}.\n")
     train_set, _, test_set = language_model.batches(split, args)
     made = proposals(split, model, train_set, options.codewords, args)

@@ -261,17 +261,14 @@ Bytes Midx(const Threads& threads) {
   }
   for (size_t cell = 1; cell < offsets.size(); ++cell) offsets[cell] += offsets[cell - 1];
   const auto u = random.Floats(kQueries * kCodewords), v = random.Floats(kQueries * kCodewords);
-  Bytes bytes;
-  for (const double* weight : {static_cast<const double*>(nullptr), static_cast<const double*>(cumulative.data())}) {
-    const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), classes.data(), weight);
-    std::vector<int32_t> ids(kQueries * kSamples);
-    std::vector<float> log_prob(ids.size());
-    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
-      DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data());
-    });
-    bytes.Add(ids).Add(log_prob);
-  }
-  return bytes;
+  const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), classes.data(), cumulative.data(),
+                    classes.data());
+  std::vector<int32_t> ids(kQueries * kSamples);
+  std::vector<float> log_prob(ids.size());
+  threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+    DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data());
+  });
+  return Bytes().Add(ids).Add(log_prob);
 }
 
 Hashes MachHashes(int64_t num_classes, int64_t num_buckets, uint64_t prime, int64_t count) {
