@@ -129,7 +129,7 @@ MUTANTS = [
     Mutant(
         "frequencies leave out that queries differ",
         "tfxc/samplers/moments.py",
-        "np.square(apart) @ (queries.variance / damping / 2)",
+        "np.square(vectors) @ square",
         "0",
         "tests/samplers/test_moments.py",
     ),
