@@ -301,10 +301,13 @@ def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     target = softmax(model.head(query).numpy().astype(np.float64))
     effective = model.head.effective_query(query).numpy()
     divergences = {"learnt": divergence(target, all_probs(model.sampler, effective))}
-    for name, sampler in {"exact": Softmax(20), "k-means": MIDX(20, num_codewords=4, seed=0)}.items():
+    kinds = {"exact": Softmax(20)} | {name: MIDX(20, num_codewords=4, seed=0) for name in ("k-means", "seen")}
+    for name, sampler in kinds.items():
         sampler.build((400, DIM + 1))
-        sampler.sample(Step(tf.constant(effective), tf.zeros([300, 0], tf.int32)))
+        if name == "seen":  # the queries
+            sampler.sample(Step(tf.constant(effective), tf.zeros([300, 0], tf.int32)))
         sampler.refresh(model.head)
         divergences[name] = divergence(target, all_probs(sampler, effective))
     assert abs(divergences["exact"]) < 1e-5
-    assert divergences["learnt"] < 0.95 * divergences["k-means"]
+    assert divergences["learnt"] < 0.9 * divergences["k-means"]
+    assert divergences["learnt"] < 0.95 * divergences["seen"]

@@ -46,8 +46,8 @@ class MIDX(Sampler):
     logits of the classes that get probability, so it weights each class by its frequency, too (all alike
     before there was a query).
 
-    ``learnable=True`` goes on where k-means ends. It knows neither queries nor which classes matter; training
-    does, so the codebooks take a step of their own beside each of the model's, towards the smallest
+    ``learnable=True`` goes on where k-means ends. It knows the queries by their moments alone; training knows
+    each of them, so the codebooks take a step of their own beside each of the model's, towards the smallest
     ``KL(softmax ‖ Q)``, estimated on the classes the step scored, plus the quantisation error. A refresh then
     sorts the classes into the learnt cells, and fits anew only codebooks that the classes have left behind.
 
