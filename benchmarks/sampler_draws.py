@@ -3,11 +3,11 @@
     python benchmarks/sampler_draws.py [--classes 10000 100000 1000000] [--proposals Sphere LSH] [--rounds 5]
 
 What is timed is all a training step asks of a sampler, ``sample``: the draws, the log of their expected
-counts, and that of the positives. Then, in turns with it, the draws alone with their counts, and the ratio.
-Beside them: scoring all classes without drawing, and the same proposals as papers' code writes them for a
-GPU, with a weight for every class and a draw from the categorical distribution over all (queries in groups,
-so that no tensor passes 128 MB). Class vectors are generated, D = 64. Ten million classes take 20 GB and 15
-minutes without SearchedHardNegatives, whose index takes FAISS 90 seconds a million.
+counts, and that of the positives. Beside them: scoring all classes without drawing, and the same proposals as
+papers' code writes them for a GPU, with a weight for every class and a draw from the categorical distribution
+over all (queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64.
+Ten million classes take 20 GB and 15 minutes without SearchedHardNegatives, whose index takes FAISS 90 s a
+million.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tfxc.samplers import Step
 
 DIM, QUERIES, NEGATIVES, CODEWORDS = 64, 256, 100, 64
 LARGEST = 1 << 25  # numbers in a tensor over all classes
-ALL, ALONE = "all classes scored", "the draw alone"
+ALL = "all classes scored"
 
 # By name: a sampler from the class counts.
 SAMPLERS = {
@@ -143,46 +143,50 @@ def drawing_task(log_weights, query, num_classes):
     return lambda: [float(one(group)) for group in groups]
 
 
-def sampler_tasks(make, head, query, labels, calls=5):
-    """Several answers of a refreshed sampler, as many draws alone, and the seconds of the refresh."""
-    sampler = make(np.random.default_rng(2).integers(1, 1000, head.num_classes).astype(float))
+def refreshed_sampler(name, head):
+    """A built and refreshed sampler of ``SAMPLERS``, and the seconds of the refresh."""
+    sampler = SAMPLERS[name](np.random.default_rng(2).integers(1, 1000, head.num_classes).astype(float))
     sampler.build((head.num_classes, DIM))
     start = time.perf_counter()
     sampler.refresh(head)
-    seconds = time.perf_counter() - start
+    return sampler, time.perf_counter() - start
 
-    step = Step(query, labels)
 
-    def task(answer):
-        traced = tf.function(answer)
+def repeated(answer, step, calls):
+    """So many answers to a ``Step`` as one task; each is a list of tensors or None."""
+    traced = tf.function(lambda query, labels: answer(Step(query, labels)))
 
-        def several():
-            for _ in range(calls):
-                for part in traced():
-                    _ = part if part is None else part.numpy()
+    def task():
+        for _ in range(calls):
+            for part in traced(step.query, step.labels):
+                _ = part if part is None else part.numpy()
 
-        return several
+    return task
 
-    return task(lambda: sampler.sample(step)), task(lambda: sampler.ask(step).draw()), seconds, calls
+
+def generated(num_classes):
+    """A ``Step`` of queries and labels, and a head of generated class vectors."""
+    random = np.random.default_rng(0)
+    query = tf.constant(random.normal(size=(QUERIES, DIM)), tf.float32)
+    labels = tf.constant(random.integers(num_classes, size=(QUERIES, 1)), tf.int32)
+    head = DenseHead(num_classes)
+    head.build((None, DIM))
+    tf_variable(head.table).assign(tf.random.stateless_normal([num_classes, DIM], [0, 2], stddev=0.3))
+    return Step(query, labels), head
 
 
 def tasks_of(num_classes, names):
     """Every task at one number of classes, what to divide its time by, and the seconds of refreshes."""
-    random = np.random.default_rng(0)
-    query = tf.constant(random.normal(size=(QUERIES, DIM)), tf.float32)
-    labels = tf.constant(random.integers(num_classes, size=(QUERIES, 1)), tf.int32)
-    vectors = tf.random.stateless_normal([num_classes, DIM], [0, 2], stddev=0.3)
-    head = DenseHead(num_classes)
-    head.build((None, DIM))
-    tf_variable(head.table).assign(vectors)
-    tasks = {ALL: scoring_task(vectors, query)}
+    step, head = generated(num_classes)
+    vectors = tf.identity(tf_variable(head.table))
+    tasks = {ALL: scoring_task(vectors, step.query)}
     for name in filter(PEERS.get, names):
-        tasks[name] = drawing_task(PEERS[name](vectors), query, num_classes)
+        tasks[name] = drawing_task(PEERS[name](vectors), step.query, num_classes)
     calls, refreshes = dict.fromkeys(tasks, 1), {}
     for name in filter(SAMPLERS.get, names):
-        both = sampler_tasks(SAMPLERS[name], head, query, labels)
-        tasks[name], tasks[name, ALONE], refreshes[name], calls[name] = both
-        calls[name, ALONE] = calls[name]
+        sampler, refreshes[name] = refreshed_sampler(name, head)
+        calls[name] = 20
+        tasks[name] = repeated(sampler.sample, step, calls[name])
     return tasks, calls, refreshes
 
 
@@ -207,11 +211,6 @@ def main():
     ]
     title = f"{NEGATIVES} draws for {QUERIES} queries, ms"
     show(title, rows, ["proposal", *sizes, "growth", f"refresh s at {last:,}"])
-    rows = [
-        [name, *(ms[size, name] / ms[size, (name, ALONE)] for size in args.classes)]
-        for name in filter(SAMPLERS.get, args.proposals)
-    ]
-    show("Draws with the positives' counts, by the draws alone", rows, ["sampler", *sizes])
     rows = [[name, *(ms[size, ALL] / ms[size, name] for size in args.classes)] for name in args.proposals]
     show("Times faster than scoring all classes", rows, ["proposal", *sizes])
     keep(args.results)
