@@ -25,18 +25,20 @@ INDICES = [("float32", recall) for recall in (0.95, 0.99, 0.999)] + [("bfloat16"
 
 
 def quality(rank, test_queries):
-    """NDCG@10 and Recall@10 of a function of queries to ids."""
+    """NDCG@10 and Recall@10 of a function of queries, and of ids to leave out or None, to ids."""
     metrics = [tfxc.metrics.NDCGAtK(K), tfxc.metrics.RecallAtK(K)]
-    for query, labels in test_queries:
-        ids = rank(query)
+    for query, labels, exclude in test_queries:
+        ids = rank(query, exclude)
         for metric in metrics:
             metric.update_state(labels, ids)
     return [float(metric.result()) for metric in metrics]
 
 
 def queries_of(model, batches):
-    """(query [N, D], labels [N, P]) of every batch."""
-    return [model.examples(*batch)[:2] for batch in batches]
+    """(query [N, D], labels [N, P], ids to leave out [N, E] or None) of every batch."""
+    return [
+        (*model.examples(x, y)[:2], x.get("exclude") if isinstance(x, dict) else None) for x, y in batches
+    ]
 
 
 def main():
@@ -48,19 +50,19 @@ def main():
     split = sequential_recommendation.load_split(arguments)
     model, _, _ = sequential_recommendation.train(arguments.samplers[0], split, arguments)
     _, validation_set, test_set = sequential_recommendation.batches(split, arguments)
-    tuning = tf.concat([query for query, _ in queries_of(model, validation_set.take(2))], 0)
+    tuning = tf.concat([query for query, *_ in queries_of(model, validation_set.take(2))], 0)
     test_queries = queries_of(model, test_set)
-    exact = quality(lambda query: model.head.top_k(query, K).ids, test_queries)
+    exact = quality(lambda query, exclude: model.head.top_k(query, K, exclude).ids, test_queries)
     rows = [["all classes", "", "", *exact, 1.0]]
     for dtype, target in INDICES:
         index = tfxc.search.InvertedIndex(dtype=dtype)
         index.tune(model.head, tuning, recall=target, k=K)
 
-        def rank(query, own=index):
-            return own.top_k(model.head.effective_query(query), K).ids
+        def rank(query, exclude, own=index):
+            return own.top_k(model.head.effective_query(query), K, exclude).ids
 
         found = quality(rank, test_queries)
-        recall = sum(index.recall(model.head, query, K) for query, _ in test_queries) / len(test_queries)
+        recall = sum(index.recall(model.head, query, K) for query, *_ in test_queries) / len(test_queries)
         cells = f"{index.num_probes} of {index.num_cells}"
         rows.append([f"index, {dtype}, tuned to {target}", cells, recall, *found, found[0] / exact[0]])
     columns = ["ranking", "cells read", "recall", "NDCG@10", "Recall@10", "NDCG of exact"]
