@@ -7,8 +7,8 @@ each day the catalogue is what came up in the sessions of a window before it: it
 others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue; a new
 item begins as the mean of those that stand beside it in the window. The model then takes the steps of one
 epoch: yesterday's sessions several times, since hardly any other has the new items, and some of the others.
-Beside it another model is trained anew, for many epochs. Both are tested on the
-sessions of the day.
+Beside it another model is trained anew, for many epochs. Both are tested on the sessions of the day. A model
+that has been carried over for weeks (``--days-before``) has learnt from more than the window.
 
 Without arguments the twelve novels that come along are the log: runs of words, book after book.
 """
@@ -39,7 +39,13 @@ def parse_arguments(argv=None):
     add("--data", default=str(recommendation_data.BUNDLED), help="file of sessions, plain, .gz or .xz")
     add("--format", choices=recommendation_data.FORMATS, default="text", help="of the file")
     add("--min-count", type=int, default=3, help="items that come up more rarely in a window are left out")
-    add("--days", type=int, default=5)
+    add("--days", type=int, default=5, help="tested")
+    add(
+        "--days-before",
+        type=int,
+        default=0,
+        help="days that the model is carried over before the first tested",
+    )
     add("--sessions-a-day", type=int, default=2000)
     add("--window", type=int, default=40_000, help="sessions before a day that its models learn from")
     add(
@@ -117,19 +123,19 @@ class FallingRate(keras.callbacks.Callback):
         self.step += 1
 
 
-def yesterday_and_before(window, args):
+def yesterday_and_before(window, seed, args):
     """As many sessions as the window has: its last day's several times, the others drawn from the rest."""
     num_others = max(len(window) - args.sessions_a_day, 0)
     latest = np.tile(np.arange(num_others, len(window)), REPEATS)
     num_drawn = min(max(len(window) - len(latest), 0), num_others)
-    drawn = np.random.default_rng(args.seed).choice(num_others, num_drawn, replace=False)
+    drawn = np.random.default_rng(seed).choice(num_others, num_drawn, replace=False)
     return window.select(np.concatenate([drawn, latest]))
 
 
-def train(model, sessions, epochs, rate, args):
+def train(model, sessions, epochs, rate, seed, args):
     """Trains on sessions; returns the steps and seconds it took."""
     batches = data.sequence_training_dataset(
-        sessions, args.max_length, args.batch_size, windows="all", seed=args.seed
+        sessions, args.max_length, args.batch_size, windows="all", seed=seed
     )
     num_steps, start = epochs * len(batches), time.perf_counter()
     model.fit(batches, epochs=epochs, callbacks=[FallingRate(rate, num_steps)], verbose=VERBOSE)
@@ -148,19 +154,21 @@ def run(args):
     """Goes through the days; returns the table's rows and the last model."""
     sessions = load_sessions(args)
     first = len(sessions) - args.days * args.sessions_a_day
-    if first <= args.sessions_a_day:
+    if first <= (args.days_before + 1) * args.sessions_a_day:
         raise SystemExit(
-            f"{len(sessions)} sessions are too few for {args.days} days of {args.sessions_a_day}."
+            f"{len(sessions)} sessions are too few for {args.days_before + args.days} days of "
+            f"{args.sessions_a_day}."
         )
     rows, model, vocabulary = [], None, None
-    for day in range(args.days + 1):  # the one before the first day gives the model to carry over
+    for day in range(-args.days_before, args.days + 1):  # the first gives the model to carry over
         begin = first + (day - 1) * args.sessions_a_day
+        seed = args.seed + begin  # each day shuffles and draws for itself
         window = sessions.select(np.arange(max(0, begin - args.window), begin))
         names = catalogue_of(window, args.min_count)
         if model is None:
             vocabulary = data.Vocabulary(names)
             model = make_model(vocabulary, args)
-            train(model, in_catalogue(window, vocabulary), args.epochs, args.learning_rate, args)
+            train(model, in_catalogue(window, vocabulary), args.epochs, args.learning_rate, seed, args)
             continue
         before, vocabulary = vocabulary, data.Vocabulary.merge(vocabulary, names)
         gone = set(before.names) - set(vocabulary.names)
@@ -168,13 +176,16 @@ def run(args):
         start = time.perf_counter()
         model = tfxc.change_classes(model, vocabulary.names, new_rows=window)
         seconds = time.perf_counter() - start
+        learnt = in_catalogue(yesterday_and_before(window, seed, args), vocabulary)
+        carried = model, learnt, 1, args.learning_rate / 2  # what the model knows, half the rate keeps
+        if day < 1:
+            train(*carried, seed, args)
+            continue
         today = in_catalogue(sessions.select(np.arange(begin, begin + args.sessions_a_day)), vocabulary)
-        # What the carried-over model knows, half the rate keeps.
-        for title, own, learnt, epochs, rate in (
-            ("carried over", model, yesterday_and_before(window, args), 1, args.learning_rate / 2),
-            ("anew", make_model(vocabulary, args), window, args.epochs, args.learning_rate),
-        ):
-            steps, took = train(own, in_catalogue(learnt, vocabulary), epochs, rate, args)
+        everything = in_catalogue(window, vocabulary)
+        anew = make_model(vocabulary, args), everything, args.epochs, args.learning_rate
+        for title, (own, *given) in {"carried over": carried, "anew": anew}.items():
+            steps, took = train(own, *given, seed, args)
             quality, answers = test(own, today, args)
             assert not answers & gone, "a retired item was recommended"
             row = [day, len(vocabulary), num_new, len(gone), f"{seconds:.1f}", title, steps]

@@ -299,6 +299,7 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     words = ["abcdefghijklmnop"[day + i % 7] for day in range(9) for i in range(200)]
     (tmp_path / "book.txt").write_text(" ".join(words))
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--days", 2, "--epochs", 2]
+    options += ["--days-before", 1]
     options += ["--sessions-a-day", 10, "--window", 30, "--max-length", 5, "--num-negatives", 4]
     printed = run("daily_catalogue.py", *options, "--output", tmp_path / "out")
     rows = re.findall(r"^\| (\d) \| \d+ \| 1 \| 1 \| [\d.]+ \| ([a-z ]+) \|", printed, re.MULTILINE)
