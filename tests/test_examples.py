@@ -179,13 +179,14 @@ def write_corpus(folder, words="the old man looked at sea . who is there ?"):
     return folder
 
 
-def test_language_model_learns_and_compares_proposals(tmp_path):
+def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
     out = tmp_path / "out"
     options = ["--data", write_corpus(tmp_path / "tiny"), "--dim", 32, "--dropout", 0, "--max-length", 5]
     options += ["--batch-size", 4, "--num-negatives", 4, "--num-codewords", 2, "--refresh-steps", 20]
     options += ["--learning-rate", 0.02, "--epochs", 4, "--verbose", 2, "--output", out, "--samplers"]
+    interrupt("language_model.py", *options, "midx-rq")
     printed = run("language_model.py", *options, "full", "midx-rq")
-    assert "sampler/kl" in printed and "sampler/index_age" in printed
+    assert "resumed after 1" in printed and "sampler/kl" in printed and "sampler/index_age" in printed
     assert "13 words" in printed
     results = json.loads((out / "results.json").read_text())
     for name in ("full", "midx-rq"):

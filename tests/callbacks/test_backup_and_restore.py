@@ -13,7 +13,7 @@ from backup_checks import STEPS, Again, X, Y, assert_same, copy_as_killed, made,
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, make_model
 
 import tfxc
-from tfxc._keras import keras
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc.backup.folder import BackupFolder
 from tfxc.callbacks import BackupAndRestore, SamplerRefresh
 from tfxc.callbacks.backup_and_restore import Position
@@ -116,7 +116,6 @@ def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     assert_same(script(tmp_path, callbacks=stopping), expected)
 
 
-@pytest.mark.one_keras
 def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
     rewire = tfxc.layers.UniformSparseHead.rewire
 
@@ -127,8 +126,9 @@ def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
 
     with mock.patch.object(tfxc.layers.UniformSparseHead, "rewire", copied):
         expected = kill_training.train(tmp_path / "whole")
-    _, done = kill_training.life(str(tmp_path / "killed"), 0.01, "mining", 0.01)
-    assert not done
+    if IS_KERAS_3:  # what a process does that is killed does not depend on it
+        _, done = kill_training.life(str(tmp_path / "killed"), 0.01, "mining", 0.01)
+        assert not done
     assert kill_training.train(tmp_path / "killed") == expected
 
 
