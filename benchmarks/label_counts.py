@@ -3,8 +3,8 @@
     python benchmarks/label_counts.py [--classes 10000 1000000] [--proposals Sphere LSH] [--rounds 31]
 
 Both give the draws, 100 for each of 256 queries, with the log of their expected counts; a training step asks
-for those of the positives, too. Each turn is 20 draws with them and 20 without; queries and class vectors are
-generated, D = 64.
+for those of the positives, too. Each turn is 20 draws with them and 20 without, called from Python, which is
+a part of both times. Queries, class vectors and class counts are generated, D = 64.
 """
 
 import argparse
@@ -12,8 +12,6 @@ import argparse
 from _measure import in_turns
 from _tables import add_results, keep, show
 from sampler_draws import SAMPLERS, generated, refreshed_sampler, repeated
-
-CALLS = 20
 
 
 def main():
@@ -29,7 +27,7 @@ def main():
         for name in args.proposals:
             sampler, _ = refreshed_sampler(name, head)
             answers = {"both": sampler.sample, "alone": lambda step, own=sampler: own.ask(step).draw()}
-            tasks = {key: repeated(answer, step, CALLS) for key, answer in answers.items()}
+            tasks = {key: repeated(answer, step) for key, answer in answers.items()}
             seconds = in_turns(tasks, args.rounds)
             ratios[name].append(seconds["both"] / seconds["alone"])
             print(f"{num_classes:,} classes, {name}: {ratios[name][-1]:.3f}", flush=True)

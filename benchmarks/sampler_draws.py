@@ -25,6 +25,7 @@ from tfxc.layers import DenseHead
 from tfxc.samplers import Step
 
 DIM, QUERIES, NEGATIVES, CODEWORDS = 64, 256, 100, 64
+CALLS = 20  # of a sampler as one task: the time of a single one varies too much
 LARGEST = 1 << 25  # numbers in a tensor over all classes
 ALL = "all classes scored"
 
@@ -152,12 +153,12 @@ def refreshed_sampler(name, head):
     return sampler, time.perf_counter() - start
 
 
-def repeated(answer, step, calls):
-    """So many answers to a ``Step`` as one task; each is a list of tensors or None."""
+def repeated(answer, step):
+    """``CALLS`` answers to a ``Step`` as one task; each is a list of tensors or None."""
     traced = tf.function(lambda query, labels: answer(Step(query, labels)))
 
     def task():
-        for _ in range(calls):
+        for _ in range(CALLS):
             for part in traced(step.query, step.labels):
                 _ = part if part is None else part.numpy()
 
@@ -185,8 +186,7 @@ def tasks_of(num_classes, names):
     calls, refreshes = dict.fromkeys(tasks, 1), {}
     for name in filter(SAMPLERS.get, names):
         sampler, refreshes[name] = refreshed_sampler(name, head)
-        calls[name] = 20
-        tasks[name] = repeated(sampler.sample, step, calls[name])
+        calls[name], tasks[name] = CALLS, repeated(sampler.sample, step)
     return tasks, calls, refreshes
 
 

@@ -61,7 +61,12 @@ def parse_arguments(argv=None):
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=0)
     add("--output", type=Path, default=Path("days"), help="folder for the table and the last model")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.days < 1 or args.days_before < 0:
+        parser.error(
+            f"--days is at least 1 and --days-before at least 0, not {args.days}, {args.days_before}"
+        )
+    return args
 
 
 def load_sessions(args):

@@ -305,6 +305,8 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     printed = run("daily_catalogue.py", *options, "--output", tmp_path / "out")
     rows = re.findall(r"^\| (\d) \| \d+ \| 1 \| 1 \| [\d.]+ \| ([a-z ]+) \|", printed, re.MULTILINE)
     assert rows[-4:] == [("1", "carried over"), ("1", "anew"), ("2", "carried over"), ("2", "anew")]
+    epochs = re.findall(r"^\d+/\d+ - ", printed, re.MULTILINE)
+    assert len(epochs) == 2 + 1 + 2 * (1 + 2)  # the first model, a day before, and of each day both models
     assert (tmp_path / "out" / "days.md").read_text() in printed
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
