@@ -53,7 +53,7 @@ def main():
     tuning = tf.concat([query for query, *_ in queries_of(model, validation_set.take(2))], 0)
     test_queries = queries_of(model, test_set)
     exact = quality(lambda query, exclude: model.head.top_k(query, K, exclude).ids, test_queries)
-    rows = [["all classes", "", "", *exact, 1.0]]
+    rows = [["all classes", "", "", "", *exact, 1.0]]
     for dtype, target in INDICES:
         index = tfxc.search.InvertedIndex(dtype=dtype)
         index.tune(model.head, tuning, recall=target, k=K)
@@ -64,8 +64,9 @@ def main():
         found = quality(rank, test_queries)
         recall = sum(index.recall(model.head, query, K) for query, *_ in test_queries) / len(test_queries)
         cells = f"{index.num_probes} of {index.num_cells}"
-        rows.append([f"index, {dtype}, tuned to {target}", cells, recall, *found, found[0] / exact[0]])
-    columns = ["ranking", "cells read", "recall", "NDCG@10", "Recall@10", "NDCG of exact"]
+        share = found[0] / exact[0]
+        rows.append([f"index, {dtype}, tuned to {target}", index.num_scanned, cells, recall, *found, share])
+    columns = ["ranking", "scanned", "cells read", "recall", "NDCG@10", "Recall@10", "NDCG of exact"]
     title = f"{Path(arguments.data).name}: {split.train.num_classes:,} classes, D = {arguments.dim}"
     show(
         title,

@@ -3,7 +3,7 @@
 Class vectors are planted in clusters, a query is a class and noise; or both are those of a model that learns
 for some steps to tell such classes apart, which come as often as words do. The models are served by a process
 that cannot import tfxc. The index is tuned to a recall of .95, and so is FAISS, with as many cells.
-Seconds to build are those of tuning, which compares three numbers of cells.
+Seconds to build are those of tuning, which compares three numbers of cells and some of scanned classes.
 
     python benchmarks/served_search.py --num-classes 1000000 --results served_search.json
 """
@@ -22,6 +22,8 @@ from _planted import planted, trained
 from _tables import add_results, keep, show
 
 K, RECALL = 10, 0.95
+# By other queries than those that recall is measured of: a little more, so that these reach it, too.
+TUNED_TO, NUM_TUNED = 0.955, 1024
 INDICES = {"float32": "index", "bfloat16": "index, bfloat16", "int8": "index, int8"}
 
 
@@ -41,7 +43,7 @@ def export(vectors, queries, folder, dtypes, num_probes):
         index = tfxc.search.InvertedIndex(num_probes=num_probes, dtype=dtype)
         start = time.perf_counter()
         if num_probes is None:
-            index.tune(model.head, queries[:256], RECALL, K)
+            index.tune(model.head, queries[-NUM_TUNED:], TUNED_TO, K)
         else:
             index.build_from(model.head)
         seconds = time.perf_counter() - start
@@ -51,6 +53,7 @@ def export(vectors, queries, folder, dtypes, num_probes):
             "megabytes": megabytes(folder / dtype),
             "num_cells": index.num_cells,
             "num_probes": index.num_probes,
+            "num_scanned": index.num_scanned,
         }
     return model.head.top_k(queries, K).ids.numpy(), facts
 
@@ -77,7 +80,7 @@ def probe_enough(index, queries, wanted):
 
     def reaches(num_probes):
         index.nprobe = num_probes
-        return recall(index.search(queries, K)[1], wanted) >= RECALL
+        return recall(index.search(queries, K)[1], wanted) >= TUNED_TO
 
     enough = 1
     while enough < index.nlist and not reaches(enough):
@@ -109,7 +112,7 @@ def serve(folder, dtypes, num_cells, rounds):
     )
     index.add(vectors)
     facts = {"FAISS": {"build_seconds": time.perf_counter() - start, "megabytes": vectors.nbytes / 1e6}}
-    probe_enough(index, queries[:256], wanted[:256])
+    probe_enough(index, queries[-NUM_TUNED:][:256], wanted[-NUM_TUNED:][:256])
     facts["FAISS"].update(num_cells=index.nlist, num_probes=index.nprobe)
     loaded = {name: tf.saved_model.load(str(folder / name)) for name in ["exact", *dtypes]}
 
@@ -119,8 +122,8 @@ def serve(folder, dtypes, num_cells, rounds):
     tasks = {INDICES.get(name, name): answers(model) for name, model in loaded.items()}
     tasks["FAISS"] = lambda x: index.search(x, K)[1]
     for name, task in tasks.items():
-        found = np.concatenate([task(queries[i : i + 256]) for i in range(0, len(wanted), 256)])
-        facts.setdefault(name, {})["recall"] = recall(found, wanted)
+        found = [task(queries[i : i + 256]) for i in range(0, len(wanted) - NUM_TUNED, 256)]
+        facts.setdefault(name, {})["recall"] = recall(np.concatenate(found), wanted[:-NUM_TUNED])
     for batch_size in (512, 64, 1):
         seconds = {name: [] for name in tasks}
         for turn in range(rounds if batch_size > 1 else 40 * rounds):
@@ -167,9 +170,9 @@ def main():
             show("Training", [["classes of unseen examples among the 10 best", found]], ["", "share"])
         else:
             vectors, queries = planted(*sizes)
-        checked = queries[: args.num_queries]
+        checked = queries[: args.num_queries + NUM_TUNED]
         wanted, facts = export(vectors, checked, folder, args.dtypes, args.num_probes)
-        np.savez(folder / "given.npz", vectors=vectors, queries=queries, wanted=wanted)
+        np.savez(folder / "given.npz", vectors=vectors, queries=checked, wanted=wanted)
         index = facts[INDICES[args.dtypes[0]]]
         command = [sys.executable, __file__, "--serve", str(folder), str(index["num_cells"])]
         command += ["--dtypes", *args.dtypes, "--rounds", str(args.rounds)]
@@ -180,7 +183,7 @@ def main():
         )
     for name, more in served.items():
         facts.setdefault(name, {}).update(more)
-    columns = ["megabytes", "build_seconds", "num_cells", "num_probes", "recall"]
+    columns = ["megabytes", "build_seconds", "num_cells", "num_probes", "num_scanned", "recall"]
     columns += ["queries_per_second_64", "queries_per_second_512", "best_queries_per_second_64"]
     columns += ["best_queries_per_second_512", "p50_ms", "p99_ms"]
     rows = [[name, *(own.get(column, "") for column in columns)] for name, own in facts.items()]

@@ -47,10 +47,18 @@ def test_of_skewed_lengths_the_best_are_found_in_a_fraction(monkeypatch):
     vectors, query = skewed()
     head = head_of(vectors)
     wanted = np.argsort(-(query @ vectors.T), axis=1)[:, :10]
-    apart = cut_into_cells(head, 60).cost(head, query, wanted, 0.95)
+
+    def read(cells):
+        """How many members a query reads to find .95 of its best classes."""
+        order, sizes = cells.order(head, query), np.diff(cells.offsets)
+        cell_of = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(cells.members)]
+        stop = np.cumsum(sizes[order], axis=1)
+        return np.quantile([stop[i][order[i] == cell_of[j]] for i in range(60) for j in wanted[i]], 0.95)
+
+    apart = read(cut_into_cells(head, 60))
     monkeypatch.setattr(module, "_LONG", 0.0)  # but for the longest of all
     monkeypatch.setattr(module, "_POWER_OF_LENGTH", 0)
-    together = cut_into_cells(head, 120).cost(head, query, wanted, 0.95)
+    together = read(cut_into_cells(head, 120))
     assert apart < 0.6 * together
 
 
@@ -88,16 +96,15 @@ def test_chunks_of_whole_cells(monkeypatch):
 def test_a_cell_of_unlike_members_is_read_before_a_nearer_one():
     vectors = np.array([[1, 0.1], [1, -0.1], [2, 0], [-1.2, 0], [-1.2, 0.1]], np.float32)
     cells = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-    assert cells.cost(head_of(vectors), np.array([[1.0, 0]], np.float32), np.array([[2]]), 1.0) == 2 + 3
+    assert cells.order(head_of(vectors), np.array([[1.0, 0]], np.float32)).tolist() == [[1, 0]]
 
 
-def test_the_cost_of_a_recall_by_hand():
-    vectors = np.array([[1, 0], [0.9, 0], [0, 1], [0, 0.8], [0, 0.7]], np.float32)
-    cells = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-    query = np.array([[1.0, 0.1]], np.float32)
-    # The two best stand in the first cell of two classes, the third in the other.
-    assert cells.cost(head_of(vectors), query, np.array([[0, 1]]), 1.0) == 2 + 2
-    assert cells.cost(head_of(vectors), query, np.array([[0, 1, 2]]), 1.0) == 2 + 5
+def test_cells_without_some_classes_are_those_of_the_others():
+    cells = Cells(np.array([4, 1, 0, 2, 3], np.int32), np.array([0, 2, 3, 5]))
+    fewer = cells.without([0, 4])
+    assert [part.tolist() for part in np.split(fewer.members, fewer.offsets[1:-1])] == [[1], [2, 3]]
+    for part, same in zip(cells, cells.without(np.zeros(0, np.int32)), strict=True):
+        np.testing.assert_array_equal(part, same)
 
 
 def test_a_vector_that_is_not_finite_is_named():

@@ -16,7 +16,7 @@ def tied_logits(num_queries, width, num_values, seed=0):
 @pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 67])
 @pytest.mark.parametrize("num_values", [1, 3, 1000])
 def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
-    monkeypatch.setattr(exact, "_GROUP", 4)
+    monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(6, width, num_values)
     logits[0] = -np.inf
     logits[1, ::2] = -np.inf
@@ -30,7 +30,7 @@ def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
 @pytest.mark.parametrize("column", [0, 6, 66])  # the last belongs to no group
 @pytest.mark.parametrize("k", [1, 5, 60])
 def test_grouped_passes_nan_over(monkeypatch, column, k):
-    monkeypatch.setattr(exact, "_GROUP", 4)
+    monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(6, 67, 1000)
     logits[2, column], logits[3, column] = np.nan, np.inf
     want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), k)
@@ -63,7 +63,7 @@ def test_folding_blocks_equals_the_whole_row(block):
 
 @pytest.mark.parametrize(("block", "in_graph"), [(7, False), (80, True), (200, False), (200, True)])
 def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
-    monkeypatch.setattr(exact, "_GROUP", 4)
+    monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(5, 200, 1000)
     logits[:, 4] = logits[1, 90:99] = np.nan
     logits[2] = np.nan

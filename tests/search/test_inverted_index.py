@@ -12,8 +12,8 @@ from tfxc.search import InvertedIndex, inverted_index
 DTYPES = ["float32", "bfloat16", "int8"]
 
 
-def index_of(head, num_cells=None, num_probes=None, dtype="float32"):
-    index = InvertedIndex(num_cells, num_probes, dtype)
+def index_of(head, num_cells=None, num_probes=None, dtype="float32", num_scanned=None):
+    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
     index.build_from(head)
     return index
 
@@ -25,6 +25,13 @@ def small():
     return head, index_of(head, 6, 2)
 
 
+def skewed(num_classes):
+    """Class vectors of which few are long, as training on skewed frequencies leaves them."""
+    lengths = 6 / np.sqrt(10 + np.arange(num_classes, dtype=np.float32))
+    random = np.random.default_rng(0)
+    return lengths[:, np.newaxis] * random.standard_normal((num_classes, 8)).astype(np.float32)
+
+
 def ranked(logits, k, exclude=(), allow=None):
     """Ids of the k best, -1 where there are fewer, of one query."""
     allowed = range(len(logits)) if allow is None else {i for i in allow if i >= 0}
@@ -32,13 +39,13 @@ def ranked(logits, k, exclude=(), allow=None):
     return (left + [-1] * k)[:k]
 
 
-@pytest.mark.parametrize("num_classes", [1, 7, 300])
-def test_random_requests_are_ranked_as_by_brute_force(num_classes):
+@pytest.mark.parametrize("num_classes, num_scanned", [(1, 0), (7, 6), (300, 0), (300, 80)])
+def test_random_requests_are_ranked_as_by_brute_force(num_classes, num_scanned):
     """With all cells probed: equal. With one: nothing forbidden, and k wherever there are k."""
     random = np.random.default_rng(num_classes)
     vectors, query = clustered(num_classes, 6), queries(400, 6)
     logits = query.astype(np.float64) @ vectors.T
-    index = index_of(head_of(vectors), num_cells=min(25, num_classes))
+    index = index_of(head_of(vectors), min(25, num_classes), num_scanned=num_scanned)
     for request in range(6):
         size = [400, 1, 33][request % 3]
         rows = random.integers(400, size=size)
@@ -78,12 +85,13 @@ def test_fewer_bits_lose_little(dtype):
     assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
 
 
-def test_blocks_of_queries_change_nothing(monkeypatch):
+@pytest.mark.parametrize("num_scanned", [0, 300])
+def test_blocks_of_queries_change_nothing(monkeypatch, num_scanned):
     head, query = head_of(clustered(500, 8)), queries(70, 8)
     exclude = head.top_k(query, 4).ids
-    want = index_of(head, 20, 3).top_k(query, 7, exclude)
+    want = index_of(head, 20, 3, num_scanned=num_scanned).top_k(query, 7, exclude)
     monkeypatch.setattr(inverted_index, "_BLOCK_ELEMENTS", 1 << 11)
-    got = index_of(head, 20, 3).top_k(query, 7, exclude)
+    got = index_of(head, 20, 3, num_scanned=num_scanned).top_k(query, 7, exclude)
     np.testing.assert_array_equal(got.ids, want.ids)
 
 
@@ -114,10 +122,10 @@ def test_among_many_cells_the_best_are_read():
         assert cell_of[found] in np.argsort(-fit[row])[:2]
 
 
-@pytest.mark.parametrize("num_cells", [10, 200])
-def test_queries_that_diverged_find_nothing_and_disturb_no_other(num_cells):
+@pytest.mark.parametrize("num_cells, num_scanned", [(10, 0), (200, 0), (10, 500)])
+def test_queries_that_diverged_find_nothing_and_disturb_no_other(num_cells, num_scanned):
     head, query = head_of(clustered(1000, 4)), queries(3, 4)
-    index = index_of(head, num_cells, 2)
+    index = index_of(head, num_cells, 2, num_scanned=num_scanned)
     want = index.top_k(query, 5).ids.numpy()
     query[1, 2] = np.nan
     got = index.top_k(query, 5).ids.numpy()
@@ -146,9 +154,44 @@ def test_tuning_reaches_a_recall_with_the_fewest_probes():
         index.tune(head, query, recall=95)
 
 
+def test_where_few_classes_answer_most_queries_these_are_scanned():
+    head, query = head_of(skewed(20_000)), queries(200, 8)
+    index, none, given = InvertedIndex(), InvertedIndex(num_scanned=0), InvertedIndex(num_scanned=700)
+    for own in (index, none, given):
+        assert own.tune(head, query, recall=0.95) >= 0.95
+    assert 0 < index.num_scanned <= 5000 and (none.num_scanned, given.num_scanned) == (0, 700)
+
+    def num_read(index):
+        return index.num_scanned / 16 + index.num_probes * 20_000 / index.num_cells
+
+    assert num_read(index) < num_read(none) / 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scanned_classes_in_fewer_bits(dtype):
+    head, query = head_of(skewed(3000)), queries(200, 8)
+    index = index_of(head, 40, 40, dtype, num_scanned=300)
+    found, exact = index.top_k(query, 10, num_probes=99), head.top_k(query, 10)
+    np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-2)
+    assert index.recall(head, query, 10) > (0.97 if dtype != "float32" else 0.9999)
+    allowed = index.top_k(query, 2, allow=exact.ids[:, 3:9])
+    assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
+
+
+def test_classes_that_are_scanned_are_found_whatever_cells_are_probed():
+    vectors, query = clustered(300, 6, num_clusters=30), queries(40, 6)
+    vectors[::10] *= 9
+    index = index_of(head_of(vectors), 30, 1, num_scanned=30)
+    assert index.scanned.numpy().tolist() == list(range(0, 300, 10))
+    best = index.top_k(query, 30).ids.numpy()
+    logits = query @ vectors.T
+    assert (best[:, 0] % 10 == 0).all()
+    np.testing.assert_array_equal(best[:, 0], 10 * logits[:, ::10].argmax(1))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_saved_with_a_model(tmp_path, dtype):
-    index = index_of(head_of(clustered(300, 4)), 10, 3, dtype)
+    index = index_of(head_of(clustered(300, 4)), 10, 3, dtype, num_scanned=20)
     inputs = keras.Input((4,))
     best = index(inputs)
     model = keras.Model(inputs, {"scores": best[0], "ids": best[1]})
@@ -178,6 +221,11 @@ def test_arguments_are_checked():
         InvertedIndex(dtype="float16")
     with pytest.raises(ValueError, match="num_cells must be an integer of at least 1, but got 0"):
         InvertedIndex(0)
+    with pytest.raises(ValueError, match="num_scanned must be an integer of at least 0, but got -1"):
+        InvertedIndex(num_scanned=-1)
+    for prepare in (InvertedIndex.build_from, lambda index, head: index.tune(head, queries(5, 4), k=2)):
+        with pytest.raises(ValueError, match=r"num_scanned must be in \[0, 30\).* but got 30"):
+            prepare(InvertedIndex(num_scanned=30), head_of(clustered(30, 4)))
     with pytest.raises(ValueError, match="The index is empty"):
         InvertedIndex().top_k(tf.zeros([1, 4]), 1)
     with pytest.raises(ValueError, match="The index is empty"):
@@ -219,7 +267,7 @@ def test_heads_without_class_vectors_are_refused():
 
 def test_an_index_rebuilt_finds_the_classes_there_are_now():
     queries = tf.random.stateless_normal([20, 8], [1, 2])
-    head, index = DenseHead(300), InvertedIndex(num_cells=12, num_probes=6, dtype="int8")
+    head, index = DenseHead(300), InvertedIndex(num_cells=12, num_probes=6, dtype="int8", num_scanned=40)
     head.build((None, 8))
     with pytest.raises(ValueError, match="empty"):
         index.rebuilt(head)
@@ -227,7 +275,9 @@ def test_an_index_rebuilt_finds_the_classes_there_are_now():
     other = DenseHead(320)
     other.build((None, 8))
     again = index.rebuilt(other)
-    assert again.num_classes == 320 and again.num_probes == 6 and again.rows_dtype == "int8"
+    assert (again.num_classes, again.num_probes, again.rows_dtype, again.num_scanned) == (320, 6, "int8", 40)
+    longest = np.argsort(-np.linalg.norm(other.table.numpy(), axis=1))[:40]
+    np.testing.assert_array_equal(again.scanned.numpy(), np.sort(longest))
     found = again.top_k(queries, 320, num_probes=again.num_cells).ids.numpy()
     assert all(sorted(row) == list(range(320)) for row in found)
     assert again.recall(other, queries, k=5) > 0.7

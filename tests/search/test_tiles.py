@@ -9,15 +9,19 @@ from tfxc.search.tiles import DTYPES, int8_codes, lay_out, tile_size
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("num_classes", [1, 9, 500])
-def test_rows_are_the_vectors(dtype, num_classes):
+@pytest.mark.parametrize("num_classes, num_scanned", [(1, 0), (9, 8), (500, 0), (500, 60)])
+def test_rows_are_the_vectors(dtype, num_classes, num_scanned):
     vectors = clustered(num_classes, 5)
     head = head_of(vectors)
-    cells = cut_into_cells(head, min(6, num_classes))
-    tiles = lay_out(head, cells, dtype)
+    scanned = np.random.default_rng(0).permutation(num_classes)[:num_scanned]
+    cells = cut_into_cells(head, min(6, num_classes)).without(scanned)
+    tiles = lay_out(head, cells, scanned, dtype)
     flat = tiles.members.reshape(-1)
-    assert sorted(flat[flat >= 0]) == list(range(num_classes))
-    np.testing.assert_array_equal(flat[tiles.places], np.arange(num_classes))
+    others = np.setdiff1d(np.arange(num_classes), scanned)
+    np.testing.assert_array_equal(np.sort(flat[flat >= 0]), others)
+    np.testing.assert_array_equal(flat[tiles.places[others]], others)
+    np.testing.assert_array_equal(tiles.scanned, scanned)
+    np.testing.assert_array_equal(tiles.places[scanned], flat.size + np.arange(num_scanned))
     rows = tiles.rows.reshape(-1, 5).astype(np.float32)
     assert rows.shape[0] == flat.size and not rows[flat < 0].any()
     if dtype == "int8":
@@ -27,6 +31,7 @@ def test_rows_are_the_vectors(dtype, num_classes):
         rows = rows + np.repeat(tiles.centres[of_tile], tiles.members.shape[1], axis=0)
     # Rounded the other way, a coordinate is off by up to a whole step.
     step = np.abs(vectors).max() / 60 if dtype == "int8" else np.abs(vectors).max() / 100
+    rows = np.concatenate([rows, tiles.scanned_columns.T.astype(np.float32)])
     np.testing.assert_allclose(rows[tiles.places], vectors, atol=1e-5 if dtype == "float32" else step)
     for cell, (start, stop) in enumerate(zip(tiles.offsets[:-1], tiles.offsets[1:], strict=True)):
         own = tiles.members[start:stop]

@@ -74,25 +74,25 @@ class Cells(NamedTuple):
             reaches.append(_DEVIATIONS * np.sqrt(variances / sizes))
         return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
 
-    def cost(self, head, query, wanted, recall):
-        """How many inner products a query takes, with centres and with members, to find a share of the best.
-
-        Args:
-            head: gives the class vectors.
-            query: float32 [n, E], effective queries.
-            wanted: int32 [n, k], the ids of their best classes.
-            recall: the share to find, in (0, 1].
-        """
-        sizes = np.diff(self.offsets)
-        cell_of = np.empty(len(self.members), np.int32)
-        cell_of[self.members] = np.repeat(np.arange(len(sizes)), sizes)
+    def order(self, head, query):
+        """The cells as queries [n, E] come to them: int [n, C], those that promise most first."""
         means, reaches = self.moments(head)
         best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
-        order = np.argsort(-best, axis=1)
-        read = np.empty(order.shape, np.int64)
-        np.put_along_axis(read, order, np.cumsum(sizes[order], axis=1), axis=1)
-        needed = np.take_along_axis(read, cell_of[wanted], axis=1)
-        return len(sizes) + np.quantile(needed, recall)
+        return np.argsort(-best, axis=1)
+
+    def without(self, ids):
+        """The cells of all other classes than these.
+
+        Example:
+            >>> cells = Cells(np.array([2, 0, 1], np.int32), np.array([0, 1, 3]))
+            >>> cells.without([2]).members.tolist(), cells.without([2]).offsets.tolist()
+            ([0, 1], [0, 2])
+        """
+        stays = np.ones(len(self.members), bool)
+        stays[ids] = False
+        stays = stays[self.members]
+        sizes = np.add.reduceat(stays, self.offsets[:-1], dtype=np.int64)
+        return Cells(self.members[stays], np.concatenate([[0], np.cumsum(sizes[sizes > 0])]))
 
 
 def cut_into_cells(head, num_cells, seed=0):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc.search.apart import apart
 
 # tf.math.top_k over a whole block costs several times its matmul; over the maxima of groups it does not.
-_GROUP = 32
+GROUP = 32
 
 
 class BlockTopK:
@@ -55,12 +55,12 @@ class BlockTopK:
 def grouped_top_k(logits, k):
     """``tf.math.top_k(logits, k)``, for wide rows and small k some three times faster; NaN counts as -inf."""
     num_queries, width = tf.shape(logits)[0], tf.shape(logits)[1]
-    num_groups = width // _GROUP
-    whole = num_groups * _GROUP
+    num_groups = width // GROUP
+    whole = num_groups * GROUP
     k_groups = tf.minimum(k, num_groups)
 
     def cut(logits):
-        groups = tf.reshape(logits[:, :whole], [num_queries, num_groups, _GROUP])
+        groups = tf.reshape(logits[:, :whole], [num_queries, num_groups, GROUP])
         return logits, groups, tf.reduce_max(groups, 2)
 
     given = cut(logits)
@@ -73,12 +73,12 @@ def grouped_top_k(logits, k):
     def grouped():
         _, best = tf.math.top_k(maxima, k_groups, sorted=False)
         best = tf.sort(best, axis=1)
-        members = tf.reshape(tf.gather(groups, best, batch_dims=1), [num_queries, k_groups * _GROUP])
+        members = tf.reshape(tf.gather(groups, best, batch_dims=1), [num_queries, k_groups * GROUP])
         scores, order = tf.math.top_k(tf.concat([members, logits[:, whole:]], 1), k)
-        rest = whole + order - k_groups * _GROUP
-        inside = tf.minimum(order // _GROUP, k_groups - 1)
-        member = tf.gather(best, inside, batch_dims=1) * _GROUP + order % _GROUP
-        return scores, tf.where(order < k_groups * _GROUP, member, rest)
+        rest = whole + order - k_groups * GROUP
+        inside = tf.minimum(order // GROUP, k_groups - 1)
+        member = tf.gather(best, inside, batch_dims=1) * GROUP + order % GROUP
+        return scores, tf.where(order < k_groups * GROUP, member, rest)
 
     def plain():
         scores, order = tf.math.top_k(logits, k)

@@ -15,11 +15,14 @@ from tfxc.search.apart import apart
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
 from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.exact import grouped_top_k
+from tfxc.search.scanned import Answers, most_promising
 from tfxc.search.tiles import DTYPES, Tiles, lay_out
+from tfxc.search.tuning import cheapest, scan_steps
 
 _NUM_PROBES = 8
+_WEIGHTS = *Tiles._fields, "answers_mean", "answers_covariance"
 _STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
-# Rows of one block of queries, in numbers: 16 MB of float32, which the cache holds and malloc keeps.
+# What a block of queries reads or writes, in numbers: 16 MB of float32: the cache holds and malloc keeps it.
 _BLOCK_ELEMENTS = 1 << 22
 
 
@@ -29,9 +32,10 @@ class InvertedIndex(keras.layers.Layer):
 
     k-means cuts the class vectors into cells of like direction, long vectors apart from short ones; a query z
     reads the members of the cells that promise most, ``max_c z · mean_c + |z| · reach_c``, and ranks them.
-    How much it reads is always the same: ``num_probes`` cells of mean size. So it serves millions of classes
-    in milliseconds, at the price of a few it does not find: ``recall`` tells how many, ``tune`` chooses the
-    cells and probes that reach a given share.
+    Classes that answer many queries, as frequent ones do, are in no cell: one dense product scores all of
+    them for every query. How much a query reads is always the same: ``num_scanned`` classes, and
+    ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of a few
+    it does not find: ``recall`` tells how many, ``tune`` chooses what reaches a given share.
 
     The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
     ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training, nor
@@ -44,6 +48,8 @@ class InvertedIndex(keras.layers.Layer):
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
             difference of a row from the mean of its cell, and read a half or a quarter. Products are those of
             float32 queries with the rounded rows: so are the scores.
+        num_scanned: classes that every query is scored with, in [0, L); None for what ``tune`` chooses, and
+            for none in ``build_from``.
 
     Call arguments:
         query: float [N, E], a head's ``effective_query``.
@@ -68,13 +74,16 @@ class InvertedIndex(keras.layers.Layer):
         Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003; Jégou,
         Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the difference from
         the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate
-        Maximum Inner Product Search", 2024 (which cells are read).
+        Maximum Inner Product Search", 2024 (which cells are read); Liu et al., "Understanding and Improving
+        Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
     """
 
     supports_jit = False
 
-    def __init__(self, num_cells=None, num_probes=None, dtype="float32", **kwargs):
+    def __init__(self, num_cells=None, num_probes=None, dtype="float32", num_scanned=None, **kwargs):
         super().__init__(dtype="float32", **kwargs)
+        if num_scanned is not None:
+            num_scanned = positive_int(num_scanned, "num_scanned", least=0)
         if num_cells is not None:
             num_cells = positive_int(num_cells, "num_cells")
         if num_probes is not None:
@@ -86,6 +95,7 @@ class InvertedIndex(keras.layers.Layer):
         self.num_cells = num_cells
         self.num_probes = num_probes
         self.rows_dtype = dtype
+        self.num_scanned = num_scanned
         self.supports_jit = False
 
     def get_config(self):
@@ -94,11 +104,12 @@ class InvertedIndex(keras.layers.Layer):
             "num_cells": self.num_cells,
             "num_probes": self.num_probes,
             "dtype": self.rows_dtype,
+            "num_scanned": self.num_scanned,
         }
 
     def get_build_config(self):
         """The shapes of the weights, which depend on the class vectors."""
-        return {"shapes": [list(part.shape) for part in self._parts]} if self.built else None
+        return {"shapes": [list(part.shape) for part in self._weights]} if self.built else None
 
     def build(self, input_shape=None):
         """Raises ValueError: an index is built from a head, not from the shape of its input."""
@@ -111,8 +122,9 @@ class InvertedIndex(keras.layers.Layer):
 
     def _add_weights(self, shapes):
         rows_dtype = _STORED_AS.get(self.rows_dtype, self.rows_dtype)
-        dtypes = "float32", "float32", "int32", "int32", "int32", rows_dtype, "float32"
-        for name, shape, dtype in zip(Tiles._fields, shapes, dtypes, strict=True):
+        dtypes = ["float32", "float32", "int32", "int32", "int32", rows_dtype, "float32"]
+        dtypes += ["int32", _STORED_AS.get(self._scanned_dtype, "float32"), "float32", "float32"]
+        for name, shape, dtype in zip(_WEIGHTS, shapes, dtypes, strict=True):
             setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
         self.num_classes = self.places.shape[0]
         self.built = True
@@ -121,10 +133,13 @@ class InvertedIndex(keras.layers.Layer):
     def _parts(self):
         return Tiles(*(tf_variable(getattr(self, name)) for name in Tiles._fields))
 
-    def _read_rows(self):
-        """The rows [T, S, D], of the dtype they are meant to be; nothing is copied."""
-        rows = tf.convert_to_tensor(self._parts.rows)
-        return tf.bitcast(rows, self.rows_dtype) if self.rows_dtype in _STORED_AS else rows
+    @property
+    def _weights(self):
+        return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
+
+    @property
+    def _scanned_dtype(self):
+        return "float32" if self.rows_dtype == "float32" else "bfloat16"
 
     def build_from(self, head):
         """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
@@ -136,8 +151,10 @@ class InvertedIndex(keras.layers.Layer):
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
         _make_ready(head)
+        answers = Answers.of_any(head.effective_dim)
+        scanned = most_promising(head, answers, self._checked_num_scanned(head))
         with one_thread():
-            self._take(head, cut_into_cells(head, self._usual_num_cells(head)))
+            self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)
 
     def rebuilt(self, head):
         """An index of a head as it is now, after training or ``change_classes``, around the same centres.
@@ -149,7 +166,7 @@ class InvertedIndex(keras.layers.Layer):
             head: as of ``build_from``, with any number of classes.
 
         Returns:
-            Another ``InvertedIndex``, with as many probes.
+            Another ``InvertedIndex``, with as many probes and scanned classes.
 
         Raises:
             ValueError: as of ``build_from``, or for an index that is empty.
@@ -157,15 +174,28 @@ class InvertedIndex(keras.layers.Layer):
         self._require_built()
         _make_ready(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
+        answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
+        scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
         with one_thread():
-            index._take(head, gather_around(head, self._parts.centres.numpy()))
+            index._take(head, gather_around(head, self._parts.centres.numpy()), scanned, answers)
         return index
 
-    def _take(self, head, cells):
-        tiles = lay_out(head, cells, self.rows_dtype)
-        self._add_weights([part.shape for part in tiles])
-        for variable, part in zip(self._parts, tiles, strict=True):
-            variable.assign(part.view(variable.dtype.as_numpy_dtype))
+    def _checked_num_scanned(self, head):
+        if self.num_scanned is not None and self.num_scanned >= head.num_classes:
+            raise ValueError(
+                f"num_scanned must be in [0, {head.num_classes}), below the number of classes, but got "
+                f"{self.num_scanned}. To score all classes, export the model without an index."
+            )
+        return self.num_scanned or 0
+
+    def _take(self, head, cells, scanned, answers):
+        scanned = np.sort(scanned)
+        tiles = lay_out(head, cells.without(scanned), scanned, self.rows_dtype)
+        weights = [*tiles, *(moment.astype(np.float32) for moment in answers)]
+        self._add_weights([weight.shape for weight in weights])
+        for variable, weight in zip(self._weights, weights, strict=True):
+            variable.assign(weight.view(variable.dtype.as_numpy_dtype))
+        self.num_scanned = len(scanned)
         self.num_cells = len(tiles.centres)
         self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)
 
@@ -173,7 +203,7 @@ class InvertedIndex(keras.layers.Layer):
         return self.top_k(query, min(10, self.num_classes))
 
     def top_k(self, query, k, exclude=None, allow=None, num_probes=None):
-        """The k best classes that the probed cells hold. Cells are added until there are k.
+        """The k best of the scanned classes and those in the probed cells. Cells are added until there are k.
 
         Args:
             query: float [N, E], ``head.effective_query(query)`` of a head's queries.
@@ -263,7 +293,8 @@ class InvertedIndex(keras.layers.Layer):
         num_tiles, tile, dim = self.rows.shape
         share = tf.cast(probes, tf.int64) * num_tiles
         num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
-        size = tf.maximum(_BLOCK_ELEMENTS // (tile * dim) // num_read, 1)
+        size = _BLOCK_ELEMENTS // tf.maximum(tile * dim * num_read, self.num_scanned)
+        size = tf.maximum(size, 1)
         num_queries = tf.shape(query)[0]
         num_blocks = tf.maximum(-(-num_queries // size), 1)
 
@@ -291,7 +322,7 @@ class InvertedIndex(keras.layers.Layer):
 
     @tf.function(reduce_retracing=True, autograph=False)  # traced once for all the places that call it
     def _in_cells(self, query, k, exclude, probes, num_read):
-        """The k best among the first ``num_read`` tiles of the cells that promise the highest score."""
+        """The k best of scanned classes and the first ``num_read`` tiles of the cells that promise most."""
         parts = self._parts
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
@@ -317,15 +348,27 @@ class InvertedIndex(keras.layers.Layer):
         scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
         flat = [tf.shape(query)[0], -1]
         ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
-        scores, column = tf.math.top_k(scores, tf.minimum(k + tf.shape(exclude)[1], tf.shape(ids)[1]))
+        most = k + tf.shape(exclude)[1]
+        scores, column = tf.math.top_k(scores, tf.minimum(most, tf.shape(ids)[1]))
         ids = tf.gather(ids, column, batch_dims=1)
+        if self.num_scanned:
+            more_scores, more_ids = self._scan(query, most)
+            scores, ids = tf.concat([scores, more_scores], 1), tf.concat([ids, more_ids], 1)
         return best_candidates(scores, ids, k, exclude)
+
+    def _scan(self, query, most):
+        """Scores and ids [N, most] of the best scanned classes, fewer if there are not so many."""
+        parts = self._parts
+        columns = tf.cast(_read(parts.scanned_columns, self._scanned_dtype), tf.float32)
+        scores = tf.matmul(query, columns)
+        scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
+        return scores, tf.gather(tf.convert_to_tensor(parts.scanned), column)
 
     def _tile_scores(self, query, tiles, fit):
         """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
         those of their cells' means."""
         parts = self._parts
-        rows = tf.cast(tf.gather(self._read_rows(), tiles), tf.float32)
+        rows = tf.cast(tf.gather(_read(parts.rows, self.rows_dtype), tiles), tf.float32)
         shape = tf.shape(rows)
         rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
         scores = tf.reshape(_products(rows, query), shape[:3])
@@ -342,10 +385,22 @@ class InvertedIndex(keras.layers.Layer):
 
     def _vectors(self, class_ids):
         """The vectors float32 of class ids of any shape."""
+        places = tf.gather(tf.convert_to_tensor(self._parts.places), class_ids)
+        if not self.num_scanned:
+            return self._in_tiles(places)
+        num_slots = tf.size(self._parts.members)
+        is_scanned = places >= num_slots
+        columns = _read(self._parts.scanned_columns, self._scanned_dtype)
+        scanned = tf.gather(columns, tf.where(is_scanned, places - num_slots, 0), axis=1)
+        scanned = tf.cast(tf.einsum("d...->...d", scanned), tf.float32)
+        in_tiles = self._in_tiles(tf.where(is_scanned, 0, places))
+        return tf.where(is_scanned[..., tf.newaxis], scanned, in_tiles)
+
+    def _in_tiles(self, places):
+        """The vectors of slots of tiles."""
         parts = self._parts
-        places = tf.gather(tf.convert_to_tensor(parts.places), class_ids)
         dim = parts.rows.shape[2]
-        rows = tf.gather(tf.reshape(self._read_rows(), [-1, dim]), places)
+        rows = tf.gather(tf.reshape(_read(parts.rows, self.rows_dtype), [-1, dim]), places)
         if self.rows_dtype == "float32":
             return rows
         rows = tf.cast(rows, tf.float32)
@@ -374,11 +429,12 @@ class InvertedIndex(keras.layers.Layer):
         return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
 
     def tune(self, head, queries, recall=0.95, k=10):
-        """Chooses the number of cells, if the index is not built yet, and of probes: the cheapest that reach
-        a recall.
+        """Chooses the numbers of cells and scanned classes, if the index is not built yet, and of probes: the
+        cheapest that reach a recall.
 
-        A query costs as many inner products as there are cells, and members in what it reads. Half, once
-        and twice the number of cells are compared; k-means runs for each of them.
+        A query costs as many inner products as there are cells, and members in what it reads; scanned classes
+        cost a sixteenth each. Half, once and twice the number of cells are compared, with up to a quarter of
+        all classes scanned; k-means runs for each number of cells.
 
         Args:
             head: as of ``build_from``.
@@ -396,18 +452,18 @@ class InvertedIndex(keras.layers.Layer):
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
         _make_ready(head)
         queries = _finite(queries)
-        wanted, query = head.top_k(queries, k).ids, head.effective_query(queries)
+        best, query = head.top_k(queries, k), head.effective_query(queries)
         if not self.built:
-            self._build_cheapest(head, query.numpy(), wanted.numpy(), recall)
+            self._build_cheapest(head, query.numpy(), best, recall)
         # The smallest number of probes that is enough: doubled until it is, then halving what is between.
-        enough, found = 1, self._recall(wanted, query, k, 1)
+        enough, found = 1, self._recall(best.ids, query, k, 1)
         while found < recall and enough < self.num_cells:
             enough = min(2 * enough, self.num_cells)
-            found = self._recall(wanted, query, k, enough)
+            found = self._recall(best.ids, query, k, enough)
         too_few = enough // 2
         while enough - too_few > 1:
             between = (enough + too_few) // 2
-            reached = self._recall(wanted, query, k, between)
+            reached = self._recall(best.ids, query, k, between)
             if reached >= recall:
                 enough, found = between, reached
             else:
@@ -415,17 +471,21 @@ class InvertedIndex(keras.layers.Layer):
         self.num_probes = enough
         return found
 
-    def _build_cheapest(self, head, query, wanted, recall):
+    def _build_cheapest(self, head, query, best, recall):
         usual = self._usual_num_cells(head)
         choices = (
             {min(usual * times // 2, head.num_classes) for times in (1, 2, 4)}
             if not self.num_cells
             else {usual}
         )
+        given = self.num_scanned is not None
+        steps = [self._checked_num_scanned(head)] if given else scan_steps(head.num_classes)
+        answers = Answers.of(query, best.scores[:, -1].numpy())
+        promising = most_promising(head, answers, steps[-1])
         with one_thread():
             every = [cut_into_cells(head, max(num_cells, 1)) for num_cells in choices]
-            best = min(every, key=lambda cells: cells.cost(head, query, wanted, recall))
-            self._take(head, best)
+            cells, num_scanned, _ = cheapest(every, head, query, best.ids.numpy(), recall, promising, steps)
+            self._take(head, cells, promising[:num_scanned], answers)
 
     def _usual_num_cells(self, head):
         return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
@@ -434,6 +494,12 @@ class InvertedIndex(keras.layers.Layer):
         found = self.top_k(query, k, num_probes=num_probes).ids
         same = wanted[:, :, tf.newaxis] == found[:, tf.newaxis]
         return float(tf.reduce_mean(tf.cast(tf.reduce_any(same, 2), tf.float32)))
+
+
+def _read(rows, dtype):
+    """Rows of the dtype they are meant to be; nothing is copied."""
+    rows = tf.convert_to_tensor(rows)
+    return tf.bitcast(rows, dtype) if dtype in _STORED_AS else rows
 
 
 def _products(rows, query):

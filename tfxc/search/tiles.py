@@ -1,9 +1,11 @@
-"""Cells laid out in tiles: blocks of equally many rows, which one gather reads whole."""
+"""Cells laid out in tiles: blocks of equally many rows, which one gather reads whole; and scanned classes."""
 
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from tfxc.class_vectors import vectors_of
 
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
 _LARGEST_CODE = 127
@@ -14,16 +16,22 @@ _TILES_PER_CELL = 4  # of the small ones, at least, before larger ones are taken
 
 
 class Tiles(NamedTuple):
-    """The rows of all classes, cell by cell; the last tile of a cell is filled up with empty slots.
+    """The rows of classes cell by cell, and apart from them those of H classes that every query scans.
+
+    The last tile of a cell is filled up with empty slots.
 
     Attributes:
         centres: float32 [C, D], the mean of each cell.
         reaches: float32 [C], how far from it members reach, see ``Cells.moments``.
         offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
         members: int32 [T, S], class ids, -1 in empty slots.
-        places: int32 [L], the slot of each class, as ``members`` counts when flat.
+        places: int32 [L], the slot of each class, as ``members`` counts when flat; of scanned classes T·S and
+            more.
         rows: [T, S, D]: float32 vectors; or, in fewer bits, their difference from the mean of their cell.
         scales: float32 [T, S] that int8 rows are multiplied with; for other rows [0, S].
+        scanned: int32 [H], the ids of scanned classes.
+        scanned_columns: [D, H], their vectors, a column each, which a product with few queries reads faster;
+            float32 if ``rows`` are, else bfloat16: with int8, to scale the scores would take as long again.
     """
 
     centres: np.ndarray
@@ -33,6 +41,8 @@ class Tiles(NamedTuple):
     places: np.ndarray
     rows: np.ndarray
     scales: np.ndarray
+    scanned: np.ndarray
+    scanned_columns: np.ndarray
 
 
 def tile_size(num_classes, num_cells):
@@ -45,27 +55,29 @@ def tile_size(num_classes, num_cells):
     return _TILE if num_classes >= _TILES_PER_CELL * _TILE * num_cells else _SMALL_TILE
 
 
-def lay_out(head, cells, dtype):
+def lay_out(head, cells, scanned, dtype):
     """The ``Tiles`` of a head's classes.
 
-    Memory: the rows once, and the vectors of 65 thousand classes, or of one cell.
+    Memory: the rows once, the vectors of scanned classes, and those of 65 thousand others, or of one cell.
 
     Args:
         head: has ``num_classes``, ``effective_dim`` and class vectors.
-        cells: ``Cells``.
+        cells: ``Cells`` of all classes but those scanned.
+        scanned: class ids [H].
         dtype: one of ``DTYPES``.
     """
-    num_classes, dim = len(cells.members), head.effective_dim
+    num_members, dim = len(cells.members), head.effective_dim
     sizes = np.diff(cells.offsets)
-    slots = tile_size(num_classes, len(sizes))
+    slots = tile_size(num_members, len(sizes))
     offsets = np.concatenate([[0], np.cumsum(-(-sizes // slots))]).astype(np.int32)
     # A class stands as far into its cell's tiles as into its cell.
-    places = np.arange(num_classes) + np.repeat(slots * offsets[:-1] - cells.offsets[:-1], sizes)
+    places = np.arange(num_members) + np.repeat(slots * offsets[:-1] - cells.offsets[:-1], sizes)
     num_tiles = int(offsets[-1])
     members = np.full(num_tiles * slots, -1, np.int32)
     members[places] = cells.members
-    place_of = np.empty(num_classes, np.int32)
+    place_of = np.empty(num_members + len(scanned), np.int32)
     place_of[cells.members] = places
+    place_of[scanned] = members.size + np.arange(len(scanned))
     means, reaches = cells.moments(head)
     rows = np.zeros((num_tiles * slots, dim), DTYPES[dtype])
     scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, np.float32)
@@ -76,6 +88,8 @@ def lay_out(head, cells, dtype):
             rows[where], scales[where] = int8_codes(vectors - own, own)
         else:
             rows[where] = vectors if dtype == "float32" else vectors - own
+    columns_dtype = DTYPES["float32" if dtype == "float32" else "bfloat16"]
+    columns = np.ascontiguousarray(vectors_of(head, scanned).T, columns_dtype)
     shape = num_tiles, slots
     return Tiles(
         means,
@@ -85,6 +99,8 @@ def lay_out(head, cells, dtype):
         place_of,
         rows.reshape(*shape, dim),
         scales.reshape(-1, slots),
+        np.asarray(scanned, np.int32),
+        columns,
     )
 
 

@@ -1,0 +1,40 @@
+"""What a query costs: by hand, and with classes that every query is scored with."""
+
+import numpy as np
+from sampler_checks import head_of
+
+from tfxc.search.cells import Cells
+from tfxc.search.tuning import cheapest, scan_steps
+
+VECTORS = np.array([[1, 0], [0.9, 0], [0, 1], [0, 0.8], [0, 0.7]], np.float32)
+CELLS = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
+QUERY = np.array([[1.0, 0.1]], np.float32)
+
+
+def costs(wanted, promising, recall=1.0, cells=CELLS):
+    """What a query costs with none of the promising classes scanned, with one, and so on."""
+    every = range(len(promising) + 1)
+    head = head_of(VECTORS)
+    promising = np.array(promising, int)
+    return [cheapest([cells], head, QUERY, np.array([wanted]), recall, promising, [n])[1:] for n in every]
+
+
+def test_the_cost_of_a_recall_by_hand():
+    # The two best stand in the first cell of two classes, the third in the other.
+    assert costs([0, 1], []) == [(0, 2 + 2)]
+    assert costs([0, 1, 2], []) == [(0, 2 + 5)]
+    # Scanned, a class costs a sixteenth, and what is left of its cell is smaller.
+    assert costs([0, 1, 2], [2]) == [(0, 2 + 5), (1, 2 + 1 / 16 + 2)]
+    assert costs([0, 1], [0, 1]) == [(0, 2 + 2), (1, 2 + 1 / 16 + 1), (2, 1 + 2 / 16)]
+
+
+def test_the_cheapest_of_all_is_chosen():
+    alone = Cells(np.arange(5, dtype=np.int32), np.arange(6))
+    head, wanted = head_of(VECTORS), np.array([[0, 2]])
+    cells, num_scanned, cost = cheapest([CELLS, alone], head, QUERY, wanted, 1.0, np.array([2, 0]), [0, 1, 2])
+    assert cells is CELLS and num_scanned == 2 and cost == 2 + 2 / 16
+
+
+def test_few_classes_have_few_steps():
+    assert scan_steps(1) == scan_steps(127) == [0] and scan_steps(128) == [0, 32]
+    assert scan_steps(1_000_000)[-1] == 249_984

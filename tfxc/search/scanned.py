@@ -1,0 +1,72 @@
+"""Classes that every query is scored with, whatever cells it looks into: those that answer most often."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfxc.class_vectors import blocks
+
+
+class Answers(NamedTuple):
+    """What queries z ask for: their moments, and those of the score t that the last of their answers has.
+
+    Attributes:
+        mean: float [E + 1], of z and t.
+        covariance: float [E + 1, E + 1], of them.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, query, last_score):
+        """The moments of effective queries [n, E] and the scores [n] of their k-th best classes.
+
+        Example:
+            >>> Answers.of(np.array([[1.0], [3.0]]), np.array([5.0, 9.0])).covariance.tolist()
+            [[1.0, 2.0], [2.0, 4.0]]
+        """
+        both = np.concatenate([query, last_score[:, np.newaxis]], axis=1).astype(np.float64)
+        return cls(both.mean(0), np.cov(both.T, bias=True))
+
+    @classmethod
+    def of_any(cls, dim):
+        """Of queries of every direction alike: the longer its vector, the more often a class answers."""
+        return cls(np.append(np.zeros(dim), 1.0), np.diag(np.append(np.ones(dim), 0.0)))
+
+
+def most_promising(head, answers, num_classes):
+    """The classes that are most likely among the answers, the likeliest first: int32 [num_classes].
+
+    The margin by which a class of vector w is an answer, ``z·w - t``, has a mean and a variance; were it
+    normal, its chance to be above 0 would grow with their ratio, the mean by the root of the variance. Where
+    frequencies are skewed, few classes are far ahead. To score all of them is one dense product, which is
+    many times faster, row for row, than what is gathered from cells.
+
+    Args:
+        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        answers: ``Answers``.
+        num_classes: how many, in [0, L].
+
+    Raises:
+        ValueError: for a class vector with NaN or infinity in it.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(3)
+        >>> head.build((None, 2))
+        >>> _ = head.table.assign([[1.0, 0.0], [0.0, 9.0], [0.0, 2.0]])
+        >>> most_promising(head, Answers.of_any(2), 2).tolist()
+        [1, 2]
+
+    Reference:
+        Liu et al., "Understanding and Improving Proximity Graph Based Maximum Inner Product Search", 2020
+        (few classes, of long vectors, answer most queries).
+    """
+    variances, axes = np.linalg.eigh(answers.covariance)
+    root = axes * np.sqrt(np.maximum(variances, 0))
+    ratios = []
+    for _, vectors in blocks(head):
+        mean = vectors @ answers.mean[:-1] - answers.mean[-1]
+        deviation = np.linalg.norm(vectors @ root[:-1] - root[-1], axis=1)
+        ratios.append(mean / np.maximum(deviation, np.finfo(np.float32).tiny))
+    return np.argsort(-np.concatenate(ratios), kind="stable")[:num_classes].astype(np.int32)

@@ -1,0 +1,65 @@
+"""What a query costs in an inverted index, and the cells and scanned classes at which it costs least."""
+
+import numpy as np
+
+from tfxc.search.exact import GROUP
+
+# A scanned class is a row of one dense product: for a single query it costs an eighth of a row that is
+# gathered from a cell, in batches a thirtieth.
+_SCANNED_PER_READ = 16
+_MOST_SCANNED = 4  # a part of all classes; beyond it, scoring all of them is about as fast
+
+
+def cheapest(every, head, query, wanted, recall, promising, steps):
+    """Which cells, and how many scanned classes: those at which a query costs least.
+
+    Args:
+        every: list of ``Cells`` of all classes of the head.
+        head: gives the class vectors.
+        query: float32 [n, E], effective queries.
+        wanted: int32 [n, k], the ids of their best classes.
+        recall: the share of them to find, in (0, 1].
+        promising: class ids, those to scan first.
+        steps: how many of them to consider; see ``scan_steps``.
+
+    Returns:
+        One of ``every``, one of ``steps``, and what a query costs with them: how many rows of cells it could
+        read in that time, centres counted as such.
+    """
+    costs = {}
+    for number, cells in enumerate(every):
+        for step, cost in zip(
+            steps, _costs(cells, head, query, wanted, recall, promising, steps), strict=True
+        ):
+            costs[number, step] = cost
+    number, step = min(costs, key=costs.get)
+    return every[number], step, costs[number, step]
+
+
+def scan_steps(num_classes):
+    """Numbers of scanned classes to compare: none, and up to a quarter of all in steps of the root of 2.
+
+    They are multiples of the size of a group of ``grouped_top_k``, which copies what is cut off otherwise.
+
+    Example:
+        >>> scan_steps(10_000)
+        [0, 32, 64, 96, 128, 192, 288, 416, 608, 864, 1248, 1760, 2496]
+    """
+    most = num_classes // _MOST_SCANNED
+    return sorted({int(most * 0.5 ** (halvings / 2)) // GROUP * GROUP for halvings in range(13)} | {0})
+
+
+def _costs(cells, head, query, wanted, recall, promising, steps):
+    """For each number of scanned classes, what a query costs, in rows read from cells."""
+    num_cells, sizes = len(cells.offsets) - 1, np.diff(cells.offsets)
+    cell_of = np.empty(len(cells.members), np.int32)
+    cell_of[cells.members] = np.repeat(np.arange(num_cells), sizes)
+    order = cells.order(head, query)
+    rank = np.full(len(cells.members), len(promising))  # as promising, of each class
+    rank[promising] = np.arange(len(promising))
+    for step in steps:
+        left = sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells)
+        read = np.empty(order.shape, np.int64)
+        np.put_along_axis(read, order, np.cumsum(left[order], axis=1), axis=1)
+        needed = np.where(rank[wanted] < step, 0, np.take_along_axis(read, cell_of[wanted], axis=1))
+        yield np.count_nonzero(left) + step / _SCANNED_PER_READ + np.quantile(needed, recall)
