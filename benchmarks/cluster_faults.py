@@ -2,8 +2,9 @@
 
     python benchmarks/cluster_faults.py --runs 20
 
-Every run is that of examples/cluster.py: next words, two workers, two servers. The first is left alone; in
-the others a worker, a server or the coordinator gets SIGKILL, in turns, at a random moment.
+Every run is that of examples/cluster.py: next words, two workers, two servers. The first few are left alone,
+and say how much two runs differ anyway; in the others a worker, a server or the coordinator gets SIGKILL, in
+turns, at a random moment.
 """
 
 import argparse
@@ -53,15 +54,19 @@ def kill(cluster, job):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--alone", type=int, default=3, help="runs without a kill, at least 1")
+    parser.add_argument("--runs", type=int, default=20, help="runs with one")
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=100, help="of an epoch")
+    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     add_results(parser)
     args = parser.parse_args()
     random.seed(args.seed)
-    options = ["--epochs", str(args.epochs), "--steps", str(args.steps)]
-    rows = [run(options, None, 0.0)]
+    options = []
+    for option in ("epochs", "steps", "batch_size"):
+        options += [f"--{option.replace('_', '-')}", str(getattr(args, option))]
+    rows = [run(options, None, 0.0) for _ in range(args.alone)]
     for number in range(args.runs):
         moment = random.uniform(5.0, max(0.9 * rows[0][COLUMNS.index("seconds")], 6.0))
         rows.append(run(options, VICTIMS[number % len(VICTIMS)], moment))
