@@ -65,12 +65,12 @@ def training_batches(split, args):
     return rows.unbatch().shuffle(100_000).repeat().batch(args.batch_size, drop_remainder=True)
 
 
-def make_model(num_classes, args):
+def make_model(num_classes, args, seed=0):
     """The compiled model; the scope in which it is made says where its tables lie."""
     import tfxc
 
     encoder = tfxc.encoders.sasrec(num_classes, args.max_length, args.dim, num_blocks=1)
-    sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=0)
+    sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=seed)
     # A table of its own: one that is shared with the encoder would travel.
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), sampler)
     model.compile(
