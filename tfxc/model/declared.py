@@ -3,7 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
-from tfxc._keras import keras, layers_of, variables_of
+from tfxc._keras import is_made_of_layers, keras, layers_of, variables_of
 from tfxc.model.adapted import copy_adapted
 from tfxc.ops.remote import with_servers
 from tfxc.ops.table_files import whole_tables
@@ -20,8 +20,13 @@ def declared(model):
         model, and where its values lie.
 
     Raises:
-        ValueError: in the scope of a strategy with parameter servers.
+        ValueError: for another encoder, or in the scope of a strategy with parameter servers.
     """
+    if not is_made_of_layers(model.encoder):
+        raise ValueError(
+            f"The encoder is a {type(model.encoder).__name__}, which cannot be made anew: only a functional or "
+            "Sequential one can. Wrap it when you build the model: keras.Model(inputs, encoder(inputs))."
+        )
     if with_servers():
         raise ValueError(
             "This is the scope of a strategy with parameter servers, in which all that is made lies on them, "
