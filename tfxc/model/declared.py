@@ -24,7 +24,7 @@ def declared(model):
     """
     if not is_made_of_layers(model.encoder):
         raise ValueError(
-            f"The encoder is a {type(model.encoder).__name__}, which cannot be made anew: only a functional or "
+            f"The encoder is a {type(model.encoder).__name__}, which cannot be made anew: a functional or "
             "Sequential one can. Wrap it when you build the model: keras.Model(inputs, encoder(inputs))."
         )
     if with_servers():
