@@ -65,12 +65,12 @@ def training_batches(split, args):
     return rows.unbatch().shuffle(100_000).repeat().batch(args.batch_size, drop_remainder=True)
 
 
-def make_model(num_classes, args):
+def make_model(num_classes, args, seed=0):
     """The compiled model; the scope in which it is made says where its tables lie."""
     import tfxc
 
     encoder = tfxc.encoders.sasrec(num_classes, args.max_length, args.dim, num_blocks=1)
-    sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=0)
+    sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=seed)
     # A table of its own: one that is shared with the encoder would travel.
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), sampler)
     model.compile(
@@ -117,11 +117,11 @@ def coordinate(args):
             f"{sent / args.steps / 1e6:.2f} MB a step over loopback",
             flush=True,
         )
-    alone = make_model(num_classes, args)  # on this machine: evaluated exactly, and exported
+    model.export(str(args.output / "served"))
+    alone = make_model(num_classes, args)  # on this machine, to be evaluated exactly
     tfxc.cluster.Checkpoint(alone, args.output / "checkpoints").restore()
     tests = tfxc.data.sequence_training_dataset(split.test, args.max_length, 64, windows="all", seed=None)
     loss, ndcg = alone.evaluate(tests, verbose=0)
-    alone.export(str(args.output / "served"))
     results = {"loss": loss, "ndcg_at_10": ndcg, "epochs": args.epochs}
     (args.output / "results.json").write_text(json.dumps(results), encoding="utf-8")
     print(f"test: loss {loss:.4f}, NDCG@10 {ndcg:.4f}; exported to {args.output / 'served'}", flush=True)

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import unittest.mock
 
 import numpy as np
 import tensorflow as tf
@@ -118,18 +119,48 @@ def refusals(strategy):
     return found
 
 
-def refused_late(model, folder):
+def refused_late(strategy, model, folder):
     """The errors of what cannot work with a model that is there."""
     found = {}
     shuffled = tfxc.data.row_batches(8, 4, lambda rows: (tf.zeros([4, DIM]), rows), seed=0)
+
+    def export_in_scope():
+        with strategy.scope():
+            model.export(folder + "/none")
+
     for name, call in {
-        "export": lambda: model.export(folder + "/served"),
+        "export": export_in_scope,
         "data": lambda: model.fit(shuffled.repeat(), steps_per_epoch=1),
     }.items():
         try:
             call()
         except ValueError as error:
             found[name] = str(error)
+    return found
+
+
+def words_model():
+    """One whose encoder has adapted to data, and has a table that is cut, too."""
+    word, number = keras.Input((1,), dtype="string", name="word"), keras.Input((1,), name="number")
+    lookup, normalized = keras.layers.StringLookup(), keras.layers.Normalization()
+    lookup.adapt(["tea", "milk"])
+    normalized.adapt(np.array([[1.0], [3.0]], np.float32))
+    table = keras.layers.Embedding(NUM_CLASSES, DIM)
+    parts = [keras.layers.Flatten()(table(lookup(word))), normalized(number)]
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()(parts))
+    return tfxc.ExtremeClassifier(keras.Model([word, number], query), tfxc.layers.DenseHead(NUM_CLASSES))
+
+
+def exports(model, alone, words, folder):
+    """Exports from shards, beside that of the same weights on one machine, and what a kill leaves."""
+    found = {}
+    for name, own in {"shards": model, "alone": alone, "words": words}.items():
+        own.export(f"{folder}/{name}")
+    inputs = [tf.constant([["tea"], ["rum"]]), tf.constant([[1.0], [5.0]])]
+    found["words"] = words.predict(inputs, verbose=0)["ids"].tolist()
+    broken = unittest.mock.patch.object(tfxc.model.export, "write_tables", side_effect=KeyboardInterrupt)
+    with broken, contextlib.suppress(KeyboardInterrupt):
+        model.export(f"{folder}/shards")
     return found
 
 
@@ -140,12 +171,13 @@ def main(folder):
     for name, sampler in SAMPLERS.items():
         model, results[name] = trained(strategy, sampler())
         if name == "midx":
+            midx_model = model
             tfxc.cluster.Checkpoint(model, folder).save(2)
             x = data()[0]
             results["places"], results["answers"] = places(model), answers(model, x)
             query = model.encoder(x[:4])
             midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
-            results["refused"].update(refused_late(model, folder))
+            results["refused"].update(refused_late(strategy, model, folder))
             results["counter"] = int(model.sampler.counter.numpy())
     for name, scope in {
         "alone": contextlib.nullcontext(),
@@ -156,6 +188,11 @@ def main(folder):
         epoch = tfxc.cluster.Checkpoint(again, folder).restore()
         difference = again.head.score(query, tf.range(0, NUM_CLASSES, 100)) - midx_scores
         results[name] = epoch, len(again.head.trainable_variables), float(tf.reduce_max(tf.abs(difference)))
+        if name == "alone":
+            alone = again
+    with strategy.scope():
+        words = words_model()
+    results["exported"] = exports(midx_model, alone, words, folder)
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
     results["sparse shared"] = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)[1]
     print(json.dumps(results), flush=True)

@@ -18,9 +18,14 @@ needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def results(folder):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("checkpoints"))]
+    command = [sys.executable, str(PROGRAM), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -61,6 +66,37 @@ def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
     assert epoch == 2 and number == num_weights and difference < 1e-6
 
 
+def saved(path):
+    """The weights in a SavedModel by name."""
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    names = set(reader.get_variable_to_shape_map()) - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
+    return {name: reader.get_tensor(name) for name in names}
+
+
+@needs_tf_keras
+def test_an_export_from_shards_is_that_of_one_machine(results, folder):
+    of_shards, alone = saved(folder / "shards"), saved(folder / "alone")
+    assert of_shards.keys() == alone.keys() and len(alone) == 4
+    for name, weight in alone.items():
+        np.testing.assert_array_equal(of_shards[name], weight)
+    loaded = [tf.saved_model.load(str(folder / name)) for name in ("shards", "alone")]
+    answers = [own.serve(tf.ones([2, 8]), k=5, exclude=tf.constant([[3]])) for own in loaded]
+    for name in ("ids", "scores"):
+        np.testing.assert_array_equal(answers[0][name], answers[1][name])
+
+
+@needs_tf_keras
+def test_an_export_from_shards_knows_what_layers_have_adapted_to(results, folder):
+    loaded = tf.saved_model.load(str(folder / "words"))
+    answer = loaded.serve(word=tf.constant([["tea"], ["rum"]]), number=tf.constant([[1.0], [5.0]]))
+    np.testing.assert_array_equal(answer["ids"], results["exported"]["words"])
+
+
+@needs_tf_keras
+def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["alone", "epoch-000002", "shards", "words"]
+
+
 @needs_tf_keras
 @pytest.mark.parametrize(
     ("name", "remedy"),
@@ -71,7 +107,7 @@ def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
         "tied": "Leave tied_to out",
         "groups": "group_size=1",
         "data": "seed=None",
-        "export": "outside the strategy's scope",
+        "export": "after the scope",
     }.items(),
 )
 def test_what_cannot_work_is_refused_with_a_remedy(results, name, remedy):

@@ -26,6 +26,20 @@ def _index(cells, num_codewords, weights=None):
     return CellIndex(*map(tf.constant, (mass, offsets, order, cumulative, guide_table(offsets, cumulative))))
 
 
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_a_guide_points_to_where_the_shares_of_a_cell_begin(monkeypatch, block):
+    monkeypatch.setattr("tfxc.ops.midx_draw._GUIDE_BLOCK", block)
+    random = np.random.default_rng(0)
+    sizes = np.array([3, 0, 1, 20, 0, 5, 0])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sums = np.concatenate([[0.0], np.cumsum(random.exponential(size=offsets[-1]))])
+    wanted = []
+    for first, size in zip(offsets, sizes, strict=False):
+        share = (sums[first + size] - sums[first]) / max(size, 1)
+        wanted += [np.searchsorted(sums, sums[first] + i * share, side="right") - 1 for i in range(size)]
+    assert guide_table(offsets, sums).tolist() == wanted
+
+
 def _log_prob(u, v, cells, weights=None):
     """``[N, L]`` log Q of every class, in float64, stable; -inf for a class of weight 0."""
     cells, num_codewords = np.asarray(cells), u.shape[1]

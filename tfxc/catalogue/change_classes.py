@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from tfxc._keras import keras, layers_of, tf_variable, variables_of
 from tfxc.catalogue.class_map import ClassMap
-from tfxc.catalogue.item_layers import LOOKUPS, item_layers, lookups_of_head
+from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
+from tfxc.model.adapted import copy_adapted
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.optimizers.slots import slots_of
 
@@ -222,12 +223,7 @@ def _copy_adapted(model, changed, except_for):
         if id(pair[0]) not in except_for
     ]
     for source, layer in pairs:
-        if isinstance(layer, LOOKUPS):
-            names = source.get_vocabulary()
-            weights = getattr(source, "idf_weights_const", None)
-            layer.set_vocabulary(names, None if weights is None else weights[: len(names)])
-        elif isinstance(layer, keras.layers.Discretization):
-            layer.bin_boundaries = source.bin_boundaries
+        copy_adapted(source, layer)
 
 
 def _carry(spool, old, tables, averages, changed, classes, rule):

@@ -8,12 +8,12 @@ import numpy as np
 from tfxc._keras import keras, layers_of
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
+from tfxc.model.adapted import LOOKUPS
 
 # How an embedding says its number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
 # A table of items with so many more rows than classes was probably not meant to stay as it is.
 _UNUSUAL = 2, 3
-LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
 
 class ItemLayer(NamedTuple):

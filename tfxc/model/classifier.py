@@ -38,7 +38,7 @@ from tfxc.model.finite import require_finite
 from tfxc.model.forked import refuse_forked
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.memory import warn_of_large_save
-from tfxc.model.on_servers import check_data, check_parts, refuse_to_export
+from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
 from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
@@ -410,7 +410,6 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         See ``tfxc.model.export.export_classifier``.
         """
-        refuse_to_export(self.head)
         self._refresh_head()
         export_classifier(self, path, index, strings)
 

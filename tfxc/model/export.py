@@ -10,12 +10,17 @@ import shutil
 import tempfile
 
 import tensorflow as tf
+from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras import layers_of, variables_of
 from tfxc.layers import EncodedHead
+from tfxc.model.declared import declared
+from tfxc.model.on_servers import is_on_servers
 from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
+from tfxc.ops.table_files import write_tables
 
+_KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight of a module's list
 _K = "k"
 _EXCLUDE = "exclude"
 _ALLOW = "allow"
@@ -39,6 +44,10 @@ def export_classifier(model, path, index=None, strings=False):
     table once: that of the head only where the encoder or the ranking reads it. The names lie in
     ``assets.extra/class_names.json``, too.
 
+    Weights that lie on parameter servers are written by them, 64 MB at a time, as a
+    ``tfxc.cluster.Checkpoint`` is: the path is one that the coordinator and all servers see. The file is that
+    of a model on one machine, and no table is whole anywhere but in it.
+
     An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
     leaves it whole.
 
@@ -54,7 +63,8 @@ def export_classifier(model, path, index=None, strings=False):
     Raises:
         ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
             of another head's size, the path is a file, or strings are asked of a model without class names,
-            with names that are not distinct lines, or with a tied head whose table has no row for padding.
+            with names that are not distinct lines, or with a tied head whose table has no row for padding;
+            in the scope of a strategy with parameter servers.
 
     Example:
         >>> import tempfile
@@ -76,9 +86,13 @@ def export_classifier(model, path, index=None, strings=False):
             "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
             "strings=False."
         )
+    served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
-        module = _servable(model, index, os.path.join(scratch, "names.txt") if strings else None)
-        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        with tf.device(None):  # a coordinator's default names a machine of its cluster
+            module = _servable(served, index, os.path.join(scratch, "names.txt") if strings else None)
+            tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        if elsewhere:
+            _add_values(aside, module.kept, elsewhere)
         if model.class_names is not None:
             _write_names(model.class_names, os.path.join(aside, "assets.extra"))
 
@@ -178,6 +192,20 @@ def _servable(model, index, names_file):
     module.kept = [weight for weight in weights if id(weight.handle) in captured]
     module.tables = _lookup_tables(model.encoder)
     return module
+
+
+def _add_values(folder, kept, elsewhere):
+    """Adds weights that have no value here to a SavedModel, each block of rows from where it lies."""
+    tables = {id(variable): table for variable, table in elsewhere}
+    numbered = enumerate(kept)
+    tables = {_KEPT.format(number): tables[id(own)] for number, own in numbered if id(own) in tables}
+    variables, written = (os.path.join(folder, name) for name in ("variables", "written"))
+    os.rename(variables, written)
+    os.mkdir(variables)
+    here = os.path.join(written, "variables")
+    write_tables(os.path.join(variables, "variables"), tables, [here])
+    shutil.rmtree(written)
+    write_fingerprint(folder)
 
 
 def _serving_function(model, index, module):

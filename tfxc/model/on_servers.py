@@ -64,14 +64,9 @@ def check_data(data):
         steps.extend(step._inputs())
 
 
-def refuse_to_export(head):
-    """Raises ValueError where the weights of a head lie on parameter servers."""
-    if any(on_server(variable) for variable in variables_of(head)):
-        raise ValueError(
-            "The model's weights lie on parameter servers, and what is exported is read by one machine. "
-            "Write tfxc.cluster.Checkpoint(model, folder).save(epoch), build the same model outside the "
-            "strategy's scope, load it there by restore(), and export that."
-        )
+def is_on_servers(model):
+    """Whether weights of a model lie on parameter servers."""
+    return any(on_server(variable) for variable in variables_of(model))
 
 
 def _check_sampler(sampler):

@@ -11,6 +11,7 @@ from tfxc.require import require
 
 # Below this the sum over cells may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
+_GUIDE_BLOCK = 1 << 16  # places of a guide at a time
 
 
 class CellIndex(NamedTuple):
@@ -45,11 +46,14 @@ def guide_table(cell_offsets, cumulative_weight):
     Reference: Chen, Asau, On Generating Random Variates from an Empirical Distribution, 1974.
     """
     offsets, sums = np.asarray(cell_offsets), np.asarray(cumulative_weight)
-    sizes = np.diff(offsets)
-    share = np.repeat(np.diff(sums[offsets]) / np.maximum(sizes, 1), sizes)
-    before = np.arange(len(share)) - np.repeat(offsets[:-1], sizes)
-    begin = np.repeat(sums[offsets[:-1]], sizes) + before * share
-    return (np.searchsorted(sums, begin, side="right") - 1).astype(np.int32)
+    share = np.diff(sums[offsets]) / np.maximum(np.diff(offsets), 1)
+    guide = np.empty(offsets[-1], np.int32)
+    for start in range(0, len(guide), _GUIDE_BLOCK):  # or it would take ten times the memory of the guide
+        place = np.arange(start, min(start + _GUIDE_BLOCK, len(guide)))
+        cell = np.searchsorted(offsets, place, side="right") - 1
+        begin = sums[offsets[cell]] + (place - offsets[cell]) * share[cell]
+        guide[place] = np.searchsorted(sums, begin, side="right") - 1
+    return guide
 
 
 def midx_draw(row_logits, column_logits, index, num_samples, seed):

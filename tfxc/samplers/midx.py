@@ -138,17 +138,14 @@ class MIDX(Sampler):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
         log_of, log_frequencies = self._log_frequencies(head)
-        importance = _importance(log_frequencies)
-        codebooks, codes = self._fitted(head, importance)
-        cell = self._cell_of(codes)
+        codebooks, cell = self._fitted(head, _importance(log_frequencies))
         index = self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks))
         # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
         for variable, codebook in zip(self.codebooks, codebooks, strict=True):
             tf_variable(variable).assign(codebook)
         for name, value in index.items():
             self._set(name, value)
-        if self.learnable:
-            self.learner.summarize(head, codebooks, codes, importance)
+        self._summarize(head, codebooks, cell, log_frequencies)
 
     def class_rows(self):
         return [ClassRows(self.cell)]
@@ -161,6 +158,9 @@ class MIDX(Sampler):
         log_of, log_frequencies = self._log_frequencies(head)
         for name, value in self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks)).items():
             self._set(name, value)
+        self._summarize(head, codebooks, cell, log_frequencies)
+
+    def _summarize(self, head, codebooks, cell, log_frequencies):
         if self.learnable:
             codes = np.stack([cell // self.num_codewords, cell % self.num_codewords])
             self.learner.summarize(head, codebooks, codes, _importance(log_frequencies))
@@ -192,7 +192,7 @@ class MIDX(Sampler):
         return np.exp(np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT))
 
     def _fitted(self, head, importance):
-        """Codebooks and each class's codewords int32 [2, L]: by k-means, or as learnt if about as good."""
+        """Codebooks and each class's cell int32 [L]: by k-means, or as learnt if about as good."""
         residual = self.quantizer == "rq"
         last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         last = last if self.learnable and any(codebook.any() for codebook in last) else None
@@ -202,8 +202,8 @@ class MIDX(Sampler):
             learnt_codes, learnt_errors = encode(head, last, residual)
             limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
             if np.average(learnt_errors, weights=importance) <= limit:
-                return last, learnt_codes
-        return fitted, codes
+                return last, self._cell_of(learnt_codes)
+        return fitted, self._cell_of(codes)
 
     def _index(self, cell, weight):
         """The classes sorted by cell, for given cells and class weights [L]."""
@@ -212,7 +212,8 @@ class MIDX(Sampler):
         order = np.argsort(cell.astype(narrow), kind="stable").astype(np.int32)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=size * size))])
         mass = np.bincount(cell, weights=weight, minlength=size * size)
-        sums = np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)])
+        sums = np.zeros(len(cell) + 1)
+        np.cumsum(weight[order], dtype=np.float64, out=sums[1:])
         return {
             "cell": cell.astype(np.int32),
             "class_weight": weight,

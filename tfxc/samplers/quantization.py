@@ -36,15 +36,19 @@ def sample_by_weight(weights, num_rows, seed):
     if len(weights) <= num_rows:
         return np.arange(len(weights)), weights.astype(np.float32)
     generator = np.random.default_rng(seed)
-    chance = num_rows * weights / weights.sum()
+    chance = num_rows * weights
+    chance /= weights.sum()
     while chance.max() > 1:  # what is above 1 goes to the others
         certain = chance >= 1
         chance *= (num_rows - certain.sum()) / chance[~certain].sum()
         chance[certain] = 1
     # Systematic: one row in every unit of the summed chances. The order of the ids may have a period.
-    rest = generator.permutation(np.flatnonzero(chance < 1))
+    rest = np.flatnonzero(chance < 1).astype(np.int32)
+    generator.shuffle(rest)
+    shares = chance[rest]
+    np.cumsum(shares, out=shares)  # in place: ten million classes make each of these 80 MB
     points = generator.random() + np.arange(num_rows - (len(chance) - len(rest)))
-    places = np.searchsorted(np.cumsum(chance[rest]), points, side="right")
+    places = np.searchsorted(shares, points, side="right")
     drawn = chance == 1
     drawn[rest[np.minimum(places, len(rest) - 1)]] = True
     ids = np.flatnonzero(drawn)

@@ -1,0 +1,160 @@
+"""Files of variables in TensorFlow's checkpoint format, written and read where the rows lie, in blocks."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxc.ops.remote import Shard, shards_of, whole_of
+
+_BLOCK_BYTES = 1 << 26
+
+
+class Table(NamedTuple):
+    """A variable as a file knows it: whole, whatever shards it lies in.
+
+    Args:
+        shards: list of ``Shard``.
+        shape: of the whole table, a tuple.
+    """
+
+    shards: list
+    shape: tuple
+
+
+def whole_tables(variables):
+    """The tables that variables are, or are shards of: a list of ``Table``, in the variables' order.
+
+    >>> whole_tables([tf.Variable(tf.zeros([4, 2]))])[0].shape
+    (4, 2)
+    """
+    whole = {id(own): own for own in map(whole_of, variables)}
+    return [Table(shards_of(own) or [Shard(0, own)], tuple(own.shape)) for own in whole.values()]
+
+
+def write_tables(prefix, tables, others=()):
+    """Writes a checkpoint; every server writes the rows that it holds, 64 MB at a time.
+
+    So nothing of the size of a table travels or is copied. For a moment there are files beside those of the
+    prefix, their names begin with it; a write that fails leaves them.
+
+    Args:
+        prefix: as TensorFlow has it, folder and beginning of the files' names: the same folder on every
+            server that holds a table.
+        tables: dict, name -> ``Table``.
+        others: prefixes of checkpoints that become part of this one; they are gone afterwards.
+
+    >>> import tempfile
+    >>> prefix = tempfile.mkdtemp() + "/variables"
+    >>> write_tables(prefix, {"table": whole_tables([tf.Variable(tf.ones([4, 2]))])[0]})
+    >>> tf.train.load_checkpoint(prefix).get_tensor("table").shape
+    (4, 2)
+    """
+    parts = [*others]
+    for device, pieces in _batches(tables):
+        parts.append(f"{prefix}.part-{len(parts):05d}")
+        with tf.device(device):
+            _write(parts[-1], pieces)
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=False)
+
+
+def read_tables(prefix, tables):
+    """Reads a checkpoint's tables into their variables, each server the rows that it holds.
+
+    Args:
+        prefix, tables: as of ``write_tables``; the file has all of these names, of these shapes.
+    """
+    for device, pieces in _batches(tables):
+        with tf.device(device):
+            _read(prefix, pieces)
+
+
+class _Piece(NamedTuple):
+    """Rows of a table that lie together: ``num_rows`` of a shard's variable, from row ``first`` of it on."""
+
+    name: str
+    shape: tuple
+    shard: Shard
+    first: int
+    num_rows: int
+
+    @property
+    def where(self):
+        """As TensorFlow's checkpoints write a slice; "" for all of a scalar."""
+        if not self.shape:
+            return ""
+        rows = f"{self.shard.start + self.first},{self.num_rows}"
+        return " ".join([*map(str, self.shape), ":".join([rows] + ["-"] * (len(self.shape) - 1))])
+
+
+def _batches(tables):
+    """(device, pieces of at most 64 MB that lie there) of all tables."""
+    pieces = {}
+    for name, table in tables.items():
+        for shard in table.shards:
+            pieces.setdefault(shard.device, []).extend(_pieces(name, table, shard))
+    for device, own in pieces.items():
+        batch, size = [], 0
+        for piece in own:
+            if batch and size + _size(piece) > _BLOCK_BYTES:
+                yield device, batch
+                batch, size = [], 0
+            batch.append(piece)
+            size += _size(piece)
+        yield device, batch
+
+
+def _pieces(name, table, shard):
+    if not table.shape:
+        return [_Piece(name, table.shape, shard, 0, 1)]
+    num_rows = shard.variable.shape[0]
+    row_bytes = max(shard.variable.shape[1:].num_elements(), 1) * shard.variable.dtype.size
+    block = max(_BLOCK_BYTES // row_bytes, 1)
+    return [
+        _Piece(name, table.shape, shard, first, min(block, num_rows - first))
+        for first in range(0, num_rows, block)
+    ]
+
+
+def _size(piece):
+    return (
+        piece.num_rows
+        * max(piece.shard.variable.shape[1:].num_elements(), 1)
+        * (piece.shard.variable.dtype.size)
+    )
+
+
+def _write(prefix, pieces):
+    """Writes pieces that lie on the current device to a file of it; returns when they are there."""
+    tensors = [_value(piece) for piece in pieces]
+    names, slices = [piece.name for piece in pieces], [piece.where for piece in pieces]
+    _save(tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors).numpy()
+
+
+@tf.function(reduce_retracing=False)
+def _save(prefix, names, slices, tensors):
+    saved = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=tensors)
+    with tf.control_dependencies([saved]):
+        return tf.constant(True)
+
+
+def _value(piece):
+    # By gather: to read a table whole copies it.
+    if not piece.shape:
+        return piece.shard.variable.read_value()
+    return tf.gather(piece.shard.variable, tf.range(piece.first, piece.first + piece.num_rows))
+
+
+def _read(prefix, pieces):
+    """Reads the pieces on the current device into their variables there."""
+    found = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=[piece.name for piece in pieces],
+        shape_and_slices=[piece.where for piece in pieces],
+        dtypes=[piece.shard.variable.dtype for piece in pieces],
+    )
+    for piece, value in zip(pieces, found, strict=True):
+        if not piece.shape:
+            piece.shard.variable.assign(value)
+        else:
+            rows = tf.range(piece.first, piece.first + piece.num_rows)
+            piece.shard.variable.scatter_update(tf.IndexedSlices(value, rows))
