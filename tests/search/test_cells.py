@@ -43,23 +43,31 @@ def test_long_vectors_have_cells_of_their_own():
     assert len(parts) > 40 and sum(part.all() for part in parts) > 10
 
 
-def test_of_skewed_lengths_the_best_are_found_in_a_fraction(monkeypatch):
-    vectors, query = skewed()
-    head = head_of(vectors)
+def num_read(cells, vectors, query):
+    """How many members a query reads to find .95 of its ten best classes."""
+    order, sizes = cells.order(head_of(vectors), query), np.diff(cells.offsets)
+    cell_of = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(cells.members)]
     wanted = np.argsort(-(query @ vectors.T), axis=1)[:, :10]
+    stop = np.cumsum(sizes[order], axis=1)
+    return np.quantile([stop[i][order[i] == cell_of[j]] for i in range(len(query)) for j in wanted[i]], 0.95)
 
-    def read(cells):
-        """How many members a query reads to find .95 of its best classes."""
-        order, sizes = cells.order(head, query), np.diff(cells.offsets)
-        cell_of = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(cells.members)]
-        stop = np.cumsum(sizes[order], axis=1)
-        return np.quantile([stop[i][order[i] == cell_of[j]] for i in range(60) for j in wanted[i]], 0.95)
 
-    apart = read(cut_into_cells(head, 60))
-    monkeypatch.setattr(module, "_LONG", 0.0)  # but for the longest of all
-    monkeypatch.setattr(module, "_POWER_OF_LENGTH", 0)
-    together = read(cut_into_cells(head, 120))
-    assert apart < 0.6 * together
+def test_of_skewed_lengths_the_best_are_found_in_a_fraction():
+    vectors, query = skewed()
+    apart, together = (
+        cut_into_cells(head_of(vectors), num_cells, is_skewed)
+        for num_cells, is_skewed in ((60, True), (120, False))
+    )
+    assert num_read(apart, vectors, query) < 0.6 * num_read(together, vectors, query)
+
+
+def test_where_lengths_are_not_skewed_long_vectors_stay_with_short_ones():
+    vectors, _ = skewed()
+    cells = cut_into_cells(head_of(vectors), 40, skewed=False)
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_long = lengths >= np.quantile(lengths, 0.9)
+    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    assert sum(part.any() and not part.all() for part in parts) > 30
 
 
 def test_classes_gather_around_the_nearest_mean():

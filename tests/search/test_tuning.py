@@ -23,16 +23,16 @@ def test_the_cost_of_a_recall_by_hand():
     # The two best stand in the first cell of two classes, the third in the other.
     assert costs([0, 1], []) == [(0, 2 + 2)]
     assert costs([0, 1, 2], []) == [(0, 2 + 5)]
-    # Scanned, a class costs a sixteenth, and what is left of its cell is smaller.
-    assert costs([0, 1, 2], [2]) == [(0, 2 + 5), (1, 2 + 1 / 16 + 2)]
-    assert costs([0, 1], [0, 1]) == [(0, 2 + 2), (1, 2 + 1 / 16 + 1), (2, 1 + 2 / 16)]
+    # Scanned, a class costs a tenth, and what is left of its cell is smaller.
+    assert costs([0, 1, 2], [2]) == [(0, 2 + 5), (1, 2 + 1 / 10 + 2)]
+    assert costs([0, 1], [0, 1]) == [(0, 2 + 2), (1, 2 + 1 / 10 + 1), (2, 1 + 2 / 10)]
 
 
 def test_the_cheapest_of_all_is_chosen():
     alone = Cells(np.arange(5, dtype=np.int32), np.arange(6))
     head, wanted = head_of(VECTORS), np.array([[0, 2]])
     cells, num_scanned, cost = cheapest([CELLS, alone], head, QUERY, wanted, 1.0, np.array([2, 0]), [0, 1, 2])
-    assert cells is CELLS and num_scanned == 2 and cost == 2 + 2 / 16
+    assert cells is CELLS and num_scanned == 2 and cost == 2 + 2 / 10
 
 
 def test_few_classes_have_few_steps():

@@ -95,13 +95,15 @@ class Cells(NamedTuple):
         return Cells(self.members[stays], np.concatenate([[0], np.cumsum(sizes[sizes > 0])]))
 
 
-def cut_into_cells(head, num_cells, seed=0):
-    """Cells of like directions by k-means, in each of which those with long class vectors are apart.
+def cut_into_cells(head, num_cells, skewed=True, seed=0):
+    """Cells of like directions by k-means; of skewed lengths, those with long class vectors are apart.
 
-    The longer its vector, the more often a class is among the best, whatever the direction of the query. So
-    k-means sees and weighs classes by a high power of their lengths, and the longest tenth of all classes
-    have cells of their own, which queries come to long before those of their shorter neighbours. Of class
-    vectors trained on skewed frequencies, that finds the same share of the best in a fraction of the reading.
+    The longer its vector, the more often a class is among the best, whatever the direction of the query.
+    Where lengths are skewed, k-means therefore sees and weighs classes by a high power of them, and the
+    longest tenth of all classes have cells of their own, which queries come to long before those of their
+    shorter neighbours. Of class vectors trained on skewed frequencies, that finds the same share of the best
+    in a fraction of the reading. Of vectors in clusters, of about the same length, it takes several times as
+    much: there all classes are alike.
 
     Cells of more than twice the mean size are cut by k-means again.
 
@@ -109,6 +111,7 @@ def cut_into_cells(head, num_cells, seed=0):
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
         num_cells: about how many directions, in [1, L]; of cells there are up to twice as many, or more where
             large ones are cut.
+        skewed: whether lengths are.
         seed: int.
 
     Returns:
@@ -124,7 +127,8 @@ def cut_into_cells(head, num_cells, seed=0):
         (lengths apart).
     """
     lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
-    ids, weights = sample_by_weight(_weights(lengths), _POINTS_PER_CELL * num_cells, seed)
+    weights = _weights(lengths) if skewed else np.ones(head.num_classes)
+    ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
     codebook = kmeans(_directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed)
     # One more step of k-means, of all classes.
     sums = _assigned(head, codebook, _directions, "Directions")[1]
@@ -132,8 +136,9 @@ def cut_into_cells(head, num_cells, seed=0):
     cell_of, _ = _assigned(head, codebook, _directions, "Cells")
     mean = head.num_classes / num_cells
     parts = [part for cell in _members(cell_of, num_cells) for part in _small_parts(head, cell, mean, seed)]
-    is_long = lengths >= np.quantile(lengths, 1 - _LONG)
-    parts = [some for part in parts for some in (part[is_long[part]], part[~is_long[part]])]
+    if skewed:
+        is_long = lengths >= np.quantile(lengths, 1 - _LONG)
+        parts = [some for part in parts for some in (part[is_long[part]], part[~is_long[part]])]
     return _cells_of([part for part in parts if len(part)])
 
 
