@@ -263,6 +263,9 @@ def test_heads_without_class_vectors_are_refused():
     broken[3] = np.inf
     with pytest.raises(ValueError, match="vector of class 3 is not finite"):
         InvertedIndex().build_from(head_of(broken))
+    broken[:48] = np.nan  # fewer are left than are asked for
+    with pytest.raises(ValueError, match="vector of class 0 is not finite"):
+        InvertedIndex().tune(head_of(broken), queries(20, 4), k=5)
 
 
 def test_an_index_rebuilt_finds_the_classes_there_are_now():

@@ -480,12 +480,13 @@ class InvertedIndex(keras.layers.Layer):
         )
         is_given = self.num_scanned is not None
         steps = [self._checked_num_scanned(head)] if is_given else scan_steps(head.num_classes)
-        answers = Answers.of(query, best.scores[:, -1].numpy())
-        promising = most_promising(head, answers, steps[-1])
-        given = head, query, best.ids.numpy(), recall, promising, steps
         fewest, *more = sorted(choices)
         with one_thread():
+            # First: it refuses class vectors that are not finite, by name.
             kinds = [cut_into_cells(head, fewest, skewed) for skewed in (False, True)]
+            answers = Answers.of(query, best.scores[:, -1].numpy())
+            promising = most_promising(head, answers, steps[-1])
+            given = head, query, best.ids.numpy(), recall, promising, steps
             cells, *_ = cheapest(kinds, *given)
             skewed = cells is kinds[True]
             every = [cells, *(cut_into_cells(head, num_cells, skewed) for num_cells in more)]
