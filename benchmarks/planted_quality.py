@@ -47,7 +47,8 @@ def make_model(name, truth, num_steps, args):
     """A compiled classifier: two dense layers and a head."""
     keras.utils.set_random_seed(args.seed)
     num_classes = len(truth.vectors)
-    settings = Settings(NUM_NEGATIVES, NUM_CODEWORDS, truth.frequencies)
+    expected_counts = num_steps * BATCH_SIZE * truth.frequencies
+    settings = Settings(NUM_NEGATIVES, NUM_CODEWORDS, expected_counts)
     if name == "mach":
         head, sampler = tfxc.layers.MACHHead(num_classes, args.num_buckets, 8, seed=args.seed), None
     else:
