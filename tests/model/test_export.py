@@ -223,8 +223,8 @@ def folder_size(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def index_of(model, dtype="float32", num_cells=5, num_probes=2):
-    index = InvertedIndex(num_cells, num_probes, dtype)
+def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None):
+    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
     index.build_from(model.head)
     return index
 
@@ -259,6 +259,16 @@ def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
         assert (ids[4000 - len(gone) :] == -1).all()
         assert set(ids[: 4000 - len(gone)]) == set(range(4000)) - set(gone)
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
+
+
+def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
+    (model, *_), x = indexed, features(2)
+    index = index_of(model, "int8", 40, num_scanned=300)
+    model.export(tmp_path / "1", index=index)
+    got = served_elsewhere(tmp_path / "1", np.full((2, 1), 5, np.int32), most=300, features=x)
+    np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
+    found = index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 300, [[5]]).ids
+    np.testing.assert_array_equal(got["both_ids"], found)
 
 
 def best_in_index(model, index, x, **options):

@@ -25,7 +25,7 @@ def test_rows_are_the_vectors(dtype, num_classes, num_scanned):
     rows = tiles.rows.reshape(-1, 5).astype(np.float32)
     assert rows.shape[0] == flat.size and not rows[flat < 0].any()
     if dtype == "int8":
-        rows = rows * tiles.scales.reshape(-1, 1)
+        rows = rows * tiles.scales.reshape(-1, 1).astype(np.float32)
     if dtype != "float32":
         of_tile = np.repeat(np.arange(len(tiles.centres)), np.diff(tiles.offsets))
         rows = rows + np.repeat(tiles.centres[of_tile], tiles.members.shape[1], axis=0)
@@ -43,6 +43,7 @@ def test_int8_codes_cancel_their_errors_along_a_direction():
     random = np.random.default_rng(0)
     vectors, directions = random.normal(size=(2, 400, 32)).astype(np.float32)
     codes, scales = int8_codes(vectors, directions)
+    scales = scales.astype(np.float32)
     assert codes.dtype == np.int8 and np.abs(codes).max() == 127
     rounded = np.rint(vectors / scales[:, np.newaxis])
     unit = directions / np.linalg.norm(directions, axis=1, keepdims=True)

@@ -4,7 +4,7 @@ import numpy as np
 from sampler_checks import head_of
 
 from tfxc.search.cells import Cells
-from tfxc.search.tuning import cheapest, scan_steps
+from tfxc.search.tuning import cheapest_of, fewest_probes, scan_steps
 
 VECTORS = np.array([[1, 0], [0.9, 0], [0, 1], [0, 0.8], [0, 0.7]], np.float32)
 CELLS = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
@@ -16,7 +16,7 @@ def costs(wanted, promising, recall=1.0, cells=CELLS):
     every = range(len(promising) + 1)
     head = head_of(VECTORS)
     promising = np.array(promising, int)
-    return [cheapest([cells], head, QUERY, np.array([wanted]), recall, promising, [n])[1:] for n in every]
+    return [cheapest_of([cells], head, QUERY, np.array([wanted]), recall, promising, [n])[1:] for n in every]
 
 
 def test_the_cost_of_a_recall_by_hand():
@@ -31,10 +31,25 @@ def test_the_cost_of_a_recall_by_hand():
 def test_the_cheapest_of_all_is_chosen():
     alone = Cells(np.arange(5, dtype=np.int32), np.arange(6))
     head, wanted = head_of(VECTORS), np.array([[0, 2]])
-    cells, num_scanned, cost = cheapest([CELLS, alone], head, QUERY, wanted, 1.0, np.array([2, 0]), [0, 1, 2])
+    cells, num_scanned, cost = cheapest_of(
+        [CELLS, alone], head, QUERY, wanted, 1.0, np.array([2, 0]), [0, 1, 2]
+    )
     assert cells is CELLS and num_scanned == 2 and cost == 2 + 2 / 10
 
 
 def test_few_classes_have_few_steps():
     assert scan_steps(1) == scan_steps(127) == [0] and scan_steps(128) == [0, 32]
     assert scan_steps(1_000_000)[-1] == 249_984
+
+
+def test_the_fewest_probes_that_are_enough():
+    for enough in range(1, 12):
+        asked = []
+
+        def recall_of(num_probes, enough=enough, asked=asked):
+            asked.append(num_probes)
+            return 0.9 if num_probes >= enough else 0.1
+
+        assert fewest_probes(recall_of, 0.9, 11) == (enough, 0.9)
+        assert len(asked) == len(set(asked)) <= 8
+    assert fewest_probes(lambda num_probes: 0.5, 0.9, 11) == (11, 0.5)

@@ -221,9 +221,13 @@ def _serving_function(model, index, module):
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
     defaults = {_K: tf.constant(model.k), _EXCLUDE: none, _ALLOW: none}
-    probing = model.head if index is None else index
-    if getattr(probing, "num_probes", None) is not None:
-        defaults[_NUM_PROBES] = tf.constant(probing.num_probes)
+    if index is None:
+        ranked, num_probes = model.head, getattr(model.head, "num_probes", None)
+    else:
+        ranked, num_probes = index.for_serving(), index.num_probes
+        module.columns = ranked.columns
+    if num_probes is not None:
+        defaults[_NUM_PROBES] = tf.constant(num_probes)
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
@@ -241,7 +245,7 @@ def _serving_function(model, index, module):
         with stock_ops():
             query = model.queries(tf.nest.pack_sequence_as(structure, inputs))
             query = query if index is None else model.head.effective_query(query)
-            scores, ids = probing.top_k(query, k, exclude, allow, *num_probes)
+            scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
         out = {"ids": ids, "scores": scores}
         return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
 

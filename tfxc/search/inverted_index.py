@@ -5,25 +5,19 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
-from tfxc.ids import check_ids, for_each_row
-from tfxc.require import require
 from tfxc.scored import BestClasses
-from tfxc.search.apart import apart
-from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
+from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
-from tfxc.search.exact import grouped_top_k
+from tfxc.search.made_on_load import MadeOnLoad
 from tfxc.search.scanned import Answers, most_promising
-from tfxc.search.tiles import DTYPES, Tiles, lay_out
-from tfxc.search.tuning import cheapest, scan_steps
+from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, lay_out, read
+from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
 _WEIGHTS = *Tiles._fields, "answers_mean", "answers_covariance"
-_STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
-# What a block of queries reads or writes, in numbers: 16 MB of float32: the cache holds and malloc keeps it.
-_BLOCK_ELEMENTS = 1 << 22
 
 
 @register
@@ -121,12 +115,15 @@ class InvertedIndex(keras.layers.Layer):
             self._add_weights(config["shapes"])
 
     def _add_weights(self, shapes):
-        rows_dtype = _STORED_AS.get(self.rows_dtype, self.rows_dtype)
-        dtypes = ["float32", "float32", "int32", "int32", "int32", rows_dtype, "float32"]
-        dtypes += ["int32", _STORED_AS.get(self._scanned_dtype, "float32"), "float32", "float32"]
+        rows_dtype = STORED_AS.get(self.rows_dtype, self.rows_dtype)
+        columns_dtype = "float32" if self.rows_dtype == "float32" else STORED_AS["bfloat16"]
+        dtypes = ["float32", "float32", "int32", "int32", "int32", rows_dtype, STORED_AS["bfloat16"]]
+        dtypes += ["int32", columns_dtype, "float32", "float32"]
         for name, shape, dtype in zip(_WEIGHTS, shapes, dtypes, strict=True):
             setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
         self.num_classes = self.places.shape[0]
+        columns = self._parts.scanned_columns
+        self._search = Untracked(CellSearch(self._parts, lambda: tf.cast(read(columns), tf.float32)))
         self.built = True
 
     @property
@@ -136,10 +133,6 @@ class InvertedIndex(keras.layers.Layer):
     @property
     def _weights(self):
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
-
-    @property
-    def _scanned_dtype(self):
-        return "float32" if self.rows_dtype == "float32" else "bfloat16"
 
     def build_from(self, head):
         """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
@@ -238,179 +231,23 @@ class InvertedIndex(keras.layers.Layer):
             exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32)
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
-        return BestClasses(*self._top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
+        search = self._search.value
+        return BestClasses(*search.top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
+
+    def for_serving(self):
+        """The search for a graph that is saved, and read by nobody before it is loaded.
+
+        Returns:
+            ``CellSearch``. A module that is saved holds its ``columns``, and the weights of this layer.
+        """
+        self._require_built()
+        if self.rows_dtype == "float32":
+            return self._search.value
+        return CellSearch(self._parts, MadeOnLoad(self._parts.scanned_columns))
 
     def _require_built(self):
         if not self.built:
             raise ValueError("The index is empty: call build_from(head), or tune(head, queries), first.")
-
-    @tf.function(reduce_retracing=True, autograph=False)
-    def _top_k(self, query, k, exclude, allow, num_probes):
-        exclude = check_ids(exclude, self.num_classes, "excluded class")
-        exclude = for_each_row(exclude, query)
-        with tf.control_dependencies(_at_least_one(k, "k") + _at_least_one(num_probes, "num_probes")):
-            k = tf.minimum(k, self.num_classes)
-            probes = tf.minimum(num_probes, self.num_cells)
-
-        def allowed():
-            score = lambda ids: self._score(query, ids)  # noqa: E731
-            return best_allowed(score, allow, self.num_classes, tf.shape(query)[0], k, exclude)
-
-        return search_or_allowed(lambda: self._search(query, k, exclude, probes), allowed, allow)
-
-    def _search(self, query, k, exclude, probes):
-        """The k best; for queries that find fewer, again with twice the probes."""
-        best = self._in_blocks(query, k, exclude, probes)
-        lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
-
-        def more(lacking, probes, *best):
-            probes = tf.minimum(2 * probes, self.num_cells)
-            own_query, own_exclude = tf.gather(query, lacking), tf.gather(exclude, lacking)
-            found = self._in_blocks(own_query, k, own_exclude, probes)
-            where = lacking[:, tf.newaxis]
-            best = [
-                tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
-            ]
-            return tf.boolean_mask(lacking, found.ids[:, -1] < 0), probes, *best
-
-        def until_found():
-            _, _, *found = tf.while_loop(
-                lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
-                more,
-                (lacking, probes, *best),
-                shape_invariants=(
-                    tf.TensorShape([None]),
-                    tf.TensorShape([]),
-                    *[tf.TensorShape([None, None])] * 2,
-                ),
-            )
-            return BestClasses(*found)
-
-        return tf.cond(tf.size(lacking) > 0, apart(until_found), lambda: best)
-
-    def _in_blocks(self, query, k, exclude, probes):
-        """The k best in the probed cells, a block of queries after the other: memory stays bounded."""
-        num_tiles, tile, dim = self.rows.shape
-        share = tf.cast(probes, tf.int64) * num_tiles
-        num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
-        size = _BLOCK_ELEMENTS // tf.maximum(tile * dim * num_read, self.num_scanned)
-        size = tf.maximum(size, 1)
-        num_queries = tf.shape(query)[0]
-        num_blocks = tf.maximum(-(-num_queries // size), 1)
-
-        def step(block, *parts):
-            rows = slice(block * size, (block + 1) * size)
-            best = self._in_cells(query[rows], k, exclude[rows], probes, num_read)
-            return block + 1, *(part.write(block, own) for part, own in zip(parts, best, strict=True))
-
-        def loop():
-            parts = [
-                tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
-                for dtype in (tf.float32, tf.int32)
-            ]
-            _, *parts = tf.while_loop(
-                lambda block, *_: block < num_blocks,
-                step,
-                (tf.constant(0), *parts),
-                parallel_iterations=2,
-            )
-            return BestClasses(*(part.concat() for part in parts))
-
-        # The loop alone costs a single query a millisecond.
-        alone = lambda: self._in_cells(query, k, exclude, probes, num_read)  # noqa: E731
-        return tf.cond(num_blocks > 1, apart(loop), alone)
-
-    @tf.function(reduce_retracing=True, autograph=False)  # traced once for all the places that call it
-    def _in_cells(self, query, k, exclude, probes, num_read):
-        """The k best of scanned classes and the first ``num_read`` tiles of the cells that promise most."""
-        parts = self._parts
-        fit = tf.matmul(query, parts.centres, transpose_b=True)
-        best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
-        # Cells of long vectors are smaller than the mean: with four times as many there are tiles enough.
-        ranked = tf.minimum(tf.minimum(4 * probes, num_read), self.num_cells)
-        _, cells = grouped_top_k(best, ranked)
-        offsets = tf.convert_to_tensor(parts.offsets)
-        first = tf.gather(offsets, cells)
-        end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
-        first -= tf.pad(end[:, :-1], [[0, 0], [1, 0]])
-        column = tf.broadcast_to(tf.range(num_read), [tf.shape(query)[0], num_read])
-        cell = tf.searchsorted(end, column, side="right")
-        filled = cell < ranked
-        cell = tf.minimum(cell, ranked - 1)
-        tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
-        ids = tf.gather(tf.convert_to_tensor(parts.members), tiles)
-        ids = tf.where(filled[..., tf.newaxis], ids, -1)
-        if self.rows_dtype == "float32":
-            fit = None
-        else:
-            fit = tf.gather(tf.gather(fit, cells, batch_dims=1), cell, batch_dims=1)
-        scores = self._tile_scores(query, tiles, fit)
-        scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
-        flat = [tf.shape(query)[0], -1]
-        ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
-        most = k + tf.shape(exclude)[1]
-        scores, column = tf.math.top_k(scores, tf.minimum(most, tf.shape(ids)[1]))
-        ids = tf.gather(ids, column, batch_dims=1)
-        if self.num_scanned:
-            more_scores, more_ids = self._scan(query, most)
-            scores, ids = tf.concat([scores, more_scores], 1), tf.concat([ids, more_ids], 1)
-        return best_candidates(scores, ids, k, exclude)
-
-    def _scan(self, query, most):
-        """Scores and ids [N, most] of the best scanned classes, fewer if there are not so many."""
-        parts = self._parts
-        columns = tf.cast(_read(parts.scanned_columns, self._scanned_dtype), tf.float32)
-        scores = tf.matmul(query, columns)
-        scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
-        return scores, tf.gather(tf.convert_to_tensor(parts.scanned), column)
-
-    def _tile_scores(self, query, tiles, fit):
-        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
-        those of their cells' means."""
-        parts = self._parts
-        rows = tf.cast(tf.gather(_read(parts.rows, self.rows_dtype), tiles), tf.float32)
-        shape = tf.shape(rows)
-        rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
-        scores = tf.reshape(_products(rows, query), shape[:3])
-        if self.rows_dtype == "int8":
-            scores *= tf.gather(tf.convert_to_tensor(parts.scales), tiles)
-        return scores if fit is None else scores + fit[..., tf.newaxis]
-
-    def _score(self, query, class_ids):
-        """Scores in float32 of class ids [N, S], or [S] for all queries; anything in empty slots."""
-        rows = self._vectors(tf.maximum(class_ids, 0))
-        if class_ids.shape.rank == 1:
-            return tf.matmul(query, rows, transpose_b=True)
-        return _products(rows, query)
-
-    def _vectors(self, class_ids):
-        """The vectors float32 of class ids of any shape."""
-        places = tf.gather(tf.convert_to_tensor(self._parts.places), class_ids)
-        if not self.num_scanned:
-            return self._in_tiles(places)
-        num_slots = tf.size(self._parts.members)
-        is_scanned = places >= num_slots
-        columns = _read(self._parts.scanned_columns, self._scanned_dtype)
-        scanned = tf.gather(columns, tf.where(is_scanned, places - num_slots, 0), axis=1)
-        scanned = tf.cast(tf.einsum("d...->...d", scanned), tf.float32)
-        in_tiles = self._in_tiles(tf.where(is_scanned, 0, places))
-        return tf.where(is_scanned[..., tf.newaxis], scanned, in_tiles)
-
-    def _in_tiles(self, places):
-        """The vectors of slots of tiles."""
-        parts = self._parts
-        dim = parts.rows.shape[2]
-        rows = tf.gather(tf.reshape(_read(parts.rows, self.rows_dtype), [-1, dim]), places)
-        if self.rows_dtype == "float32":
-            return rows
-        rows = tf.cast(rows, tf.float32)
-        if self.rows_dtype == "int8":
-            rows *= tf.gather(tf.reshape(parts.scales, [-1]), places)[..., tf.newaxis]
-        cells = tf.searchsorted(
-            parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
-        )
-        cells = tf.reshape(cells, tf.shape(places))
-        return rows + tf.gather(tf.convert_to_tensor(parts.centres), cells)
 
     def recall(self, head, queries, k=10):
         """The share of the exact k best classes that the index finds, over some queries.
@@ -454,44 +291,17 @@ class InvertedIndex(keras.layers.Layer):
         queries = _finite(queries)
         best, query = head.top_k(queries, k), head.effective_query(queries)
         if not self.built:
-            self._build_cheapest(head, query.numpy(), best, recall)
-        # The smallest number of probes that is enough: doubled until it is, then halving what is between.
-        enough, found = 1, self._recall(best.ids, query, k, 1)
-        while found < recall and enough < self.num_cells:
-            enough = min(2 * enough, self.num_cells)
-            found = self._recall(best.ids, query, k, enough)
-        too_few = enough // 2
-        while enough - too_few > 1:
-            between = (enough + too_few) // 2
-            reached = self._recall(best.ids, query, k, between)
-            if reached >= recall:
-                enough, found = between, reached
-            else:
-                too_few = between
-        self.num_probes = enough
-        return found
-
-    def _build_cheapest(self, head, query, best, recall):
-        usual = self._usual_num_cells(head)
-        choices = (
-            {max(min(usual * times // 2, head.num_classes), 1) for times in (1, 2, 4)}
-            if not self.num_cells
-            else {usual}
+            usual = self._usual_num_cells(head)
+            every = {usual} if self.num_cells else {usual // 2 or 1, usual, min(2 * usual, head.num_classes)}
+            steps = scan_steps(head.num_classes)
+            if self.num_scanned is not None:
+                steps = [self._checked_num_scanned(head)]
+            with one_thread():
+                self._take(head, *cheapest(head, query.numpy(), best, recall, every, steps))
+        self.num_probes, found = fewest_probes(
+            lambda num_probes: self._recall(best.ids, query, k, num_probes), recall, self.num_cells
         )
-        is_given = self.num_scanned is not None
-        steps = [self._checked_num_scanned(head)] if is_given else scan_steps(head.num_classes)
-        fewest, *more = sorted(choices)
-        with one_thread():
-            # First: it refuses class vectors that are not finite, by name.
-            kinds = [cut_into_cells(head, fewest, skewed) for skewed in (False, True)]
-            answers = Answers.of(query, best.scores[:, -1].numpy())
-            promising = most_promising(head, answers, steps[-1])
-            given = head, query, best.ids.numpy(), recall, promising, steps
-            cells, *_ = cheapest(kinds, *given)
-            skewed = cells is kinds[True]
-            every = [cells, *(cut_into_cells(head, num_cells, skewed) for num_cells in more)]
-            cells, num_scanned, _ = cheapest(every, *given)
-            self._take(head, cells, promising[:num_scanned], answers)
+        return found
 
     def _usual_num_cells(self, head):
         return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
@@ -500,20 +310,6 @@ class InvertedIndex(keras.layers.Layer):
         found = self.top_k(query, k, num_probes=num_probes).ids
         same = wanted[:, :, tf.newaxis] == found[:, tf.newaxis]
         return float(tf.reduce_mean(tf.cast(tf.reduce_any(same, 2), tf.float32)))
-
-
-def _read(rows, dtype):
-    """Rows of the dtype they are meant to be; nothing is copied."""
-    rows = tf.convert_to_tensor(rows)
-    return tf.bitcast(rows, dtype) if dtype in _STORED_AS else rows
-
-
-def _products(rows, query):
-    """Products [N, S] of rows [N, S, D] with the query [N, D] of each."""
-    # TensorFlow's own kernel: oneDNN's, which takes over tf.matmul, is slower here, for a single query by a
-    # tenth of a millisecond.
-    products = tf.raw_ops.BatchMatMulV3(x=query[:, tf.newaxis], y=rows, adj_y=True, Tout=tf.float32)
-    return tf.squeeze(products, 1)
 
 
 def _make_ready(head):
@@ -542,7 +338,3 @@ def _finite(queries):
             "or NaN or infinity among them."
         )
     return queries
-
-
-def _at_least_one(number, name):
-    return require(number >= 1, f"{name} must be at least 1, but is", number)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxc.class_vectors import vectors_of
 
+STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
 _LARGEST_CODE = 127
 _ROUNDS = 3  # coordinates of a row that may be rounded the other way
@@ -28,10 +29,10 @@ class Tiles(NamedTuple):
         places: int32 [L], the slot of each class, as ``members`` counts when flat; of scanned classes T·S and
             more.
         rows: [T, S, D]: float32 vectors; or, in fewer bits, their difference from the mean of their cell.
-        scales: float32 [T, S] that int8 rows are multiplied with; for other rows [0, S].
+        scales: bfloat16 [T, S] that int8 rows are multiplied with; for other rows [0, S].
         scanned: int32 [H], the ids of scanned classes.
         scanned_columns: [D, H], their vectors, a column each, which a product with few queries reads faster;
-            float32 if ``rows`` are, else bfloat16: with int8, to scale the scores would take as long again.
+            float32 if ``rows`` are, else bfloat16: they are few, and are ranked without another look.
     """
 
     centres: np.ndarray
@@ -43,6 +44,12 @@ class Tiles(NamedTuple):
     scales: np.ndarray
     scanned: np.ndarray
     scanned_columns: np.ndarray
+
+
+def read(weight):
+    """A tensor of the numbers that a variable holds; nothing is copied."""
+    weight = tf.convert_to_tensor(weight)
+    return tf.bitcast(weight, tf.bfloat16) if weight.dtype == tf.uint16 else weight
 
 
 def tile_size(num_classes, num_cells):
@@ -80,7 +87,7 @@ def lay_out(head, cells, scanned, dtype):
     place_of[scanned] = members.size + np.arange(len(scanned))
     means, reaches = cells.moments(head)
     rows = np.zeros((num_tiles * slots, dim), DTYPES[dtype])
-    scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, np.float32)
+    scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, DTYPES["bfloat16"])
     for start, stop, vectors in cells.chunks(head, "Rows"):
         first, last = cells.offsets[start], cells.offsets[stop]
         own, where = np.repeat(means[start:stop], sizes[start:stop], axis=0), places[first:last]
@@ -105,7 +112,7 @@ def lay_out(head, cells, scanned, dtype):
 
 
 def int8_codes(vectors, directions):
-    """int8 [n, D] and scales float32 [n] whose product is nearly the vectors, most of all along a direction.
+    """int8 [n, D] and scales bfloat16 [n] whose product is nearly the vectors, most of all along a direction.
 
     Queries that read a row point the way of its cell, so an error in that direction counts most. A few
     coordinates are therefore rounded the other way, such that the errors along the direction cancel.
@@ -116,15 +123,15 @@ def int8_codes(vectors, directions):
 
     Example:
         >>> codes, scales = int8_codes(np.array([[0.5, -1.0], [0.0, 0.0]], np.float32), np.eye(2))
-        >>> codes.tolist(), (codes * scales[:, np.newaxis]).round(2).tolist()
+        >>> codes.tolist(), (codes * scales.astype(np.float32)[:, np.newaxis]).round(2).tolist()
         ([[64, -127], [0, 0]], [[0.5, -1.0], [0.0, 0.0]])
 
     Reference:
         Guo et al., "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", 2020.
     """
-    scales = np.abs(vectors).max(1) / _LARGEST_CODE
+    scales = (np.abs(vectors).max(1) / _LARGEST_CODE).astype(DTYPES["bfloat16"]).astype(np.float32)
     exact = vectors / np.maximum(scales, np.finfo(np.float32).tiny)[:, np.newaxis]
-    codes = np.rint(exact)
+    codes = np.rint(exact).clip(-_LARGEST_CODE, _LARGEST_CODE)
     unit = directions / np.maximum(
         np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float32).tiny
     )
@@ -138,4 +145,4 @@ def int8_codes(vectors, directions):
         change[np.abs(codes + step) > _LARGEST_CODE] = 0
         best = change.argmin(1)
         codes[rows, best] += np.where(change[rows, best] < 0, step[rows, best], 0)
-    return codes.astype(np.int8), scales
+    return codes.astype(np.int8), scales.astype(DTYPES["bfloat16"])

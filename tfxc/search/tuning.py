@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from tfxc.search.cells import cut_into_cells
 from tfxc.search.exact import GROUP
+from tfxc.search.scanned import Answers, most_promising
 
 # A scanned class is part of one dense product. A row that is gathered from a cell takes about ten times as
 # long for a single query, and fifty times in batches.
@@ -10,7 +12,68 @@ _SCANNED_PER_READ = 10
 _MOST_SCANNED = 4  # a part of all classes; beyond it, scoring all of them is about as fast
 
 
-def cheapest(every, head, query, wanted, recall, promising, steps):
+def cheapest(head, query, best, recall, numbers_of_cells, steps):
+    """The cells and scanned classes at which a query costs least.
+
+    Args:
+        head: gives the class vectors.
+        query: float32 [n, E], effective queries.
+        best: ``BestClasses`` [n, k] of the queries.
+        recall: the share of them to find, in (0, 1].
+        numbers_of_cells: set of ints, as of ``cut_into_cells``. At the fewest, cells with and without long
+            vectors apart are compared; the others are cut as is better there.
+        steps: numbers of scanned classes to consider; see ``scan_steps``.
+
+    Returns:
+        ``Cells`` of all classes, the ids of those to scan, int32 [H], and the ``Answers`` that promise them.
+
+    Raises:
+        ValueError: for a class vector with NaN or infinity in it.
+    """
+    fewest, *more = sorted(numbers_of_cells)
+    # First: it refuses class vectors that are not finite, by name.
+    kinds = [cut_into_cells(head, fewest, skewed) for skewed in (False, True)]
+    answers = Answers.of(query, best.scores[:, -1].numpy())
+    promising = most_promising(head, answers, steps[-1])
+    given = head, query, best.ids.numpy(), recall, promising, steps
+    cells, *_ = cheapest_of(kinds, *given)
+    skewed = cells is kinds[True]
+    every = [cells, *(cut_into_cells(head, num_cells, skewed) for num_cells in more)]
+    cells, num_scanned, _ = cheapest_of(every, *given)
+    return cells, promising[:num_scanned], answers
+
+
+def fewest_probes(recall_of, recall, num_cells):
+    """The smallest number of probes that is enough.
+
+    Args:
+        recall_of: function of a number of probes; grows with it.
+        recall: the share to reach.
+        num_cells: the most probes there are.
+
+    Returns:
+        The number, and the recall it reaches: less than wanted only where all probes are too few.
+
+    Example:
+        >>> fewest_probes(lambda num_probes: num_probes / 10, 0.65, 9)
+        (7, 0.7)
+    """
+    # Doubled until it is enough, then halving what is between.
+    too_few, enough, found = 0, 1, recall_of(1)
+    while found < recall and enough < num_cells:
+        too_few, enough = enough, min(2 * enough, num_cells)
+        found = recall_of(enough)
+    while found >= recall and enough - too_few > 1:
+        between = (enough + too_few) // 2
+        reached = recall_of(between)
+        if reached >= recall:
+            enough, found = between, reached
+        else:
+            too_few = between
+    return enough, found
+
+
+def cheapest_of(every, head, query, wanted, recall, promising, steps):
     """Which cells, and how many scanned classes: those at which a query costs least.
 
     Args:

@@ -1,0 +1,226 @@
+"""The search in an inverted index, by stock TensorFlow ops: what a query reads, and how it is ranked."""
+
+import tensorflow as tf
+
+from tfxc.ids import check_ids, for_each_row
+from tfxc.require import require
+from tfxc.scored import BestClasses
+from tfxc.search.apart import apart
+from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
+from tfxc.search.exact import grouped_top_k
+from tfxc.search.tiles import read
+
+# What a block of queries reads from cells, in numbers: 4 MB of float32 stay in the cache of a core.
+_READ_ELEMENTS = 1 << 20
+# What it writes of scanned classes. To read their columns for fewer queries takes as long as the product.
+_SCANNED_ELEMENTS = 1 << 22
+
+
+class CellSearch:
+    """Searches what a ``Tiles`` holds.
+
+    Args:
+        tiles: ``Tiles`` of variables.
+        columns: function that gives the vectors float32 [D, H] of scanned classes.
+    """
+
+    def __init__(self, tiles, columns):
+        self.tiles = tiles
+        self.columns = columns
+        self.num_classes = tiles.places.shape[0]
+        self.num_cells = tiles.centres.shape[0]
+        self.num_scanned = tiles.scanned.shape[0]
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def top_k(self, query, k, exclude, allow, num_probes):
+        """The best classes as of ``InvertedIndex.top_k``, of tensors; only ``allow`` may be None.
+
+        Raises:
+            tf.errors.InvalidArgumentError: for k or num_probes below 1, or a class id outside [-1, L).
+        """
+        columns = self.columns()
+        exclude = check_ids(exclude, self.num_classes, "excluded class")
+        exclude = for_each_row(exclude, query)
+        with tf.control_dependencies(_at_least_one(k, "k") + _at_least_one(num_probes, "num_probes")):
+            k = tf.minimum(k, self.num_classes)
+            probes = tf.minimum(num_probes, self.num_cells)
+
+        def allowed():
+            score = lambda ids: self._score(query, ids, columns)  # noqa: E731
+            return best_allowed(score, allow, self.num_classes, tf.shape(query)[0], k, exclude)
+
+        return search_or_allowed(lambda: self._search(query, k, exclude, probes, columns), allowed, allow)
+
+    def _search(self, query, k, exclude, probes, columns):
+        """The k best; for queries that find fewer, again with twice the probes."""
+        best = self._best(query, k, exclude, probes, columns)
+        lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
+
+        def more(lacking, probes, *best):
+            probes = tf.minimum(2 * probes, self.num_cells)
+            own_query, own_exclude = tf.gather(query, lacking), tf.gather(exclude, lacking)
+            found = self._best(own_query, k, own_exclude, probes, columns)
+            where = lacking[:, tf.newaxis]
+            best = [
+                tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
+            ]
+            return tf.boolean_mask(lacking, found.ids[:, -1] < 0), probes, *best
+
+        def until_found():
+            _, _, *found = tf.while_loop(
+                lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
+                more,
+                (lacking, probes, *best),
+                shape_invariants=(
+                    tf.TensorShape([None]),
+                    tf.TensorShape([]),
+                    *[tf.TensorShape([None, None])] * 2,
+                ),
+            )
+            return BestClasses(*found)
+
+        return tf.cond(tf.size(lacking) > 0, apart(until_found), lambda: best)
+
+    def _best(self, query, k, exclude, probes, columns):
+        """The k best of scanned classes and those in the probed cells."""
+        most = k + tf.shape(exclude)[1]
+        num_tiles, tile, dim = self.tiles.rows.shape
+        share = tf.cast(probes, tf.int64) * num_tiles
+        num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
+        in_cells = lambda query: self._in_cells(query, most, probes, num_read)  # noqa: E731
+        scores, ids = _in_blocks(in_cells, query, _READ_ELEMENTS // (tile * dim * num_read))
+        if self.num_scanned:
+            scan = lambda query: self._scan(query, most, columns)  # noqa: E731
+            more = _in_blocks(scan, query, _SCANNED_ELEMENTS // self.num_scanned)
+            scores, ids = (tf.concat(both, 1) for both in zip((scores, ids), more, strict=True))
+        return best_candidates(scores, ids, k, exclude)
+
+    @tf.function(reduce_retracing=True, autograph=False)  # traced once for all the places that call it
+    def _in_cells(self, query, most, probes, num_read):
+        """Scores and ids [N, most] of the best in ``num_read`` tiles of the cells that promise most.
+
+        They are fewer if so many are not read; an id of -1 stands for none.
+        """
+        parts = self.tiles
+        fit = tf.matmul(query, parts.centres, transpose_b=True)
+        best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
+        # Cells of long vectors are smaller than the mean: with four times as many there are tiles enough.
+        ranked = tf.minimum(tf.minimum(4 * probes, num_read), self.num_cells)
+        _, cells = grouped_top_k(best, ranked)
+        offsets = tf.convert_to_tensor(parts.offsets)
+        first = tf.gather(offsets, cells)
+        end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
+        first -= tf.pad(end[:, :-1], [[0, 0], [1, 0]])
+        column = tf.broadcast_to(tf.range(num_read), [tf.shape(query)[0], num_read])
+        cell = tf.searchsorted(end, column, side="right")
+        filled = cell < ranked
+        cell = tf.minimum(cell, ranked - 1)
+        tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
+        ids = tf.gather(tf.convert_to_tensor(parts.members), tiles)
+        ids = tf.where(filled[..., tf.newaxis], ids, -1)
+        if parts.rows.dtype == tf.float32:
+            fit = None
+        else:
+            fit = tf.gather(tf.gather(fit, cells, batch_dims=1), cell, batch_dims=1)
+        scores = self._tile_scores(query, tiles, fit)
+        scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
+        flat = [tf.shape(query)[0], -1]
+        ids, scores = tf.reshape(ids, flat), tf.reshape(scores, flat)
+        scores, column = tf.math.top_k(scores, tf.minimum(most, tf.shape(ids)[1]))
+        return scores, tf.gather(ids, column, batch_dims=1)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _scan(self, query, most, columns):
+        """Scores and ids [N, most] of the best scanned classes, fewer if there are not so many."""
+        scores = tf.matmul(query, columns)
+        scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
+        return scores, tf.gather(tf.convert_to_tensor(self.tiles.scanned), column)
+
+    def _tile_scores(self, query, tiles, fit):
+        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
+        those of their cells' means."""
+        parts = self.tiles
+        rows = tf.cast(tf.gather(read(parts.rows), tiles), tf.float32)
+        shape = tf.shape(rows)
+        rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
+        scores = tf.reshape(_products(rows, query), shape[:3])
+        if parts.rows.dtype == tf.int8:
+            scores *= tf.cast(tf.gather(read(parts.scales), tiles), tf.float32)
+        return scores if fit is None else scores + fit[..., tf.newaxis]
+
+    def _score(self, query, class_ids, columns):
+        """Scores in float32 of class ids [N, S], or [S] for all queries; anything in empty slots."""
+        rows = self._vectors(tf.maximum(class_ids, 0), columns)
+        if class_ids.shape.rank == 1:
+            return tf.matmul(query, rows, transpose_b=True)
+        return _products(rows, query)
+
+    def _vectors(self, class_ids, columns):
+        """The vectors float32 of class ids of any shape."""
+        places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
+        if not self.num_scanned:
+            return self._in_tiles(places)
+        num_slots = tf.size(self.tiles.members)
+        is_scanned = places >= num_slots
+        scanned = tf.gather(columns, tf.where(is_scanned, places - num_slots, 0), axis=1)
+        scanned = tf.einsum("d...->...d", scanned)
+        in_tiles = self._in_tiles(tf.where(is_scanned, 0, places))
+        return tf.where(is_scanned[..., tf.newaxis], scanned, in_tiles)
+
+    def _in_tiles(self, places):
+        """The vectors of slots of tiles."""
+        parts = self.tiles
+        dim = parts.rows.shape[2]
+        rows = tf.gather(tf.reshape(read(parts.rows), [-1, dim]), places)
+        if parts.rows.dtype == tf.float32:
+            return rows
+        rows = tf.cast(rows, tf.float32)
+        if parts.rows.dtype == tf.int8:
+            scales = tf.gather(tf.reshape(read(parts.scales), [-1]), places)
+            rows *= tf.cast(scales, tf.float32)[..., tf.newaxis]
+        cells = tf.searchsorted(
+            parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
+        )
+        cells = tf.reshape(cells, tf.shape(places))
+        return rows + tf.gather(tf.convert_to_tensor(parts.centres), cells)
+
+
+def _in_blocks(best_of, query, size):
+    """Scores and ids of the best for queries [N, D], block after block of them: memory stays bounded.
+
+    Args:
+        best_of: function of a block of queries that gives their scores and ids.
+        query: float32 [N, D].
+        size: how many queries are a block; below 1 is taken for 1.
+    """
+    size = tf.maximum(size, 1)
+    num_blocks = -(-tf.shape(query)[0] // size)
+
+    def step(block, *parts):
+        best = best_of(query[block * size : (block + 1) * size])
+        return block + 1, *(part.write(block, own) for part, own in zip(parts, best, strict=True))
+
+    def loop():
+        parts = [
+            tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
+            for dtype in (tf.float32, tf.int32)
+        ]
+        _, *parts = tf.while_loop(
+            lambda block, *_: block < num_blocks, step, (tf.constant(0), *parts), parallel_iterations=2
+        )
+        return tuple(part.concat() for part in parts)
+
+    # The loop alone costs a single query a millisecond.
+    return tf.cond(num_blocks > 1, apart(loop), lambda: tuple(best_of(query)))
+
+
+def _products(rows, query):
+    """Products [N, S] of rows [N, S, D] with the query [N, D] of each."""
+    # TensorFlow's own kernel: oneDNN's, which takes over tf.matmul, is slower here, for a single query by a
+    # tenth of a millisecond.
+    products = tf.raw_ops.BatchMatMulV3(x=query[:, tf.newaxis], y=rows, adj_y=True, Tout=tf.float32)
+    return tf.squeeze(products, 1)
+
+
+def _at_least_one(number, name):
+    return require(number >= 1, f"{name} must be at least 1, but is", number)
