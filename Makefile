@@ -34,6 +34,8 @@ KERAS_TESTS := tests/test_common.py tests/test_plain_layers.py tests/test_distri
 KERAS_TESTS += tests/cluster tests/layers/test_head_shards.py tests/callbacks tests/encoders tests/metrics tests/optimizers
 KERAS_TESTS += $(filter-out %/test_export.py,$(wildcard tests/model/test_*.py))
 KERAS_TESTS += tests/catalogue tests/layers/test_head.py tests/layers/test_embedding_bag.py tests/layers/test_encoded_head.py
+KERAS_TESTS += tests/search/test_inverted_index.py::test_saved_with_a_model
+KERAS_TESTS += tests/search/test_inverted_index.py::test_a_checkpoint_holds_it
 KERAS_TESTS += "tests/test_docs.py::test_programs_run[recommenders]"
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2

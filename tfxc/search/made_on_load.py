@@ -11,7 +11,9 @@ class MadeOnLoad(tf.Module):
     """The numbers of a weight in float32, computed once from their few bits when a SavedModel is loaded.
 
     A product of float32 with fewer bits first turns these into float32. For a few rows that is nothing beside
-    reading them; for a whole matrix it takes as long as the product with a single query.
+    reading them; for a whole matrix it takes as long as the product with a single query. What was made stays
+    in memory beside the weight: with a server's model as long as that is loaded, in Python until the process
+    ends.
 
     Args:
         weight: variable, of float32, of bfloat16 kept as uint16, or of int8.
