@@ -110,9 +110,11 @@ class TrainingLog(keras.callbacks.Callback):
         if self.sample is None or (batch + 1) * 10 // self.num_steps == batch * 10 // self.num_steps:
             return
         self.on_test_begin()
-        seconds = self.seconds + float((self._test_start - self._start - self._paused)[0])
+        seconds, processor_seconds = map(float, self._test_start - self._start - self._paused)
+        seconds += self.seconds
         epochs, quality = len(self.rows) + (batch + 1) / self.num_steps, self.sample.measure()
-        self._curve.append({"epoch": epochs, "seconds": seconds, "quality": quality})
+        point = {"epoch": epochs, "seconds": seconds, "quality": quality}
+        self._curve.append(point | {"processor_seconds": self.processor_seconds + processor_seconds})
         if self.verbose == 2:
             print(f"epoch {epochs:.1f}: {seconds:.0f} s, {self.sample.name} {quality:.4f}", flush=True)
         self.on_test_end()
@@ -143,10 +145,11 @@ def clocks():
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None):
-    """A validation metric against training seconds, one curve a run, named at its end, as PNG.
+def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None, clock="seconds"):
+    """A validation metric against training time, one curve a run, named at its end, as PNG.
 
-    Where a run was measured on a sample within its epochs, its curve shows that.
+    Where a run was measured on a sample within its epochs, its curve shows that. The clock is "seconds", or
+    "processor_seconds", over all cores, which other programs on the machine disturb less.
     """
     import matplotlib
 
@@ -155,13 +158,13 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", t
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, rows in histories.items():
-        points = [(point["seconds"], point["quality"]) for row in rows for point in row.get("curve", ())]
-        points = points or [(row["seconds"], row[metric]) for row in rows]
+        points = [(point[clock], point["quality"]) for row in rows for point in row.get("curve", ())]
+        points = points or [(row[clock], row[metric]) for row in rows]
         (line,) = axes.plot(*zip(*points, strict=True), marker=".")
         axes.annotate(
             name, points[-1], (6, 0), textcoords="offset points", color=line.get_color(), va="center"
         )
-    axes.set(xlabel="training time (s)", ylabel=label)
+    axes.set(xlabel={"seconds": "training time (s)"}.get(clock, "processor time (s)"), ylabel=label)
     axes.margins(x=0.12)
     axes.grid(alpha=0.3)
     if title:
