@@ -30,6 +30,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
     * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
       full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
+      With ``InBatch`` it is in effect the log-Q correction as corrected by Khrylchenko et al.
     * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class on its own, data or
       noise? ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)`` to
       the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a positive
@@ -76,7 +77,9 @@ class SoftmaxCrossentropy(ClassificationLoss):
         Conditional Models", 2018 (ranking); Gutmann, Hyvärinen, "Noise-contrastive estimation: A new
         estimation principle for unnormalized statistical models", 2010 (nce); Bengio, Senécal, "Adaptive
         Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model", 2008
-        (partition); Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024 (filter).
+        (partition); Khrylchenko et al., "Correcting the LogQ Correction: Revisiting Sampled Softmax for
+        Large-Scale Retrieval", 2025 (partition in batch); Wijmans et al., "Cut Your Losses in
+        Large-Vocabulary Language Models", 2024 (filter).
     """
 
     reduction_over_classes = "logsumexp"
