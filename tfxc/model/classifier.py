@@ -37,6 +37,7 @@ from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
 from tfxc.model.forked import refuse_forked
 from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
@@ -247,7 +248,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
         callbacks = with_refresh(callbacks, self.sampler, self.head, every)
         place = None if every == EPOCH else Place()
-        given.arguments["callbacks"] = callbacks if place is None else [place, *callbacks]
+        # With parameter servers steps are made elsewhere.
+        given.arguments["callbacks"] = callbacks if place is None else [place, KeepLargeBlocks(), *callbacks]
         with sentence_first(place), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
         if averages_weights(self.optimizer):
