@@ -48,3 +48,12 @@ def test_running_counts_beyond_the_integers_of_float32():
     counts.count(tf.constant([0, 1]))
     assert tf_variable(counts.occurrences).numpy().tolist() == [2**24 + 1, 2**33 + 1]
     np.testing.assert_allclose(np.exp(counts.log_probs(tf.range(2))), np.array([1, 512]) / 513, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sampler", [Unigram, InBatch])
+def test_probabilities_are_no_counts(sampler):
+    probabilities = [0.7, 0.2, 0.1]
+    with pytest.raises(ValueError, match="3 numbers that sum to 1, as probabilities do: .* smoothing=0"):
+        sampler(2, counts=probabilities)
+    for given in ({"counts": probabilities, "smoothing": 0}, {"counts": [0, 1, 0]}, {"counts": [0.5, 2.25]}):
+        sampler(2, **given)

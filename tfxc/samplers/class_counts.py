@@ -19,7 +19,8 @@ def check_counts(counts, smoothing, what):
     """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
     Raises:
-        ValueError: unless there is one finite count a class, and with the smoothing each is positive.
+        ValueError: unless there is one finite count a class, and with the smoothing each is positive; for
+            probabilities, which a smoothing would make nearly uniform.
     """
     if not 0 <= smoothing < np.inf:
         raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
@@ -36,6 +37,12 @@ def check_counts(counts, smoothing, what):
             f"{what} needs a count of at least 0 for every class, and a positive one with the smoothing of "
             f"{smoothing}, or that class could never be drawn; {len(bad)} of {len(counts)} are not, the "
             f"first being class {bad[0]} with {counts[bad[0]]}."
+        )
+    if smoothing and counts.sum() <= 1 + 1e-3 and np.any(counts % 1):
+        raise ValueError(
+            f"{what} needs raw counts, but got {len(counts)} numbers that sum to {counts.sum():.3g}, as "
+            f"probabilities do: with the smoothing of {smoothing} added to each, draws would be nearly "
+            "uniform. Multiply them by the number of examples, or say smoothing=0."
         )
     return counts + smoothing
 
