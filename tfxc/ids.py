@@ -39,6 +39,19 @@ def check_ids(ids, num_classes, what="label"):
         return tf.cast(tf.identity(ids), tf.int32)
 
 
+def require_rank_2(ids, name):
+    """Raises ValueError for class ids (None: none) that are known not to be of shape [N, X].
+
+    Example:
+        >>> require_rank_2(tf.constant([[4, 7]]), "exclude")
+    """
+    if ids is not None and ids.shape.rank not in (2, None):
+        raise ValueError(
+            f"{name} must be class ids [N, X], a row a query, or [1, X] for all of them, but got shape "
+            f"{ids.shape}: for one row write [[4, 7]]."
+        )
+
+
 def for_each_row(ids, query):
     """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
 

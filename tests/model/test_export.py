@@ -442,3 +442,23 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
         export.export_item_encoder(EncodedHead(of_items, NUM_CLASSES), tmp_path / "items")
         served = tf.saved_model.load(str(tmp_path / "items"))
         np.testing.assert_allclose(served.serve(given)["vectors"], of_items(given), rtol=1e-5)
+
+
+def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = make_model()
+        with pytest.raises(
+            ValueError, match=r"scope of the MirroredStrategy .* outside of strategy\.scope\(\)"
+        ):
+            model.export(tmp_path / "1")
+    model.export(tmp_path / "1")
+    assert (tmp_path / "1" / "saved_model.pb").exists()
+
+
+def test_an_index_that_scans_nothing_makes_nothing_on_load(tmp_path):
+    model = make_model()
+    model.export(tmp_path / "1", index=index_of(model, "int8"))
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        loaded = tf.saved_model.load(str(tmp_path / "1"))
+    assert loaded.serve(features=tf.constant(features(2)), k=tf.constant(3))["ids"].shape == (2, 3)

@@ -204,3 +204,44 @@ def test_an_index_holds_the_class_vectors_of_now():
     found = index_of(head, 6, 6).top_k(query, 4)
     np.testing.assert_allclose(found.scores, head.top_k(query, 4).scores, rtol=1e-5)
     assert np.abs(found.scores).min() > 0
+
+
+def test_lists_of_ids_are_traced_once(small):
+    head, index = small
+    query = head.effective_query(queries(2, 6))
+    for own in range(4):
+        assert own not in index.top_k(query, 5, exclude=[[own]], allow=[[0, 1, 2, 3, 4, 5]]).ids.numpy()
+    count = index._search.value.top_k.experimental_get_tracing_count()
+    index.top_k(query, 5, exclude=[[7]], allow=[[8, 1, 2, 3, 4, 5]])
+    assert index._search.value.top_k.experimental_get_tracing_count() == count
+
+
+def test_ids_without_rows_are_refused(small):
+    head, index = small
+    query = queries(2, 6)
+    for name in ("exclude", "allow"):
+        with pytest.raises(ValueError, match=rf"{name} must be class ids \[N, X\], .* shape \(1,\)"):
+            index.top_k(head.effective_query(query), 3, **{name: [3]})
+        with pytest.raises(ValueError, match=rf"{name} must be class ids \[N, X\], .* shape \(1,\)"):
+            head.top_k(query, 3, **{name: [3]})
+
+
+def test_an_index_that_was_stored_otherwise_is_refused():
+    index = index_of(head_of(clustered(60, 4)), 6, dtype="int8")
+    config = index.get_build_config()
+    InvertedIndex.from_config(index.get_config()).build_from_config(config)
+    config["dtypes"][6] = "float32"
+    with pytest.raises(ValueError, match="saved by another version of tfxc"):
+        InvertedIndex.from_config(index.get_config()).build_from_config(config)
+    del config["dtypes"]
+    with pytest.raises(ValueError, match="build it anew"):
+        InvertedIndex.from_config(index.get_config()).build_from_config(config)
+
+
+def test_vectors_whose_length_overflows_are_refused():
+    vectors = clustered(60, 4)
+    vectors[7] = 1e20
+    with pytest.raises(ValueError, match="vector of class 7 is finite, but its squared length is not"):
+        index_of(head_of(vectors), 6)
+    vectors[7] = 1e18
+    assert index_of(head_of(vectors), 6).num_classes == 60

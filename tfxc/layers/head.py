@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids, for_each_row
+from tfxc.ids import check_ids, for_each_row, require_rank_2
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, search_or_allowed
@@ -216,7 +216,8 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if k is an int outside [1, L], or for num_probes where the head has none.
+            ValueError: if k is an int outside [1, L], for num_probes where the head has none, or for ids that
+                are not of rank 2.
             tf.errors.InvalidArgumentError: for a class id outside [-1, L), or exclude of another number of
                 rows.
         """
@@ -229,9 +230,11 @@ class Head(keras.layers.Layer):
             )
         if exclude is not None:
             exclude = check_ids(exclude, self.num_classes, "excluded class")
+            require_rank_2(exclude, "exclude")
             exclude = for_each_row(exclude, query)
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
+            require_rank_2(allow, "allow")
         k = tf.minimum(tf.cast(k, tf.int32), self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 

@@ -64,7 +64,7 @@ def export_classifier(model, path, index=None, strings=False):
         ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
             of another head's size, the path is a file, or strings are asked of a model without class names,
             with names that are not distinct lines, or with a tied head whose table has no row for padding;
-            in the scope of a strategy with parameter servers.
+            in the scope of the strategy that the weights were made by.
 
     Example:
         >>> import tempfile
@@ -86,6 +86,7 @@ def export_classifier(model, path, index=None, strings=False):
             "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
             "strings=False."
         )
+    _refuse_scope(model)
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
@@ -157,6 +158,19 @@ def _written_aside(path):
         _replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _refuse_scope(model):
+    """Raises ValueError in the scope of a strategy in which a weight has a value on each replica."""
+    weights = variables_of(model.encoder) + variables_of(model.head)
+    if not tf.distribute.has_strategy():
+        return
+    if any(isinstance(weight, tf.distribute.DistributedValues) for weight in weights):
+        name = type(tf.distribute.get_strategy()).__name__
+        raise ValueError(
+            f"In the scope of the {name} a weight has no one value to write: call export outside of "
+            "strategy.scope()."
+        )
 
 
 def _check_index(index, head):

@@ -88,7 +88,8 @@ class CellSearch:
         share = tf.cast(probes, tf.int64) * num_tiles
         num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
         in_cells = lambda query: self._in_cells(query, most, probes, num_read)  # noqa: E731
-        scores, ids = _in_blocks(in_cells, query, _READ_ELEMENTS // (tile * dim * num_read))
+        num_elements = tile * dim * tf.cast(num_read, tf.int64)
+        scores, ids = _in_blocks(in_cells, query, tf.cast(_READ_ELEMENTS // num_elements, tf.int32))
         if self.num_scanned:
             scan = lambda query: self._scan(query, most, columns)  # noqa: E731
             more = _in_blocks(scan, query, _SCANNED_ELEMENTS // self.num_scanned)

@@ -118,7 +118,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
         ``Cells``.
 
     Raises:
-        ValueError: for a class vector with NaN or infinity in it.
+        ValueError: for a class vector with NaN or infinity in it, or in its squared length.
 
     Reference:
         Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
@@ -126,7 +126,14 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
         2001 (k-means of directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018
         (lengths apart).
     """
-    lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
+    with np.errstate(over="ignore"):
+        lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
+    endless = ~np.isfinite(lengths)
+    if endless.any():
+        raise ValueError(
+            f"The vector of class {endless.argmax()} is finite, but its squared length is not, in float32, "
+            "so no index can be built: training has diverged. Lower the learning rate or clip the gradients."
+        )
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
     codebook = kmeans(_directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
+from tfxc.ids import require_rank_2
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -102,17 +103,28 @@ class InvertedIndex(keras.layers.Layer):
         }
 
     def get_build_config(self):
-        """The shapes of the weights, which depend on the class vectors."""
-        return {"shapes": [list(part.shape) for part in self._weights]} if self.built else None
+        """The shapes of the weights, which depend on the class vectors, and how they are stored."""
+        if not self.built:
+            return None
+        weights = self._weights
+        return {"shapes": [list(own.shape) for own in weights], "dtypes": [own.dtype.name for own in weights]}
 
     def build(self, input_shape=None):
         """Raises ValueError: an index is built from a head, not from the shape of its input."""
         self._require_built()
 
     def build_from_config(self, config):
-        """Keras calls this when it loads a model: weights for what ``build_from`` had found."""
+        """Keras calls this when it loads a model: weights for what ``build_from`` had found.
+
+        Raises ValueError for an index that another version stored otherwise.
+        """
         if config:
             self._add_weights(config["shapes"])
+            if config != self.get_build_config():
+                raise ValueError(
+                    f"The index {self.name} was saved by another version of tfxc, which stored it otherwise: "
+                    "build it anew, from the head it was built from."
+                )
 
     def _add_weights(self, shapes):
         rows_dtype = STORED_AS.get(self.rows_dtype, self.rows_dtype)
@@ -212,7 +224,8 @@ class InvertedIndex(keras.layers.Layer):
             ``BestClasses`` as of ``Head.top_k``; of equals that do not all fit in, any.
 
         Raises:
-            ValueError: if k is an int outside [1, L], num_probes one below 1, or the query of another width.
+            ValueError: if k is an int outside [1, L], num_probes one below 1, the query of another width, or
+                class ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a class id outside [-1, L), or such numbers in a graph.
         """
         self._require_built()
@@ -227,21 +240,23 @@ class InvertedIndex(keras.layers.Layer):
         if isinstance(num_probes, numbers.Integral) and num_probes < 1:
             raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
         num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
-        if exclude is None:
-            exclude = tf.zeros([tf.shape(query)[0], 0], tf.int32)
-        if allow is not None:
-            allow = tf.convert_to_tensor(allow)
+        # A list would be traced anew each time.
+        exclude = tf.zeros([1, 0], tf.int32) if exclude is None else tf.convert_to_tensor(exclude)
+        allow = None if allow is None else tf.convert_to_tensor(allow)
+        require_rank_2(exclude, "exclude")
+        require_rank_2(allow, "allow")
         search = self._search.value
         return BestClasses(*search.top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
 
     def for_serving(self):
-        """The search for a graph that is saved, and read by nobody before it is loaded.
+        """The search for a graph that is saved, and run by nobody before it is loaded.
 
         Returns:
-            ``CellSearch``. A module that is saved holds its ``columns``, and the weights of this layer.
+            ``CellSearch``. A module that is saved holds its ``columns``, and the weights of this layer. Where
+            they are made on load, it cannot be loaded in the scope of a ``MirroredStrategy``, nor be frozen.
         """
         self._require_built()
-        if self.rows_dtype == "float32":
+        if self.rows_dtype == "float32" or not self.num_scanned:
             return self._search.value
         return CellSearch(self._parts, MadeOnLoad(self._parts.scanned_columns))
 
@@ -280,7 +295,8 @@ class InvertedIndex(keras.layers.Layer):
             k: how many classes a query.
 
         Returns:
-            The recall that is reached. Less than wanted only where fewer bits lose it, with all cells probed.
+            The recall that is reached. Less than wanted, with all cells probed, only where fewer bits lose it
+            or classes that score as high are found instead.
 
         Raises:
             ValueError: for a recall outside (0, 1], as of ``recall``, or as ``build_from``.
