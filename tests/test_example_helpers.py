@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from common.encoders import lstm  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import load_split  # noqa: E402
+from common.training_log import plot  # noqa: E402
 
 
 def test_lstm_layers_go_on_where_the_batch_before_stopped():
@@ -46,3 +47,13 @@ def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
     with pytest.raises(RuntimeError, match="no devices"):
         start_quietly()
     assert capfd.readouterr().err == "Out of memory.\n"
+
+
+@pytest.mark.parametrize("num_runs", [2, 7])
+@pytest.mark.parametrize("clock", ["seconds", "processor_seconds"])
+def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
+    row = {"seconds": 3.0, "processor_seconds": 5.0, "val_ndcg_at_10": 0.2}
+    curve = [{"seconds": 1.0, "processor_seconds": 2.0, "quality": 0.1}]
+    runs = {f"run {number}": [row | {"curve": curve * (number % 2)}] for number in range(num_runs)}
+    plot(runs, str(tmp_path / "runs.png"), clock=clock)
+    assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+_MOST_NAMED = 5  # curves whose names have room at their ends
 # A progress bar overwrites its line, which only a terminal can.
 VERBOSE = 1 if sys.stdout.isatty() else 2
 
@@ -146,7 +147,9 @@ def clocks():
 
 
 def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None, clock="seconds"):
-    """A validation metric against training time, one curve a run, named at its end, as PNG.
+    """A validation metric against training time, one curve a run, as PNG.
+
+    Few curves are named at their ends; for many there is a legend, and time is on a logarithmic scale.
 
     Where a run was measured on a sample within its epochs, its curve shows that. The clock is "seconds", or
     "processor_seconds", over all cores, which other programs on the machine disturb less.
@@ -160,10 +163,13 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", t
     for name, rows in histories.items():
         points = [(point[clock], point["quality"]) for row in rows for point in row.get("curve", ())]
         points = points or [(row[clock], row[metric]) for row in rows]
-        (line,) = axes.plot(*zip(*points, strict=True), marker=".")
-        axes.annotate(
-            name, points[-1], (6, 0), textcoords="offset points", color=line.get_color(), va="center"
-        )
+        (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=name)
+        if len(histories) <= _MOST_NAMED:
+            annotate = {"textcoords": "offset points", "color": line.get_color(), "va": "center"}
+            axes.annotate(name, points[-1], (6, 0), **annotate)
+    if len(histories) > _MOST_NAMED:
+        axes.set_xscale("log")
+        axes.legend(fontsize="small")
     axes.set(xlabel={"seconds": "training time (s)"}.get(clock, "processor time (s)"), ylabel=label)
     axes.margins(x=0.12)
     axes.grid(alpha=0.3)
