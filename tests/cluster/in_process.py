@@ -79,7 +79,7 @@ def places(model):
     return {
         "weights": [weight.device for weight in model.head.trainable_variables],
         "slots": [[slot.device for slot in own.values()] for own in slots],
-        "index": sorted({weight.device for weight in model.sampler.weights}),
+        "index": [[weight.device for weight in part.weights] for part in model.sampler._parts.value],
         "rows": [weight.shape[0] for weight in model.head.trainable_variables],
     }
 
@@ -176,7 +176,9 @@ def main(folder):
             x = data()[0]
             results["places"], results["answers"] = places(model), answers(model, x)
             query = model.encoder(x[:4])
+            effective = model.head.effective_query(query)
             midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
+            midx_probs = model.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
             results["refused"].update(refused_late(strategy, model, folder))
             results["counter"] = int(model.sampler.counter.numpy())
     for name, scope in {
@@ -187,7 +189,9 @@ def main(folder):
             again = make_model(SAMPLERS["midx"]())
         epoch = tfxc.cluster.Checkpoint(again, folder).restore()
         difference = again.head.score(query, tf.range(0, NUM_CLASSES, 100)) - midx_scores
-        results[name] = epoch, len(again.head.trainable_variables), float(tf.reduce_max(tf.abs(difference)))
+        of_probs = again.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100)) - midx_probs
+        differences = [float(tf.reduce_max(tf.abs(own))) for own in (difference, of_probs)]
+        results[name] = epoch, len(again.head.trainable_variables), *differences
         if name == "alone":
             alone = again
     with strategy.scope():

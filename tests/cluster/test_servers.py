@@ -39,12 +39,12 @@ def test_it_trains_and_evaluates(results, name):
 
 
 @needs_tf_keras
-def test_shards_and_their_slots_lie_together_and_an_index_on_one_server(results):
+def test_shards_their_slots_and_their_index_lie_together(results):
     places = results["places"]
     assert places["rows"] == [10_001, 10_000] * 2
     assert len(set(places["weights"])) == 2 and places["weights"][:2] == places["weights"][2:]
     assert places["slots"] == [[place] * 2 for place in places["weights"]]
-    assert len(places["index"]) == 1 and "/job:ps/" in places["index"][0]
+    assert places["index"] == [[place] * 9 for place in places["weights"][:2]]
 
 
 @needs_tf_keras
@@ -62,8 +62,8 @@ def test_no_draw_is_made_twice(results):
 @needs_tf_keras
 @pytest.mark.parametrize(("name", "num_weights"), [("alone", 2), ("four shards", 8)])
 def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
-    epoch, number, difference = results[name]
-    assert epoch == 2 and number == num_weights and difference < 1e-6
+    epoch, number, difference, difference_of_probabilities = results[name]
+    assert epoch == 2 and number == num_weights and difference < 1e-6 and difference_of_probabilities < 1e-5
 
 
 def saved(path):

@@ -20,7 +20,7 @@ from sampler_checks import (
 )
 
 from tfxc._keras import tf_variable
-from tfxc.samplers import MIDX, Step, quantization
+from tfxc.samplers import MIDX, Step, midx, quantization
 from tfxc.samplers.moments import Moments, log_frequency
 
 VARIANTS = {"rq": {}, "pq": {"quantizer": "pq"}, "learnable": {"learnable": True}}
@@ -193,7 +193,7 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     sampler.build((100, 6))
     sampler.refresh(head_of(clustered(100, 6, seed=1)))
     before = all_probs(sampler, queries(2, 6))
-    monkeypatch.setattr(MIDX, "_index", no_memory)
+    monkeypatch.setattr(midx, "_index", no_memory)
     with pytest.raises(MemoryError):
         sampler.refresh(head_of(clustered(100, 6, seed=9)))
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)

@@ -82,6 +82,9 @@ class Checkpoint:
                 "(None: missing). Build and compile the model as it was, under the same Keras."
             )
         read_tables(prefix, tables)
+        sampler = getattr(self._model, "sampler", None)
+        if sampler is not None:
+            sampler.weights_restored()
         return int(paths[-1].name.removeprefix("epoch-"))
 
     def _paths(self):
@@ -90,7 +93,10 @@ class Checkpoint:
 
 def _tables(model):
     """What a model trains with, by names that do not depend on shards."""
-    weights = whole_tables([tf_variable(weight) for weight in weights_of(model)])
+    sampler = getattr(model, "sampler", None)
+    derived = set() if sampler is None else {id(tf_variable(own)) for own in sampler.derived_weights()}
+    weights = [tf_variable(weight) for weight in weights_of(model)]
+    weights = whole_tables([weight for weight in weights if id(weight) not in derived])
     tables = {f"weight {number}": table for number, table in enumerate(weights)}
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:

@@ -93,6 +93,11 @@ def strategy(resolver, num_shards=None):
 
     def partitioner(shape, dtype, **kwargs):
         parts = num_shards if shape[0] >= _LEAST_ROWS else 1
+        if parts > 1:
+            # Variables go to the servers in turn: without this, a table would begin wherever the last ended.
+            extended = made.extended
+            extended._variable_count += -extended._variable_count % num_servers
         return [parts] + [1] * (shape.rank - 1)
 
-    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+    made = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+    return made

@@ -69,6 +69,7 @@ class Head(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
         self.supports_jit = False
+        self._shards = None
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
     def get_config(self):
@@ -311,6 +312,11 @@ class Head(keras.layers.Layer):
         self._shards = Untracked(shards)
         for name in HeadShards.ANSWERS:
             setattr(self, name, getattr(shards, name))
+
+    @property
+    def shards(self):
+        """The ``HeadShards`` that answer for a head whose classes lie on parameter servers; else None."""
+        return self._shards and self._shards.value
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""

@@ -3,14 +3,18 @@
 import tensorflow as tf
 
 from tfxc._keras import tf_variable
-from tfxc.ids import check_ids
-from tfxc.ops.remote import at, shards_of
+from tfxc.ids import check_ids, hits
+from tfxc.ops.remote import at, put_together, shards_of
+from tfxc.samplers.sampler import Step
+from tfxc.samplers.sampler_shards import Share
+from tfxc.scored import Scored
 
 # How what the shards make of their classes becomes that of all classes.
 _MERGES = {
     "logsumexp": lambda parts: tf.reduce_logsumexp(tf.stack(parts), 0),
     "squared_hinge": tf.add_n,
     "softplus": tf.add_n,
+    "sum": tf.add_n,
 }
 
 
@@ -100,11 +104,58 @@ class HeadShards:
 
         answers = self._ask(question)
         shape = tf.shape(own_ids, tf.int64)
-        own = _put_together(own_places, [answer[0] for answer in answers], shape)
+        own = put_together(own_places, [answer[0] for answer in answers], shape)
         if shared_ids is None:
             return own, None
         shape = tf.stack([tf.size(shared_ids, tf.int64), shape[0]])
-        return own, tf.transpose(_put_together(shared_places, [answer[1] for answer in answers], shape))
+        return own, tf.transpose(put_together(shared_places, [answer[1] for answer in answers], shape))
+
+    def draws_of(self, sampler, loss):
+        """The ``SamplerShards`` by which each shard draws candidates of its own, for ``sampled_losses``.
+
+        None where candidates must come together: if the sampler is not cut into the same shards, has one set
+        of draws for all queries, or the loss cannot merge what the shards make of theirs.
+        """
+        if sampler.shared or loss.merge_of_candidates is None:
+            return None
+        return sampler.shards_at(self.starts, [_device(head) for head in self.heads])
+
+    def sampled_losses(self, query, labels, loss, draws, seed):
+        """Losses [N] over candidates that each shard draws, scores and folds where they lie.
+
+        Queries, numbers of draws and folds travel; ids and scores of candidates do not.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P], padded with -1.
+            loss: one for which ``draws_of`` found the draws.
+            draws: these, ``SamplerShards``.
+            seed: [2] integers.
+        """
+        steps, own_labels = [], [draws.own_ids(i, labels) for i in range(len(self.heads))]
+        for head, own in zip(self.heads, own_labels, strict=True):
+            with tf.device(_device(head)):
+                steps.append(Step(head.effective_query(tf.stop_gradient(query)), own))
+        asked = draws.ask(steps)
+        shares = draws.deal(asked, seed)
+        numbers = iter(range(len(self.heads)))
+
+        def question(head, start):
+            number = next(numbers)
+
+            def answer(query, labels, *share):
+                share = Share(*share)
+                ids, log_count = draws.draws_of(number, asked, share)
+                positives, candidates = head.candidate_logits(query, labels, ids)
+                candidates = Scored(candidates, tf.stop_gradient(log_count)).without(ids < 0)
+                folded = loss.fold_candidates(candidates, hits(ids, labels))
+                return [folded, positives, draws.log_counts_of(number, asked, share, labels)]
+
+            return answer, [query, own_labels[number], *shares[number]]
+
+        folded, positives, log_counts = zip(*self._ask(question), strict=True)
+        positives = Scored(tf.add_n(positives), tf.stop_gradient(tf.add_n(log_counts)))
+        return loss.with_candidates(positives, _MERGES[loss.merge_of_candidates](folded), labels >= 0)
 
     def class_vectors_of(self, class_ids):
         """As ``Head.class_vectors_of``: here, and for an index only, class vectors travel. No gradient."""
@@ -115,7 +166,7 @@ class HeadShards:
             with tf.device(_device(head)):
                 vectors.append(tf.stop_gradient(head.class_vectors_of(ids)))
         shape = [tf.size(class_ids, tf.int64), self.heads[0].effective_dim]
-        return _put_together(places, vectors, tf.stack([tf.cast(size, tf.int64) for size in shape]))
+        return put_together(places, vectors, tf.stack([tf.cast(size, tf.int64) for size in shape]))
 
     def reduce_classes(self, query, labels, loss):
         """As ``Head.reduce_classes``."""
@@ -219,11 +270,6 @@ def _scores_of_own(head, query, ids, lengths):
 def _by_class(head, query, ids):
     """Scores [S, N] of ids [S] for all queries."""
     return tf.transpose(head.score(query, ids))
-
-
-def _put_together(places, values, shape):
-    """Values of the shards at their places of a tensor, 0 where there is none."""
-    return tf.scatter_nd(tf.concat(places, 0), tf.concat(values, 0), shape)
 
 
 def _best_of(found, k):

@@ -40,6 +40,7 @@ class BinaryCrossentropy(ClassificationLoss):
     """
 
     reduction_over_classes = "softplus"
+    merge_of_candidates: str | None = "sum"
 
     def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
@@ -59,9 +60,11 @@ class BinaryCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
+    def fold_candidates(self, negatives, hits):
         negatives = negatives.without(hits >= 0)
-        own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)
         drawn = tf.exp(-negatives.log_count) * tf.nn.softplus(negatives.logits)
-        return tf.reduce_sum(own, 1) + tf.reduce_sum(drawn, 1)
+        return tf.reduce_sum(drawn, 1, keepdims=True)
+
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)
+        return tf.reduce_sum(own, 1) + folded[:, 0]

@@ -15,8 +15,8 @@ class ClassificationLoss(keras.losses.Loss):
     """Base of the losses on class ids and logits, over all classes or over sampled candidates.
 
     A subclass defines the streamed reduction (``initial``, ``update``, ``finish`` and, for the backward
-    pass, ``logit_gradient``), ``combine``, and ``sampled(positives, negatives, is_label, hits,
-    label_slots)``.
+    pass, ``logit_gradient``) and ``combine``; and, for sampled candidates, ``fold_candidates`` and
+    ``with_candidates``, or ``sampled`` where it wants all candidates at once.
 
     Args:
         reduction: "sum_over_batch_size" (over the examples), "sum" or "none".
@@ -38,6 +38,9 @@ class ClassificationLoss(keras.losses.Loss):
 
     # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
     reduction_over_classes: str | None = None
+    # How what is taken of some candidates, and what of others, become that of all: "logsumexp" or "sum"; None
+    # for a loss that wants all at once, and is then sent them where classes lie on several machines.
+    merge_of_candidates: str | None = None
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
     # The probability below which a head may leave out a class's gradient over all classes; None: never.
@@ -130,6 +133,27 @@ class ClassificationLoss(keras.losses.Loss):
     def combine(self, reduced, positive_logits, is_label):
         """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
         raise NotImplementedError(f"{type(self).__name__} does not define how it uses the positives' logits.")
+
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+        """Per-example loss [N] from scored positives and candidates.
+
+        Args:
+            positives: ``Scored`` [N, P].
+            negatives: ``Scored`` [N, S]; empty slots have logit ``MASKED_LOGIT``.
+            is_label: bool [N, P], False on padding.
+            hits: int32 [N, S], the column of the positive that a candidate equals, -1 for none.
+            label_slots: None, or float32 [N, P], the slots in which a positive would stand, were it not one.
+        """
+        folded = self.fold_candidates(negatives, hits)
+        return self.with_candidates(positives, folded, is_label, label_slots)
+
+    def fold_candidates(self, negatives, hits):
+        """What ``with_candidates`` takes of scored candidates, float32 [N, 1]; arguments as there."""
+        raise NotImplementedError(f"{type(self).__name__} does not define what it takes of candidates.")
+
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        """Per-example loss [N] from scored positives and the fold [N, 1] of all candidates."""
+        raise NotImplementedError(f"{type(self).__name__} does not define how it uses its candidates' fold.")
 
 
 def mean_over_labels(terms, is_label):

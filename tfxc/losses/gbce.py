@@ -46,6 +46,8 @@ class GBCE(BinaryCrossentropy):
         Negative Sampling", 2023.
     """
 
+    merge_of_candidates = None  # a sum over their number
+
     def __init__(self, calibration=0.75, reduction="sum_over_batch_size", name="gbce", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         if not 0 <= calibration <= 1:
@@ -56,7 +58,6 @@ class GBCE(BinaryCrossentropy):
         return {**super().get_config(), "calibration": self.calibration}
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
         negatives = negatives.without(hits >= 0)
         beta = self.calibration * tf.exp(positives.log_count) + 1 - self.calibration
         own = tf.where(is_label, beta * tf.nn.softplus(-positives.logits), 0.0)

@@ -136,44 +136,55 @@ class SoftmaxCrossentropy(ClassificationLoss):
             terms += tf.math.log(tf.maximum(rest, tf.maximum(share, _SMALLEST_SHARE)))
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
-    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        """Per-example loss [N] from scored positives and candidates.
+    @property
+    def merge_of_candidates(self):
+        if self._counts_hits:
+            return None
+        return "sum" if self.estimator == "nce" else "logsumexp"
 
-        Args:
-            positives: ``Scored`` [N, P].
-            negatives: ``Scored`` [N, S]; empty slots have logit ``MASKED_LOGIT``.
-            is_label: bool [N, P], False on padding.
-            hits: int32 [N, S], the column of the positive that a candidate equals, -1 for none.
-            label_slots: None, or float32 [N, P], the slots in which a positive would stand, were it not one.
-        """
-        # Corrected by log 0, a positive would count as settled and never train.
-        own_count = tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
-        corrected = positives.logits - own_count
-        if self.estimator == "nce":
-            noise = tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
-            if label_slots is not None:
-                noise += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
-            terms = tf.nn.softplus(-corrected) + noise
-        elif self.estimator == "ranking" and not self.decoupled:
-            log_sum = _log_sum(negatives.corrected)
-            if label_slots is not None:
-                log_sum = _with_other_positives(log_sum, corrected, label_slots)
-            terms = tf.nn.softplus(log_sum - corrected)
-        elif self.estimator == "ranking":
-            # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
-            num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
-            log_own = tf.math.log1p(num_hits)
-            log_sum = _log_sum(negatives.without(hits >= 0).corrected)
-            terms = log_own + tf.nn.softplus(log_sum - corrected - log_own)
-        else:
-            log_sum = _log_sum(negatives.without(hits >= 0).corrected)
-            own = positives.logits
-            if self.decoupled:
-                terms = tf.nn.softplus(log_sum - own)
-            else:
-                log_own = _log_sum(tf.where(is_label, own, MASKED_LOGIT))
-                terms = _log_sum(tf.concat([log_own, log_sum], 1)) - own
+    @property
+    def _counts_hits(self):
+        """Whether a positive's term needs the number of candidates that are that positive."""
+        return self.decoupled and self.estimator == "ranking"
+
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+        if not self._counts_hits:
+            return super().sampled(positives, negatives, is_label, hits, label_slots)
+        # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
+        num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
+        log_own = tf.math.log1p(num_hits)
+        log_sum = _log_sum(negatives.without(hits >= 0).corrected)
+        terms = log_own + tf.nn.softplus(log_sum - _corrected(positives) - log_own)
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+
+    def fold_candidates(self, negatives, hits):
+        if self.estimator == "nce":
+            return tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
+        if self.estimator == "ranking":
+            return _log_sum(negatives.corrected)
+        return _log_sum(negatives.without(hits >= 0).corrected)
+
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        corrected, own = _corrected(positives), positives.logits
+        if self.estimator == "nce":
+            if label_slots is not None:
+                folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
+            terms = tf.nn.softplus(-corrected) + folded
+        elif self.estimator == "ranking":
+            if label_slots is not None:
+                folded = _with_other_positives(folded, corrected, label_slots)
+            terms = tf.nn.softplus(folded - corrected)
+        elif self.decoupled:
+            terms = tf.nn.softplus(folded - own)
+        else:
+            log_own = _log_sum(tf.where(is_label, own, MASKED_LOGIT))
+            terms = _log_sum(tf.concat([log_own, folded], 1)) - own
+        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+
+
+def _corrected(positives):
+    """Their corrected logits; corrected by log 0, a positive would count as settled and never train."""
+    return positives.logits - tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
 
 
 def _with_other_positives(log_sum, corrected, label_slots):

@@ -41,6 +41,7 @@ class SquaredHinge(ClassificationLoss):
     """
 
     reduction_over_classes = "squared_hinge"
+    merge_of_candidates = "sum"
 
     def __init__(self, reduction="sum_over_batch_size", name="squared_hinge", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
@@ -66,12 +67,14 @@ class SquaredHinge(ClassificationLoss):
         )
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
 
-    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        """Per-example loss [N]; arguments as ``SoftmaxCrossentropy.sampled``."""
+    def fold_candidates(self, negatives, hits):
         negatives = negatives.without(hits >= 0)
-        own = tf.where(is_label, _beyond_margin(-positives.logits), 0.0)
         drawn = tf.exp(-negatives.log_count) * _beyond_margin(negatives.logits)
-        return tf.reduce_sum(own, 1) + tf.reduce_sum(drawn, 1)
+        return tf.reduce_sum(drawn, 1, keepdims=True)
+
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        own = tf.where(is_label, _beyond_margin(-positives.logits), 0.0)
+        return tf.reduce_sum(own, 1) + folded[:, 0]
 
 
 def _beyond_margin(logits):

@@ -72,6 +72,11 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     if sampler is None:
         return (head.training_losses if training else head.losses)(query, labels, loss)
 
+    shards = head.shards
+    draws = None if shards is None else shards.draws_of(sampler, loss)
+    if draws is not None:
+        return shards.sampled_losses(query, labels, loss, draws, sampler.next_seed())
+
     def score(ids):
         return tf.stop_gradient(head.score(query, ids))
 

@@ -84,6 +84,20 @@ def with_servers():
     return isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy)
 
 
+def put_together(places, values, shape):
+    """Values of several shards as one tensor of a shape, 0 where there is none.
+
+    Args:
+        places: for each shard, int64 [n, r], where its values stand.
+        values: for each, [n].
+        shape: [r] int64.
+
+    >>> put_together([[[0, 1]], [[1, 0]]], [[5], [7]], tf.constant([2, 2], tf.int64)).numpy().tolist()
+    [[0, 5], [7, 0]]
+    """
+    return tf.scatter_nd(tf.cast(tf.concat(places, 0), tf.int64), tf.concat(values, 0), shape)
+
+
 def at(device, function, inputs, variables):
     """``function(*inputs)``, and later its gradient, computed on a device: variables that lie there stay.
 

@@ -5,16 +5,20 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc._keras import Untracked, add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_log_partition
+from tfxc.ops.remote import beside, shards_of
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler, mean_query
+from tfxc.samplers.sampler_shards import SamplerShards
 
+_CODEBOOKS = "codebook_0", "codebook_1"
+_INDEX = "cell_classes", "cell_offsets", "cell_mass", "cumulative_weight", "guide"
 # Learnt codewords stay while their error is at most this much more than that of k-means.
 _KEPT_ERROR_RATIO = 1.25
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, of the mean
@@ -95,6 +99,7 @@ class MIDX(Sampler):
         self.num_codewords = num_codewords
         self.quantizer = quantizer
         self.learnable = bool(learnable)
+        self.queries = None  # a part that knows the classes of one shard alone keeps to no queries
 
     def get_config(self):
         return {
@@ -117,34 +122,56 @@ class MIDX(Sampler):
         if self.learnable:
             self.learner = CodebookLearner(residual=self.quantizer == "rq")
             self.learner.build([(size, width) for width in widths])
+
+    def build_rows(self):
         # Codebooks of zeros and weights of one make this exactly the uniform distribution.
-        cell = np.arange(self.num_classes) % (size * size)
-        for name, value in self._index(cell, np.ones(self.num_classes, np.float32)).items():
-            self._set(name, value)
+        cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
+        weight = np.ones(self.num_classes, np.float32)
+        for name, value in (("cell", cell), ("class_weight", weight)):
+            own = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
+            setattr(self, name, own)
+        shards, weights = (shards_of(tf_variable(own)) for own in (self.cell, self.class_weight))
+        self._parts = Untracked([])
+        for shard, of_shard in zip(shards, weights, strict=True):
+            rows = slice(shard.start, shard.start + shard.variable.shape[0])
+            index = _index(cell[rows], weight[rows], self.num_codewords)
+            self._parts.value.append(self._part(shard.variable, of_shard.variable, index))
+        if shards:
+            starts, devices = [shard.start for shard in shards], [shard.device for shard in shards]
+            self.divide(SamplerShards(self, self._parts.value, starts, devices))
+            return
+        for name, value in _index(cell, weight, self.num_codewords).items():
+            own = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
+            setattr(self, name, own)
+
+    def _part(self, cell, weight, index):
+        """A sampler of the classes of one shard, with codebooks and an index of its own beside it."""
+        part = MIDX.from_config({**self.get_config(), "name": None})
+        part.num_classes, part.query_dim = cell.shape[0], self.query_dim
+        part.cell, part.class_weight = cell, weight
+        with beside(cell):
+            for i, codebook in enumerate(self.codebooks):
+                setattr(part, f"codebook_{i}", tf.Variable(tf_variable(codebook), trainable=False))
+            for name, value in index.items():
+                setattr(part, name, tf.Variable(value, trainable=False))
+        part.built = True
+        return part
 
     @property
     def codebooks(self):
         """The two codebooks; weights in a list attribute would be missing from a ``tf.train.Checkpoint``."""
         return self.codebook_0, self.codebook_1
 
-    def _set(self, name, value):
-        if hasattr(self, name):
+    def _assign(self, values):
+        for name, value in values.items():
             tf_variable(getattr(self, name)).assign(value)
-        else:
-            weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
-            setattr(self, name, weight)
 
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
         log_of, log_frequencies = self._log_frequencies(head)
         codebooks, cell = self._fitted(head, _importance(log_frequencies))
-        index = self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks))
-        # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
-        for variable, codebook in zip(self.codebooks, codebooks, strict=True):
-            tf_variable(variable).assign(codebook)
-        for name, value in index.items():
-            self._set(name, value)
+        self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
         self._summarize(head, codebooks, cell, log_frequencies)
 
     def class_rows(self):
@@ -156,9 +183,17 @@ class MIDX(Sampler):
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         cell[new_ids] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", new_ids)[0])
         log_of, log_frequencies = self._log_frequencies(head)
-        for name, value in self._index(cell, self._weights(log_frequencies, log_of, cell, codebooks)).items():
-            self._set(name, value)
+        self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
         self._summarize(head, codebooks, cell, log_frequencies)
+
+    def derived_weights(self):
+        return [] if self._parts.value else [getattr(self, name) for name in _INDEX]
+
+    def weights_restored(self):
+        for part in self._parts.value or [self]:
+            codebooks = {name: tf_variable(getattr(self, name)).numpy() for name in _CODEBOOKS}
+            rows = (tf_variable(own).numpy() for own in (part.cell, part.class_weight))
+            part._assign({**_index(*rows, self.num_codewords), **codebooks})
 
     def _summarize(self, head, codebooks, cell, log_frequencies):
         if self.learnable:
@@ -189,7 +224,8 @@ class MIDX(Sampler):
         rows = quantised_vectors(codebooks, self.quantizer == "rq")
         quantised = np.concatenate([log_of(vectors) for vectors in rows])
         log_weights = log_frequencies - quantised[cell]
-        return np.exp(np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT))
+        log_weights = np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT)
+        return np.exp(log_weights).astype(np.float32)
 
     def _fitted(self, head, importance):
         """Codebooks and each class's cell int32 [L]: by k-means, or as learnt if about as good."""
@@ -205,24 +241,16 @@ class MIDX(Sampler):
                 return last, self._cell_of(learnt_codes)
         return fitted, self._cell_of(codes)
 
-    def _index(self, cell, weight):
-        """The classes sorted by cell, for given cells and class weights [L]."""
-        size = self.num_codewords
-        narrow = np.uint16 if size <= 256 else cell.dtype  # NumPy sorts 16 bits by radix, ten times faster
-        order = np.argsort(cell.astype(narrow), kind="stable").astype(np.int32)
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=size * size))])
-        mass = np.bincount(cell, weights=weight, minlength=size * size)
-        sums = np.zeros(len(cell) + 1)
-        np.cumsum(weight[order], dtype=np.float64, out=sums[1:])
-        return {
-            "cell": cell.astype(np.int32),
-            "class_weight": weight,
-            "cell_classes": order,
-            "cell_offsets": offsets.astype(np.int32),
-            "cell_mass": mass.reshape(size, size).astype(np.float32),
-            "cumulative_weight": sums,
-            "guide": guide_table(offsets, sums),
-        }
+    def _sort_classes(self, cell, weight, codebooks):
+        """Takes over codebooks, and cells and weights [L] of the classes, sorted anew."""
+        codebooks = dict(zip(_CODEBOOKS, codebooks, strict=True))
+        rows = {"cell": cell.astype(np.int32), "class_weight": weight}
+        if self._parts.value:
+            self._assign({**rows, **codebooks})
+            self.weights_restored()
+        else:
+            # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
+            self._assign({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
 
     def prepare(self, step):
         """The queries and their products with the codewords of either codebook."""
@@ -233,11 +261,15 @@ class MIDX(Sampler):
         row_logits = tf.matmul(left, first, transpose_b=True)
         return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
 
+    def observe(self, query):
+        self.queries.follow(query, tf_variable(self.counter))
+
     def draw(self, given, seed):
         logits = given.row_logits, given.column_logits
         ids, log_prob = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
-        with tf.control_dependencies([ids]):  # raises where a query is not finite
-            self.queries.follow(given.query, tf_variable(self.counter))
+        if self.queries is not None:
+            with tf.control_dependencies([ids]):  # raises where a query is not finite
+                self.observe(given.query)
         # A draw tells the log of the partition function, at a fraction of what computing it takes.
         given.log_total = self._log_weights(given, ids[:, :1])[:, 0] - log_prob[:, 0]
         return ids, self.log_num_draws + log_prob
@@ -251,11 +283,14 @@ class MIDX(Sampler):
             tf_variable(self.guide),
         )
 
+    def log_mass(self, given):
+        """The log of what all classes weigh together for a query [N]: log Z."""
+        return midx_log_partition(given.row_logits, given.column_logits, tf_variable(self.cell_mass))
+
     def log_count(self, given, ids):
         log_total = given.log_total
         if log_total is None:  # not kept: a tensor of a loop's body is of no use outside it
-            logits = given.row_logits, given.column_logits
-            log_total = midx_log_partition(*logits, tf_variable(self.cell_mass))
+            log_total = self.log_mass(given)
         return self.log_num_draws + self._log_weights(given, ids) - log_total[:, tf.newaxis]
 
     def _log_weights(self, given, ids):
@@ -289,6 +324,20 @@ class MIDX(Sampler):
         vectors = tf.reshape(vectors, [num_rows, num_scored, self.query_dim])
         codebooks = [tf_variable(codebook) for codebook in self.codebooks]
         self.learner.learn(codebooks, query, vectors, estimate, self._log_own_weight(ids))
+
+
+def _index(cell, weight, num_codewords):
+    """The classes sorted by cell, for given cells and class weights [L]: by ``_INDEX``."""
+    num_cells = num_codewords**2
+    # NumPy sorts 16 bits by radix, ten times faster.
+    order = np.argsort(cell.astype(np.uint16) if num_cells <= 1 << 16 else cell, kind="stable")
+    order = order.astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=num_cells))]).astype(np.int32)
+    mass = np.bincount(cell, weights=weight, minlength=num_cells)
+    sums = np.zeros(len(cell) + 1)
+    np.cumsum(weight[order], dtype=np.float64, out=sums[1:])
+    mass = mass.reshape(num_codewords, num_codewords).astype(np.float32)
+    return dict(zip(_INDEX, (order, offsets, mass, sums, guide_table(offsets, sums)), strict=True))
 
 
 def _importance(log_frequencies):

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import Untracked, add_weight, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ops.remote import beside, on_server
+from tfxc.samplers.sampler_shards import SamplerShards
 
 
 class Step(NamedTuple):
@@ -114,6 +115,7 @@ class Sampler(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
+        self._shards = None
         self.seed = random.randrange(2**31) if seed is None else int(seed)
         self.supports_jit = False
 
@@ -133,13 +135,39 @@ class Sampler(keras.layers.Layer):
         )
         with beside(tf_variable(self.counter)):
             self.build_index()
+        self.build_rows()
         # Draws are few numbers, an index has some for each class: where it lies on a server, that one draws.
         on_a_server = on_server(tf_variable(self.counter)) and len(self.weights) > 1
-        self._device = tf_variable(self.counter).device if on_a_server else None
+        self._device = tf_variable(self.counter).device if on_a_server and not self._shards else None
         super().build(input_shape)
 
     def build_index(self):
         """Creates the variables of the index, valid before the first refresh."""
+
+    def build_rows(self):
+        """Creates those that have a row for each class and are cut with the classes over parameter servers.
+
+        Where they are, it calls ``divide``. Anything else in an index lies whole on one of the servers.
+        """
+
+    def divide(self, shards):
+        """For ``build_rows``: from then on these ``SamplerShards`` answer for the sampler."""
+        self._shards = Untracked(shards)
+        for name in SamplerShards.ANSWERS:
+            setattr(self, name, getattr(shards, name))
+
+    def shards_at(self, starts, devices):
+        """The ``SamplerShards`` of classes that are cut at these ids and lie on these devices; None if it
+        cannot draw there."""
+        shards = self._shards and self._shards.value
+        return shards if shards and (shards.starts, shards.devices) == (starts, devices) else None
+
+    def derived_weights(self):
+        """Weights that follow from the others and from how classes are cut: a ``Checkpoint`` has none."""
+        return []
+
+    def weights_restored(self):
+        """Makes ``derived_weights`` anew from the others, which a checkpoint of shards has brought back."""
 
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
@@ -204,6 +232,10 @@ class Sampler(keras.layers.Layer):
             positives: ``Scored`` [N, P]: the labels' logits and log expected counts.
             negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
         """
+        return  # a statement, without which AutoGraph cannot read it
+
+    def observe(self, query):
+        """Called once a step with the queries [N, D], for a sampler that keeps to how they are spread."""
         return  # a statement, without which AutoGraph cannot read it
 
     def prepare(self, step):

@@ -1,11 +1,13 @@
 """Proposals that need no index: uniform, and log-uniform over ids sorted by frequency."""
 
+import itertools
 import math
 
 import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.sampler_shards import SamplerShards
 
 
 @register
@@ -39,6 +41,17 @@ class Uniform(Sampler):
 
     def log_count(self, given, ids):
         return tf.fill(tf.shape(ids), math.log(self.num_negatives / self.num_classes))
+
+    def log_mass(self, given):
+        """The log of what all classes weigh together."""
+        return tf.math.log(float(self.num_classes))
+
+    def shards_at(self, starts, devices):
+        parts = []
+        for start, stop in itertools.pairwise([*starts, self.num_classes]):
+            parts.append(Uniform(self.num_negatives, seed=self.seed))
+            parts[-1].num_classes = stop - start
+        return SamplerShards(self, parts, starts, devices)
 
 
 @register
