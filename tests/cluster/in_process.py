@@ -79,7 +79,7 @@ def places(model):
     return {
         "weights": [weight.device for weight in model.head.trainable_variables],
         "slots": [[slot.device for slot in own.values()] for own in slots],
-        "index": [[weight.device for weight in part.weights] for part in model.sampler._parts.value],
+        "index": [[weight.device for weight in part.weights] for part in model.sampler.parts],
         "rows": [weight.shape[0] for weight in model.head.trainable_variables],
     }
 

@@ -1,5 +1,7 @@
 """Samplers that are cut into shards: the distribution of one machine, and losses folded where classes lie."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +13,7 @@ from tfxc._keras import tf_variable
 from tfxc.ids import hits
 from tfxc.layers.head_shards import HeadShards
 from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
-from tfxc.samplers import MIDX, Step, Uniform, midx
+from tfxc.samplers import MIDX, Step, Uniform, Unigram, sampler, unigram
 from tfxc.scored import Scored
 
 NUM_CLASSES, DIM, STARTS = 40, 6, [0, 7, 30]
@@ -26,16 +28,25 @@ class Cut(ShardedVariable):
 
 @pytest.fixture(autouse=True)
 def rows_in_shards(monkeypatch):
-    """Has MIDX make what has a row for each class in shards."""
-    add_weight = midx.add_weight
+    """Has samplers make what has a row for each class in shards."""
+    add_weight = sampler.add_weight
 
     def add(layer, name, shape, initializer="zeros", dtype="float32", **options):
-        if name not in ("cell", "class_weight"):
+        if name not in ("cell", "class_weight", "log_probs"):
             return add_weight(layer, name, shape, initializer, dtype, **options)
         parts = np.split(np.array(initializer(shape, dtype)), STARTS[1:])
         return Cut([tf.Variable(part, trainable=False) for part in parts])
 
-    monkeypatch.setattr(midx, "add_weight", add)
+    monkeypatch.setattr(sampler, "add_weight", add)
+    monkeypatch.setattr(unigram, "with_servers", lambda: True)
+
+
+SAMPLERS = {
+    "uniform": Uniform,
+    "unigram": functools.partial(Unigram, counts=np.arange(NUM_CLASSES) % 5),
+    "counted": Unigram,
+    "midx": functools.partial(MIDX, num_codewords=3),
+}
 
 
 def table():
@@ -45,15 +56,13 @@ def table():
 
 
 def make(kind, num_negatives=20, seed=1, **options):
-    if kind == "midx":
-        return MIDX(num_negatives, num_codewords=3, seed=seed, **options)
-    return Uniform(num_negatives, seed=seed, **options)
+    return SAMPLERS[kind](num_negatives, seed=seed, **options)
 
 
 def built(kind, *args, **options):
     sampler = make(kind, *args, **options)
     sampler.build((NUM_CLASSES, DIM))
-    sampler.sample(Step(tf.constant(queries(8, DIM, seed=5)), tf.zeros([8, 0], tf.int32)))
+    sampler.sample(Step(tf.constant(queries(8, DIM, seed=5)), tf.constant([[3]] * 7 + [[-1]])))
     sampler.refresh(head_of(table()))
     return sampler
 
@@ -62,7 +71,7 @@ def step(num_queries=5):
     return Step(tf.constant(queries(num_queries, DIM)), tf.zeros([num_queries, 0], tf.int32))
 
 
-@pytest.fixture(params=["uniform", "midx"])
+@pytest.fixture(params=SAMPLERS)
 def kind(request):
     return request.param
 
@@ -71,7 +80,7 @@ def test_the_distribution_is_that_of_one_machine(kind, monkeypatch):
     query, cut = queries(5, DIM), built(kind)
     monkeypatch.undo()
     whole = built(kind)
-    assert not whole.shards_at([0], [DEVICE]) if kind == "midx" else cut.shards_at(STARTS, [DEVICE] * 3)
+    assert not whole.parts and len(cut.parts) == (0 if kind == "uniform" else 3)
     np.testing.assert_allclose(all_probs(cut, query), all_probs(whole, query), rtol=2e-5)
     np.testing.assert_allclose(all_probs(cut, query).sum(1), 1, rtol=1e-5)
     if kind == "midx":

@@ -132,10 +132,10 @@ class HeadShards:
             draws: these, ``SamplerShards``.
             seed: [2] integers.
         """
-        steps, own_labels = [], [draws.own_ids(i, labels) for i in range(len(self.heads))]
-        for head, own in zip(self.heads, own_labels, strict=True):
+        steps = []
+        for head in self.heads:
             with tf.device(_device(head)):
-                steps.append(Step(head.effective_query(tf.stop_gradient(query)), own))
+                steps.append(Step(head.effective_query(tf.stop_gradient(query)), labels))
         asked = draws.ask(steps)
         shares = draws.deal(asked, seed)
         numbers = iter(range(len(self.heads)))
@@ -151,7 +151,7 @@ class HeadShards:
                 folded = loss.fold_candidates(candidates, hits(ids, labels))
                 return [folded, positives, draws.log_counts_of(number, asked, share, labels)]
 
-            return answer, [query, own_labels[number], *shares[number]]
+            return answer, [query, draws.own_ids(number, labels), *shares[number]]
 
         folded, positives, log_counts = zip(*self._ask(question), strict=True)
         positives = Scored(tf.add_n(positives), tf.stop_gradient(tf.add_n(log_counts)))

@@ -5,17 +5,15 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, constant, register, tf_variable
+from tfxc._keras import add_weight, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_log_partition
-from tfxc.ops.remote import beside, shards_of
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler, mean_query
-from tfxc.samplers.sampler_shards import SamplerShards
 
 _CODEBOOKS = "codebook_0", "codebook_1"
 _INDEX = "cell_classes", "cell_offsets", "cell_mass", "cumulative_weight", "guide"
@@ -127,44 +125,27 @@ class MIDX(Sampler):
         # Codebooks of zeros and weights of one make this exactly the uniform distribution.
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
-        for name, value in (("cell", cell), ("class_weight", weight)):
-            own = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
-            setattr(self, name, own)
-        shards, weights = (shards_of(tf_variable(own)) for own in (self.cell, self.class_weight))
-        self._parts = Untracked([])
-        for shard, of_shard in zip(shards, weights, strict=True):
-            rows = slice(shard.start, shard.start + shard.variable.shape[0])
-            index = _index(cell[rows], weight[rows], self.num_codewords)
-            self._parts.value.append(self._part(shard.variable, of_shard.variable, index))
-        if shards:
-            starts, devices = [shard.start for shard in shards], [shard.device for shard in shards]
-            self.divide(SamplerShards(self, self._parts.value, starts, devices))
-            return
-        for name, value in _index(cell, weight, self.num_codewords).items():
-            own = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
-            setattr(self, name, own)
+        self.add_weights({"cell": cell, "class_weight": weight})
+        self.divide(["cell", "class_weight"])
+        if not self.parts:
+            self.add_weights(_index(cell, weight, self.num_codewords))
 
-    def _part(self, cell, weight, index):
-        """A sampler of the classes of one shard, with codebooks and an index of its own beside it."""
-        part = MIDX.from_config({**self.get_config(), "name": None})
-        part.num_classes, part.query_dim = cell.shape[0], self.query_dim
-        part.cell, part.class_weight = cell, weight
-        with beside(cell):
-            for i, codebook in enumerate(self.codebooks):
-                setattr(part, f"codebook_{i}", tf.Variable(tf_variable(codebook), trainable=False))
-            for name, value in index.items():
-                setattr(part, name, tf.Variable(value, trainable=False))
-        part.built = True
-        return part
+    def build_part(self, whole):
+        """As a sampler of the classes of one shard: with codebooks and an index of its own."""
+        for name, value in {**whole._copied(), **self._sorted()}.items():
+            setattr(self, name, tf.Variable(value, trainable=False))
+
+    def _copied(self):
+        return {name: tf_variable(getattr(self, name)).numpy() for name in _CODEBOOKS}
+
+    def _sorted(self):
+        cell, weight = (tf_variable(own).numpy() for own in (self.cell, self.class_weight))
+        return _index(cell, weight, self.num_codewords)
 
     @property
     def codebooks(self):
         """The two codebooks; weights in a list attribute would be missing from a ``tf.train.Checkpoint``."""
         return self.codebook_0, self.codebook_1
-
-    def _assign(self, values):
-        for name, value in values.items():
-            tf_variable(getattr(self, name)).assign(value)
 
     def refresh(self, head):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
@@ -187,13 +168,11 @@ class MIDX(Sampler):
         self._summarize(head, codebooks, cell, log_frequencies)
 
     def derived_weights(self):
-        return [] if self._parts.value else [getattr(self, name) for name in _INDEX]
+        return [] if self.parts else [getattr(self, name) for name in _INDEX]
 
     def weights_restored(self):
-        for part in self._parts.value or [self]:
-            codebooks = {name: tf_variable(getattr(self, name)).numpy() for name in _CODEBOOKS}
-            rows = (tf_variable(own).numpy() for own in (part.cell, part.class_weight))
-            part._assign({**_index(*rows, self.num_codewords), **codebooks})
+        for part in self.parts or [self]:
+            part.assign_weights({**self._copied(), **part._sorted()})
 
     def _summarize(self, head, codebooks, cell, log_frequencies):
         if self.learnable:
@@ -245,12 +224,12 @@ class MIDX(Sampler):
         """Takes over codebooks, and cells and weights [L] of the classes, sorted anew."""
         codebooks = dict(zip(_CODEBOOKS, codebooks, strict=True))
         rows = {"cell": cell.astype(np.int32), "class_weight": weight}
-        if self._parts.value:
-            self._assign({**rows, **codebooks})
+        if self.parts:
+            self.assign_weights({**rows, **codebooks})
             self.weights_restored()
         else:
             # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
-            self._assign({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
+            self.assign_weights({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
 
     def prepare(self, step):
         """The queries and their products with the codewords of either codebook."""
@@ -261,15 +240,15 @@ class MIDX(Sampler):
         row_logits = tf.matmul(left, first, transpose_b=True)
         return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
 
-    def observe(self, query):
-        self.queries.follow(query, tf_variable(self.counter))
+    def observe(self, step):
+        self.queries.follow(step.query, tf_variable(self.counter))
 
     def draw(self, given, seed):
         logits = given.row_logits, given.column_logits
         ids, log_prob = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
         if self.queries is not None:
             with tf.control_dependencies([ids]):  # raises where a query is not finite
-                self.observe(given.query)
+                self.queries.follow(given.query, tf_variable(self.counter))
         # A draw tells the log of the partition function, at a fraction of what computing it takes.
         given.log_total = self._log_weights(given, ids[:, :1])[:, 0] - log_prob[:, 0]
         return ids, self.log_num_draws + log_prob

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, tf_variable
+from tfxc._keras import Untracked, add_weight, constant, keras, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.ops.remote import beside, on_server
+from tfxc.ops.remote import beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 
 
@@ -145,20 +145,60 @@ class Sampler(keras.layers.Layer):
         """Creates the variables of the index, valid before the first refresh."""
 
     def build_rows(self):
-        """Creates those that have a row for each class and are cut with the classes over parameter servers.
+        """Creates those with a row for each class, which are cut with the classes over parameter servers.
 
-        Where they are, it calls ``divide``. Anything else in an index lies whole on one of the servers.
+        To have them cut, it calls ``divide``. All else in an index lies whole on one of the servers.
         """
 
-    def divide(self, shards):
-        """For ``build_rows``: from then on these ``SamplerShards`` answer for the sampler."""
+    def add_weights(self, values):
+        """For ``build_rows``: adds weights that do not train, by the arrays that they begin with."""
+        for name, value in values.items():
+            weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
+            setattr(self, name, weight)
+
+    def assign_weights(self, values):
+        """Gives weights other values, arrays by name."""
+        for name, value in values.items():
+            tf_variable(getattr(self, name)).assign(value)
+
+    def divide(self, names):
+        """For ``build_rows``: divides the sampler where rows of classes lie on parameter servers.
+
+        From then on ``SamplerShards`` answers for it: each shard is a sampler of this kind, of its classes
+        alone, with an index of its own that ``build_part(whole)`` makes of its rows.
+
+        Args:
+            names: of the attributes that hold weights with a row for each class.
+        """
+        rows = [shards_of(tf_variable(getattr(self, name))) for name in names]
+        parts = []
+        for shards in zip(*rows, strict=True):
+            part = type(self).from_config({**self.get_config(), "name": None})
+            part.num_classes, part.query_dim = shards[0].variable.shape[0], self.query_dim
+            for name, shard in zip(names, shards, strict=True):
+                setattr(part, name, shard.variable)
+            with beside(shards[0].variable):
+                part.build_part(self)
+            part.built = True
+            parts.append(part)
+        if not parts:
+            return
+        starts, devices = [shard.start for shard in rows[0]], [shard.device for shard in rows[0]]
+        shards = SamplerShards(self, parts, starts, devices)
         self._shards = Untracked(shards)
         for name in SamplerShards.ANSWERS:
             setattr(self, name, getattr(shards, name))
 
+    @property
+    def parts(self):
+        """The samplers of the shards; none on one machine."""
+        return self._shards.value.parts if self._shards else []
+
     def shards_at(self, starts, devices):
-        """The ``SamplerShards`` of classes that are cut at these ids and lie on these devices; None if it
-        cannot draw there."""
+        """The ``SamplerShards`` of classes that are cut at these ids and lie on these devices, or None.
+
+        Where there are none, whole candidates travel to the head's shards and back.
+        """
         shards = self._shards and self._shards.value
         return shards if shards and (shards.starts, shards.devices) == (starts, devices) else None
 
@@ -167,7 +207,7 @@ class Sampler(keras.layers.Layer):
         return []
 
     def weights_restored(self):
-        """Makes ``derived_weights`` anew from the others, which a checkpoint of shards has brought back."""
+        """Makes ``derived_weights`` anew from the others, which a ``Checkpoint`` has brought back."""
 
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
@@ -234,8 +274,8 @@ class Sampler(keras.layers.Layer):
         """
         return  # a statement, without which AutoGraph cannot read it
 
-    def observe(self, query):
-        """Called once a step with the queries [N, D], for a sampler that keeps to how they are spread."""
+    def observe(self, step):
+        """Called once a ``Step`` of a divided sampler, which keeps what it learns of steps in one place."""
         return  # a statement, without which AutoGraph cannot read it
 
     def prepare(self, step):

@@ -12,12 +12,12 @@ class Asked(NamedTuple):
     """A step as shards were asked it.
 
     Args:
-        steps: a ``Step`` a shard, with the labels that are its own.
+        seen: the ``Step`` that the sampler is told of.
         given: what each shard's sampler made of its step.
         log_mass: for each, the log of what its classes weigh for a query, [N] or a scalar.
     """
 
-    steps: list
+    seen: NamedTuple
     given: list
     log_mass: list
 
@@ -44,7 +44,7 @@ class SamplerShards:
     of the sampler on one machine. Of a step's draws a query's first are those of the first shard.
 
     Args:
-        sampler: the whole one, which is told of the queries (``observe``).
+        sampler: the whole one, which is told of every step (``observe``).
         parts: for each shard a sampler of its classes alone, with a ``log_mass(given)``.
         starts: for each, the id of its first class.
         devices: for each, where its classes lie.
@@ -63,56 +63,56 @@ class SamplerShards:
 
     def __init__(self, sampler, parts, starts, devices):
         self._sampler = sampler
-        self._parts = parts
+        self.parts = parts
         self.starts = starts
         self.devices = devices
         self._stops = [*starts[1:], sampler.num_classes]
         device = tf_variable(sampler.counter).device
-        # The shard where the queries are seen: best the one that lies where that is written down.
+        # Where the sampler is told of steps: best on the server that keeps what it learns.
         self._observer = devices.index(device) if device in devices else 0
 
     def prepare(self, step):
         """As ``Sampler.prepare``."""
-        return self.ask([step] * len(self._parts))
+        return self.ask([step] * len(self.parts))
 
     def ask(self, steps):
-        """Puts a step to the shards, to each as a ``Step`` of its own."""
-        asked = Asked([], [], [])
-        for part, device, step in zip(self._parts, self.devices, steps, strict=True):
+        """Puts a step to the shards, to each as a ``Step`` with the queries where that one lies."""
+        seen, given, log_mass = [], [], []
+        for part, device, step in zip(self.parts, self.devices, steps, strict=True):
             with tf.device(device):
-                asked.steps.append(step._replace(query=tf.stop_gradient(step.query)))
-                asked.given.append(part.prepare(asked.steps[-1]))
-                asked.log_mass.append(part.log_mass(asked.given[-1]))
-        return asked
+                seen.append(step._replace(query=tf.stop_gradient(step.query)))
+                given.append(part.prepare(seen[-1]))
+                log_mass.append(part.log_mass(given[-1]))
+        return Asked(seen[self._observer], given, log_mass)
 
     def deal(self, asked, seed):
         """Each shard's ``Share`` of the draws."""
-        num_queries = tf.shape(asked.steps[0].query)[0]
+        num_queries = tf.shape(asked.seen.query)[0]
         log_mass = tf.stack([tf.broadcast_to(own, [num_queries]) for own in asked.log_mass], 1)
         log_share = tf.nn.log_softmax(tf.cast(log_mass, tf.float64))
-        seed, *seeds = tf.unstack(tf.random.split(seed, 1 + len(self._parts)))
+        seed, *seeds = tf.unstack(tf.random.split(seed, 1 + len(self.parts)))
         uniform = tf.random.stateless_uniform(
             [num_queries, self._sampler.num_negatives], seed, dtype=tf.float64
         )
         above = tf.cumsum(tf.exp(log_share), 1)[:, tf.newaxis, :-1]
         shard = tf.reduce_sum(tf.cast(uniform[:, :, tf.newaxis] >= above, tf.int32), 2)
-        numbers = tf.reduce_sum(tf.one_hot(shard, len(self._parts), dtype=tf.int32), 1)
+        numbers = tf.reduce_sum(tf.one_hot(shard, len(self.parts), dtype=tf.int32), 1)
         log_share = tf.cast(log_share, tf.float32)
         return [Share(numbers[:, i], log_share[:, i], seed) for i, seed in enumerate(seeds)]
 
     def draws_of(self, number, asked, share):
         """What the shard of this number draws, with ids of its own: as ``Sampler.draw``, -1 where none is."""
-        ids, log_count = self._parts[number].draw(asked.given[number], share.seed)
+        ids, log_count = self.parts[number].draw(asked.given[number], share.seed)
         if number == self._observer:
             with tf.control_dependencies([ids]):  # raises where a query is not finite
-                self._sampler.observe(asked.steps[number].query)
+                self._sampler.observe(asked.seen)
         most = tf.maximum(tf.reduce_max(share.numbers), 0)  # of no query, the maximum is the least integer
         is_dealt = tf.range(most) < share.numbers[:, tf.newaxis]
         return tf.where(is_dealt, ids[:, :most], -1), log_count[:, :most] + share.log_mass[:, tf.newaxis]
 
     def log_counts_of(self, number, asked, share, ids):
         """Log expected counts [N, P] of ids [N, P] of the shard's own; 0 for id -1."""
-        log_count = self._parts[number].log_count(asked.given[number], tf.maximum(ids, 0))
+        log_count = self.parts[number].log_count(asked.given[number], tf.maximum(ids, 0))
         return tf.where(ids >= 0, log_count + share.log_mass[:, tf.newaxis], 0.0)
 
     def draw(self, asked, seed):
@@ -134,7 +134,7 @@ class SamplerShards:
 
     def log_count(self, asked, ids):
         """As ``Sampler.log_count``."""
-        num_queries = tf.shape(asked.steps[0].query)[0]
+        num_queries = tf.shape(asked.seen.query)[0]
         log_mass = [tf.broadcast_to(own, [num_queries]) for own in asked.log_mass]
         total = tf.reduce_logsumexp(tf.stack(log_mass), 0)
         counts = []

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc._keras import register, tf_variable
 from tfxc.class_rows import ClassRows
+from tfxc.ops.remote import with_servers
 from tfxc.samplers.alias import alias_draw, alias_table
 from tfxc.samplers.class_counts import (
     SAVED,
@@ -18,7 +19,7 @@ from tfxc.samplers.class_counts import (
 )
 from tfxc.samplers.sampler import Sampler
 
-_TABLE = ("threshold", "alias", "log_probs")
+_TABLE = "threshold", "alias"
 
 
 @register
@@ -63,6 +64,8 @@ class Unigram(Sampler):
         self.power = float(power)
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
+        self.running_counts = None
+        self.log_total = 0.0  # the log of what log_probs sum to, of a part that holds one shard's
 
     def get_config(self):
         counts = None if self.counts is None else SAVED
@@ -70,23 +73,50 @@ class Unigram(Sampler):
 
     def build_index(self):
         match_classes(self.counts, self.num_classes, "Unigram")
-        table = np.nan, 0, np.nan  # until the saved one is loaded
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))
-            table = 1.0, 0, -np.log(self.num_classes)  # every slot keeps its own class: uniform
+
+    def build_rows(self):
+        log_probs = np.full(self.num_classes, np.nan)  # until the saved ones are loaded
+        if self.counts is None:
+            log_probs[:] = -np.log(self.num_classes)
         elif not isinstance(self.counts, str):
-            table = self._table(self.counts)
-        for name, value, dtype in zip(_TABLE, table, ("float64", "int32", "float32"), strict=True):
-            weight = add_weight(self, name, (self.num_classes,), constant(value), dtype, trainable=False)
-            setattr(self, name, weight)
+            log_probs = _normalised(self.power * np.log(self.counts))
+        if not with_servers():
+            self.add_weights(_table(log_probs))
+        self.add_weights({"log_probs": log_probs.astype(np.float32)})
+        self.divide(["log_probs"])
 
-    def _table(self, counts):
-        return _of_log_weights(self.power * np.log(counts))
+    def build_part(self, whole):
+        """As a sampler of the classes of one shard: with an alias table of its own."""
+        for name, value in self._of_part().items():
+            setattr(self, name, tf.Variable(value, trainable=False))
 
-    def _assign(self, table):
-        for name, value in zip(_TABLE, table, strict=True):
-            tf_variable(getattr(self, name)).assign(value)
+    def _of_part(self):
+        log_probs = tf_variable(self.log_probs).numpy().astype(np.float64)
+        largest = log_probs.max()
+        log_total = largest + np.log(np.exp(log_probs - largest).sum())
+        return {**_table(log_probs - log_total), "log_total": np.float32(log_total)}
+
+    def derived_weights(self):
+        return [] if self.parts else [getattr(self, name) for name in _TABLE]
+
+    def weights_restored(self):
+        if self.parts:
+            for part in self.parts:
+                part.assign_weights(part._of_part())
+        else:
+            self.assign_weights(_table(tf_variable(self.log_probs).numpy().astype(np.float64)))
+
+    def _follow(self, log_weights):
+        """Takes over the log of what classes [L] weigh, of any scale."""
+        log_probs = _normalised(log_weights)
+        if self.parts:
+            self.assign_weights({"log_probs": log_probs.astype(np.float32)})
+            self.weights_restored()
+        else:
+            self.assign_weights({**_table(log_probs), "log_probs": log_probs})
 
     @property
     def needs_refresh(self):
@@ -96,7 +126,7 @@ class Unigram(Sampler):
         """Takes over what was counted since; with given counts there is nothing to do."""
         if self.counts is None:
             counts = tf_variable(self.running_counts.occurrences).numpy() + self.smoothing
-            self._assign(self._table(counts))
+            self._follow(self.power * np.log(counts))
 
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
@@ -107,8 +137,7 @@ class Unigram(Sampler):
             self.running_counts.classes_changed()
             self.refresh(head)
         else:
-            log_probs = as_the_rarest(self.log_probs, new_ids)
-            self._assign(_of_log_weights(log_probs))
+            self._follow(as_the_rarest(self.log_probs, new_ids))
 
     def prepare(self, step):
         """How many queries there are, and the labels."""
@@ -116,18 +145,33 @@ class Unigram(Sampler):
 
     def draw(self, given, seed):
         num_queries, labels = given
-        if self.counts is None:
+        if self.running_counts is not None:
             self.running_counts.count(labels)
         table = tf_variable(self.threshold), tf_variable(self.alias)
         ids = alias_draw(*table, [num_queries, self.num_negatives], seed)
         return ids, self.log_count(given, ids)
 
+    def observe(self, step):
+        if self.running_counts is not None:
+            self.running_counts.count(step.labels)
+
+    def log_mass(self, given):
+        """The log of the probability of all classes of a shard."""
+        return tf.identity(self.log_total)
+
     def log_count(self, given, ids):
-        return self.log_num_draws + gather_counts(tf_variable(self.log_probs), ids, "Unigram")
+        log_probs = gather_counts(tf_variable(self.log_probs), ids, "Unigram")
+        return self.log_num_draws + log_probs - self.log_total
 
 
-def _of_log_weights(log_weights):
-    """Thresholds, aliases and log probabilities [L] of log weights [L] of any scale."""
+def _normalised(log_weights):
+    """Log probabilities of log weights [L] of any scale."""
     log_weights = log_weights - log_weights.max()
-    weights = np.exp(log_weights)
-    return *alias_table(weights), log_weights - np.log(weights.sum())
+    return log_weights - np.log(np.exp(log_weights).sum())
+
+
+def _table(log_probs):
+    """The alias table of log probabilities [L], by ``_TABLE``; none of NaN."""
+    if np.isnan(log_probs).any():
+        return dict(zip(_TABLE, (log_probs, np.zeros(len(log_probs), np.int32)), strict=True))
+    return dict(zip(_TABLE, alias_table(np.exp(log_probs)), strict=True))
