@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import refuse_keras_3
 from tfxc.arguments import positive_int
+from tfxc.malloc import return_large_blocks
 from tfxc.ops import library
 
 _LEAST_ROWS = 1 << 14  # a table that is not higher stays whole: each shard is a round trip a step
@@ -36,6 +37,7 @@ def start_server(resolver):
             f'start_server serves as "worker" or "ps", but the resolver says {resolver.task_type!r}. The '
             'coordinator ("chief") calls tfxc.cluster.strategy instead.'
         )
+    return_large_blocks()  # it holds as much of a table as fits its machine
     library.load()
     server = tf.distribute.Server(
         resolver.cluster_spec(),
@@ -90,6 +92,7 @@ def strategy(resolver, num_shards=None):
             f"of a table and of its biases lie together, but got {num_shards}."
         )
     library.load()
+    return_large_blocks()
 
     def partitioner(shape, dtype, **kwargs):
         parts = num_shards if shape[0] >= _LEAST_ROWS else 1

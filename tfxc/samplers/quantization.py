@@ -32,12 +32,12 @@ def sample_by_weight(weights, num_rows, seed):
     Reference:
         Madow, "On the Theory of Systematic Sampling, II", 1949.
     """
-    weights = np.asarray(weights, np.float64)
+    weights = np.asarray(weights)
     if len(weights) <= num_rows:
         return np.arange(len(weights)), weights.astype(np.float32)
     generator = np.random.default_rng(seed)
-    chance = num_rows * weights
-    chance /= weights.sum()
+    chance = np.multiply(num_rows, weights, dtype=np.float64)  # of ten million classes 80 MB
+    chance /= weights.sum(dtype=np.float64)
     while chance.max() > 1:  # what is above 1 goes to the others
         certain = chance >= 1
         chance *= (num_rows - certain.sum()) / chance[~certain].sum()
@@ -46,7 +46,7 @@ def sample_by_weight(weights, num_rows, seed):
     rest = np.flatnonzero(chance < 1).astype(np.int32)
     generator.shuffle(rest)
     shares = chance[rest]
-    np.cumsum(shares, out=shares)  # in place: ten million classes make each of these 80 MB
+    np.cumsum(shares, out=shares)
     points = generator.random() + np.arange(num_rows - (len(chance) - len(rest)))
     places = np.searchsorted(shares, points, side="right")
     drawn = chance == 1
