@@ -180,6 +180,11 @@ def main(folder):
             midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
             midx_probs = model.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
             results["refused"].update(refused_late(strategy, model, folder))
+            with strategy.scope():
+                small = SAMPLERS["midx"]()
+                small.build((100, DIM))
+            (part,) = small.parts
+            results["places of a small index"] = sorted({weight.device for weight in part.weights})
             results["counter"] = int(model.sampler.counter.numpy())
     for name, scope in {
         "alone": contextlib.nullcontext(),

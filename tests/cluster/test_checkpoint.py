@@ -65,6 +65,28 @@ def test_another_model_is_named(tmp_path):
         tfxc.cluster.Checkpoint(other, tmp_path).restore()
 
 
+class Names(keras.Model):
+    """A model with a sampler by another name, and something else by that one."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.negatives = tfxc.layers.DenseHead(30), tfxc.samplers.MIDX(4, num_codewords=2, seed=1)
+        self.sampler = "of negatives"
+        self.head.build((None, 4))
+        self.negatives.build((30, 4))
+        self.built = True
+
+
+def test_a_sampler_is_known_by_its_kind_not_by_its_name(tmp_path):
+    model = Names()
+    model.negatives.refresh(model.head)
+    tfxc.cluster.Checkpoint(model, tmp_path).save(1)
+    again = Names()
+    tfxc.cluster.Checkpoint(again, tmp_path).restore()
+    for a, b in zip(weights_of(again), weights_of(model), strict=True):
+        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+
+
 def test_a_model_that_is_not_built_is_refused(tmp_path):
     model = tfxc.ExtremeClassifier(keras.Sequential([keras.layers.Dense(3)]), tfxc.layers.DenseHead(5))
     with pytest.raises(ValueError, match="not built"):

@@ -104,7 +104,7 @@ def test_one_set_of_draws_for_all_queries():
     assert draw.ids.shape == draw.log_count.shape == (20,) and draw.ids.dtype == tf.int32
 
 
-def losses_of_both(kind, loss, labels):
+def losses_of_both(kind, loss, labels, scale=1):
     """Losses, and gradients by queries and by the shards' tables: folded by shards, and of all candidates."""
     sampler = built(kind)
     heads = [tfxc.layers.DenseHead(size, use_bias=True) for size in np.diff([*STARTS, NUM_CLASSES])]
@@ -112,7 +112,7 @@ def losses_of_both(kind, loss, labels):
         head.build((None, DIM - 1))
         tf_variable(head.table).assign(rows[:, :-1])
         tf_variable(head.bias).assign(rows[:, -1])
-    shards, query = HeadShards(heads, STARTS), tf.constant(queries(len(labels), DIM - 1))
+    shards, query = HeadShards(heads, STARTS), tf.constant(scale * queries(len(labels), DIM - 1))
     labels, weights = tf.constant(labels), [weight for head in heads for weight in head.trainable_variables]
     draws, seed = shards.draws_of(sampler, loss), [3, 4]
     assert draws is not None
@@ -149,7 +149,21 @@ def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", [SoftmaxCrossentropy(decoupled=True), GBCE()], ids=["decoupled", "gbce"])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "estimator", loss.name))
+def test_so_they_do_where_a_shard_has_hardly_a_chance(loss):
+    for got, want in zip(*losses_of_both("midx", loss, LABELS["one"], scale=200), strict=True):
+        assert np.isfinite(want).all()
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+class Own(BinaryCrossentropy):
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+        return 2 * super().sampled(positives, negatives, is_label, hits)
+
+
+@pytest.mark.parametrize(
+    "loss", [SoftmaxCrossentropy(decoupled=True), GBCE(), Own()], ids=["decoupled", "gbce", "own"]
+)
 def test_a_loss_that_wants_all_candidates_gets_them_together(loss):
     head = tfxc.layers.DenseHead(NUM_CLASSES)
     head.build((None, DIM))

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfxc._keras import learning_rate_variable, tf_variable, weights_of
+from tfxc._keras import layers_of, learning_rate_variable, tf_variable, weights_of
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
+from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"
 _PATTERN = re.compile(r"epoch-\d{6}")
@@ -82,8 +83,7 @@ class Checkpoint:
                 "(None: missing). Build and compile the model as it was, under the same Keras."
             )
         read_tables(prefix, tables)
-        sampler = getattr(self._model, "sampler", None)
-        if sampler is not None:
+        for sampler in _samplers(self._model):
             sampler.weights_restored()
         return int(paths[-1].name.removeprefix("epoch-"))
 
@@ -91,10 +91,13 @@ class Checkpoint:
         return sorted(path for path in self.folder.iterdir() if _PATTERN.fullmatch(path.name))
 
 
+def _samplers(model):
+    return [layer for layer in layers_of(model) if isinstance(layer, Sampler)]
+
+
 def _tables(model):
     """What a model trains with, by names that do not depend on shards."""
-    sampler = getattr(model, "sampler", None)
-    derived = set() if sampler is None else {id(tf_variable(own)) for own in sampler.derived_weights()}
+    derived = {id(tf_variable(own)) for sampler in _samplers(model) for own in sampler.derived_weights()}
     weights = [tf_variable(weight) for weight in weights_of(model)]
     weights = whole_tables([weight for weight in weights if id(weight) not in derived])
     tables = {f"weight {number}": table for number, table in enumerate(weights)}

@@ -39,12 +39,18 @@ class ClassificationLoss(keras.losses.Loss):
     # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
     reduction_over_classes: str | None = None
     # How what is taken of some candidates, and what of others, become that of all: "logsumexp" or "sum"; None
-    # for a loss that wants all at once, and is then sent them where classes lie on several machines.
+    # for a loss that wants all at once, as one with a ``sampled`` of its own does unless it says otherwise.
+    # Where classes lie on several machines, candidates are then sent.
     merge_of_candidates: str | None = None
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
     # The probability below which a head may leave out a class's gradient over all classes; None: never.
     filter_below: float | None = None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if "sampled" in vars(cls) and "merge_of_candidates" not in vars(cls):
+            cls.merge_of_candidates = None
 
     def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
         super().__init__(reduction=reduction, name=name)

@@ -46,8 +46,6 @@ class GBCE(BinaryCrossentropy):
         Negative Sampling", 2023.
     """
 
-    merge_of_candidates = None  # a sum over their number
-
     def __init__(self, calibration=0.75, reduction="sum_over_batch_size", name="gbce", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         if not 0 <= calibration <= 1:

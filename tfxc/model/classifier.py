@@ -245,6 +245,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
         if every == EPOCH:
             check_data(x)
+            if self.sampler is not None:
+                self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
         callbacks = with_refresh(callbacks, self.sampler, self.head, every)
         place = None if every == EPOCH else Place()

@@ -10,6 +10,7 @@ from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_log_partition
+from tfxc.ops.remote import beside
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
@@ -125,7 +126,9 @@ class MIDX(Sampler):
         # Codebooks of zeros and weights of one make this exactly the uniform distribution.
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
-        self.add_weights({"cell": cell, "class_weight": weight})
+        self.add_weights({"cell": cell})
+        with beside(tf_variable(self.cell)):
+            self.add_weights({"class_weight": weight})
         self.divide(["cell", "class_weight"])
         if not self.parts:
             self.add_weights(_index(cell, weight, self.num_codewords))

@@ -84,9 +84,6 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.classes_changed(head, new_ids)
 
-    def derived_weights(self):
-        return [weight for sampler in self.samplers for weight in sampler.derived_weights()]
-
     def weights_restored(self):
         for sampler in self.samplers:
             sampler.weights_restored()

@@ -101,14 +101,16 @@ class SamplerShards:
         return [Share(numbers[:, i], log_share[:, i], seed) for i, seed in enumerate(seeds)]
 
     def draws_of(self, number, asked, share):
-        """What the shard of this number draws, with ids of its own: as ``Sampler.draw``, -1 where none is."""
+        """As ``Sampler.draw``, of one shard and with ids of its own; in slots of others id -1 and count 0."""
         ids, log_count = self.parts[number].draw(asked.given[number], share.seed)
         if number == self._observer:
             with tf.control_dependencies([ids]):  # raises where a query is not finite
                 self._sampler.observe(asked.seen)
         most = tf.maximum(tf.reduce_max(share.numbers), 0)  # of no query, the maximum is the least integer
         is_dealt = tf.range(most) < share.numbers[:, tf.newaxis]
-        return tf.where(is_dealt, ids[:, :most], -1), log_count[:, :most] + share.log_mass[:, tf.newaxis]
+        log_count = log_count[:, :most] + share.log_mass[:, tf.newaxis]
+        # Where nothing is dealt, the shard's share may be so small that a weight 1 / count is infinite.
+        return tf.where(is_dealt, ids[:, :most], -1), tf.where(is_dealt, log_count, 0.0)
 
     def log_counts_of(self, number, asked, share, ids):
         """Log expected counts [N, P] of ids [N, P] of the shard's own; 0 for id -1."""
