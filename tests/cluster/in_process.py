@@ -164,6 +164,11 @@ def exports(model, alone, words, folder):
     return found
 
 
+def far_off(found, wanted):
+    """The largest difference, in parts of the largest number."""
+    return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
+
+
 def main(folder):
     resolver = cluster()
     strategy = tfxc.cluster.strategy(resolver)
@@ -193,10 +198,10 @@ def main(folder):
         with scope:
             again = make_model(SAMPLERS["midx"]())
         epoch = tfxc.cluster.Checkpoint(again, folder).restore()
-        difference = again.head.score(query, tf.range(0, NUM_CLASSES, 100)) - midx_scores
-        of_probs = again.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100)) - midx_probs
-        differences = [float(tf.reduce_max(tf.abs(own))) for own in (difference, of_probs)]
-        results[name] = epoch, len(again.head.trainable_variables), *differences
+        scores = again.head.score(query, tf.range(0, NUM_CLASSES, 100))
+        probs = again.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
+        off = [far_off(scores, midx_scores), far_off(probs, midx_probs)]
+        results[name] = epoch, len(again.head.trainable_variables), *off
         if name == "alone":
             alone = again
     with strategy.scope():
