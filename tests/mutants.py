@@ -59,8 +59,8 @@ MUTANTS = [
     Mutant(
         "ranking: draws that hit a label are left out",
         "tfxc/losses/softmax.py",
-        "log_sum = _log_sum(negatives.corrected)\n",
-        "log_sum = _log_sum(negatives.without(hits >= 0).corrected)\n",
+        "return _log_sum(negatives.corrected)\n",
+        "return _log_sum(negatives.without(hits >= 0).corrected)\n",
         f"{CONSISTENCY} -k ranking",
     ),
     Mutant(
@@ -73,14 +73,14 @@ MUTANTS = [
     Mutant(
         "ranking: a label that was passed over is no candidate for the others",
         "tfxc/losses/softmax.py",
-        "log_sum = _with_other_positives(log_sum, corrected, label_slots)",
+        "folded = _with_other_positives(folded, corrected, label_slots)",
         "pass",
         f"{CONSISTENCY} -k 'Hard and ranking'",
     ),
     Mutant(
         "nce: a label that was passed over is no noise",
         "tfxc/losses/softmax.py",
-        "noise += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)",
+        "folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)",
         "pass",
         f"{CONSISTENCY} -k 'Hard and nce'",
     ),
@@ -94,8 +94,8 @@ MUTANTS = [
     Mutant(
         "partition: draws that hit a label count beside it",
         "tfxc/losses/softmax.py",
-        "_log_sum(negatives.without(hits >= 0).corrected)\n            own = positives.logits",
-        "_log_sum(negatives.corrected)\n            own = positives.logits",
+        "return _log_sum(negatives.without(hits >= 0).corrected)\n",
+        "return _log_sum(negatives.corrected)\n",
         f"{CONSISTENCY} tests/losses/test_softmax.py -k partition",
     ),
     Mutant(
