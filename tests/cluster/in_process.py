@@ -19,6 +19,7 @@ from tfxc._keras import keras
 NUM_CLASSES, DIM, NUM_POINTS, BATCH = 20_001, 8, 1024, 64  # above the height from which tables are cut
 SAMPLERS = {
     "midx": lambda: tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
+    "unigram": lambda: tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1),
     "mixture": lambda: tfxc.samplers.Mixture([tfxc.samplers.InBatch(20), tfxc.samplers.LogUniform(20)]),
     "none": lambda: None,
 }
@@ -164,6 +165,18 @@ def exports(model, alone, words, folder):
     return found
 
 
+def followed(model):
+    """What classes weigh together on either server, once a training has begun, and what they should."""
+    log_probs = np.log(np.arange(1, NUM_CLASSES + 1) / np.arange(1, NUM_CLASSES + 1).sum()).astype(np.float32)
+    model.sampler.log_probs.assign(log_probs)
+    model.fit(tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH), steps_per_epoch=1, verbose=0)
+    parts = np.split(np.exp(log_probs.astype(np.float64)), [model.sampler.parts[0].num_classes])
+    return {
+        "got": [float(np.exp(part.log_total.numpy())) for part in model.sampler.parts],
+        "wanted": [float(part.sum()) for part in parts],
+    }
+
+
 def far_off(found, wanted):
     """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
@@ -175,6 +188,8 @@ def main(folder):
     results = {"refused": refusals(strategy)}
     for name, sampler in SAMPLERS.items():
         model, results[name] = trained(strategy, sampler())
+        if name == "unigram":
+            results["followed"] = followed(model)
         if name == "midx":
             midx_model = model
             tfxc.cluster.Checkpoint(model, folder).save(2)

@@ -32,7 +32,7 @@ def results(folder):
 
 
 @needs_tf_keras
-@pytest.mark.parametrize("name", ["midx", "mixture", "none", "sparse shared"])
+@pytest.mark.parametrize("name", ["midx", "unigram", "mixture", "none", "sparse shared"])
 def test_it_trains_and_evaluates(results, name):
     loss, recall = results[name]["evaluated"]
     assert loss < 0.95 * np.log(20_001) and recall > 0.5
@@ -53,6 +53,11 @@ def test_scores_and_rankings_are_those_of_the_whole_table(results):
     answers = results["answers"]
     np.testing.assert_allclose(answers["scores"], answers["wanted scores"], rtol=1e-4, atol=1e-5)
     assert answers["best"] == answers["wanted best"]
+
+
+@needs_tf_keras
+def test_what_servers_draw_from_follows_weights_that_were_loaded(results):
+    np.testing.assert_allclose(results["followed"]["got"], results["followed"]["wanted"], rtol=1e-5)
 
 
 @needs_tf_keras

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tfxc._keras import tf_variable
 from tfxc.ids import check_ids, hits
 from tfxc.ops.remote import at, put_together, shards_of
-from tfxc.samplers.sampler import Step
 from tfxc.samplers.sampler_shards import Share
+from tfxc.samplers.step import Step
 from tfxc.scored import Scored
 
 # How what the shards make of their classes becomes that of all classes.
@@ -138,10 +138,9 @@ class HeadShards:
                 steps.append(Step(head.effective_query(tf.stop_gradient(query)), labels))
         asked = draws.ask(steps)
         shares = draws.deal(asked, seed)
-        numbers = iter(range(len(self.heads)))
 
         def question(head, start):
-            number = next(numbers)
+            number = self.starts.index(start)
 
             def answer(query, labels, *share):
                 share = Share(*share)

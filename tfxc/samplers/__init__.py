@@ -8,9 +8,10 @@ from tfxc.samplers.kernel import RFF, Sphere
 from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
-from tfxc.samplers.sampler import Draw, Question, Sampler, Step
+from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.searched_hard_negatives import SearchedHardNegatives
 from tfxc.samplers.softmax import Softmax
+from tfxc.samplers.step import Draw, Question, Step
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc.samplers.sampler import Step
+from tfxc.samplers.step import Step
 
 
 class ProposalQuality(NamedTuple):

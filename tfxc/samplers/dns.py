@@ -5,7 +5,8 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import positive_int
 from tfxc.ids import PADDING, hits
-from tfxc.samplers.sampler import Draw, Sampler, refuse_log_prob
+from tfxc.samplers.sampler import Sampler, refuse_log_prob
+from tfxc.samplers.step import Draw
 
 
 @register

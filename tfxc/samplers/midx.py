@@ -14,7 +14,8 @@ from tfxc.ops.remote import beside
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
-from tfxc.samplers.sampler import Sampler, mean_query
+from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.step import mean_query
 
 _CODEBOOKS = "codebook_0", "codebook_1"
 _INDEX = "cell_classes", "cell_offsets", "cell_mass", "cumulative_weight", "guide"

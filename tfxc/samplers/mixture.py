@@ -5,7 +5,8 @@ import functools
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc.samplers.sampler import Question, Sampler, knows_counts, refuse_log_prob, refuse_shared
+from tfxc.samplers.sampler import Sampler, knows_counts, refuse_log_prob, refuse_shared
+from tfxc.samplers.step import Question
 
 
 @register

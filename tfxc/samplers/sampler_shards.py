@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxc._keras import tf_variable
 from tfxc.ops.remote import put_together
+from tfxc.samplers.step import Step
 
 
 class Asked(NamedTuple):
@@ -17,7 +18,7 @@ class Asked(NamedTuple):
         log_mass: for each, the log of what its classes weigh for a query, [N] or a scalar.
     """
 
-    seen: NamedTuple
+    seen: Step
     given: list
     log_mass: list
 

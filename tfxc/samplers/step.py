@@ -1,0 +1,115 @@
+"""What a training step asks a sampler, and what it is told."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Step(NamedTuple):
+    """What a training step asks a sampler.
+
+    Args:
+        query: effective queries float32 [N, D], of the head's ``effective_query``.
+        labels: positives int32 [N, P], padded with -1.
+        example_ids: None, or integers [N].
+        score: None, or a function of class ids [N, S] or [S] to the logits [N, S] that the head gives them
+            now, without a gradient.
+        class_vectors: None, or a function of class ids [n] to the head's effective class vectors [n, D],
+            without a gradient.
+
+    Example:
+        >>> step = Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]]))
+        >>> step.example_ids is None
+        True
+    """
+
+    query: tf.Tensor
+    labels: tf.Tensor
+    example_ids: tf.Tensor | None = None
+    score: Callable | None = None
+    class_vectors: Callable | None = None
+
+
+class Draw(NamedTuple):
+    """What a sampler answers: the candidates, and how often candidates and labels were expected.
+
+    The count of a class is how often it is expected among the step's draws: ``log S + log Q(i|z)`` for S
+    draws with replacement from Q, 0 for a class that is always there. Draws run over all classes, and
+    one that hits a label is a genuine draw like any other. A slot is empty where its id is -1, or, where
+    the ids are shared, for the queries at which its log count is +inf.
+
+    Args:
+        ids: int32 [N, S], or [S] shared by all queries.
+        log_count: float32 of the shape of the ids, or [N, S].
+        label_log_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
+        label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: in how many
+            of their slots a label would stand, had it not been passed over as a label.
+
+    Example:
+        >>> sampler = tfxc.samplers.Uniform(3, seed=1)
+        >>> sampler.build((100, 8))
+        >>> draw = sampler.sample(Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]])))
+        >>> draw.ids.shape, round(float(tf.exp(draw.label_log_count[1, 0])), 4)
+        (TensorShape([2, 3]), 0.03)
+    """
+
+    ids: tf.Tensor
+    log_count: tf.Tensor
+    label_log_count: tf.Tensor
+    label_slots: tf.Tensor | None = None
+
+
+class Question:
+    """A step put to a sampler: prepared once, answered in the shapes of the step.
+
+    Args:
+        sampler: a built ``Sampler``.
+        step: the ``Step``.
+
+    Raises:
+        ValueError: if the sampler needs what the step does not have, or does not know its counts.
+
+    Example:
+        >>> sampler = tfxc.samplers.Uniform(2, shared=True, seed=1)
+        >>> sampler.build((10, 4))
+        >>> question = Question(sampler, Step(tf.zeros([3, 4]), tf.zeros([3, 1], tf.int32)))
+        >>> question.draw()[0].shape, question.log_count(tf.zeros([3, 1], tf.int32)).shape
+        (TensorShape([2]), TensorShape([3, 1]))
+    """
+
+    def __init__(self, sampler, step):
+        step = step._replace(query=tf.stop_gradient(step.query))
+        self._num_queries = tf.shape(step.query)[0]
+        self._sampler = sampler
+        self._given = sampler.prepare(_for_the_batch(step) if sampler.shared else step)
+
+    def draw(self):
+        """Candidates int32 [N, S] or [S], and their log expected counts."""
+        answer = self._sampler.draw(self._given, self._sampler.next_seed())
+        return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
+
+    def log_count(self, ids):
+        """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
+        ids = tf.maximum(ids, 0)
+        if self._sampler.shared:
+            asked = tf.reshape(ids, [1, -1])
+            return tf.reshape(self._sampler.log_count(self._given, asked), tf.shape(ids))
+        if ids.shape.rank == 1:
+            ids = tf.broadcast_to(ids, [self._num_queries, tf.size(ids)])
+        return self._sampler.log_count(self._given, ids)
+
+    def label_slots(self, labels):
+        """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""
+        return self._sampler.label_slots(self._given, labels)
+
+
+def _for_the_batch(step):
+    """The step as one query, the mean of all (0 if there is none), with all labels in its row."""
+    return Step(mean_query(step.query), tf.reshape(step.labels, [1, -1]))
+
+
+def mean_query(query):
+    """The mean [1, D] of queries [N, D], 0 if there is none."""
+    num_queries = tf.cast(tf.maximum(tf.shape(query)[0], 1), query.dtype)
+    return tf.reduce_sum(query, 0, keepdims=True) / num_queries
