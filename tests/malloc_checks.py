@@ -29,14 +29,20 @@ def held_bytes():
 
 
 def returned_bytes():
-    """What goes back to the system when a large block is freed."""
+    """What goes back to the system when a large block is freed that came from there.
+
+    Whatever the limits are, glibc takes a block out of what is free first: that is used up before.
+    """
     C.malloc.restype, C.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     C.free.argtypes = [ctypes.c_void_p]
-    for _ in range(2):  # the first may bring more than itself above a limit, of what was free before
-        block = C.malloc(BLOCK)
-        before = held_bytes()
+    blocks, before = [], held_bytes()
+    while held_bytes() < before + BLOCK:
+        blocks.append(C.malloc(BLOCK))
+    held = held_bytes()
+    C.free(blocks.pop())
+    returned = held - held_bytes()
+    for block in blocks:
         C.free(block)
-        returned = before - held_bytes()
     return returned
 
 
