@@ -20,7 +20,13 @@ NUM_CLASSES, DIM, NUM_POINTS, BATCH = 20_001, 8, 1024, 64  # above the height fr
 SAMPLERS = {
     "midx": lambda: tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
     "unigram": lambda: tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1),
-    "mixture": lambda: tfxc.samplers.Mixture([tfxc.samplers.InBatch(20), tfxc.samplers.LogUniform(20)]),
+    "mixture": lambda: tfxc.samplers.Mixture(
+        [
+            tfxc.samplers.InBatch(20),
+            tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
+            tfxc.samplers.Unigram(20, seed=1),
+        ]
+    ),
     "none": lambda: None,
 }
 
@@ -177,6 +183,21 @@ def followed(model):
     }
 
 
+def counted(model):
+    """What the samplers of a mixture keep for each class, and where it lies."""
+    in_batch, midx, unigram = model.sampler.samplers
+    counts = [own.running_counts.occurrences for own in (in_batch, unigram)]
+    return {
+        "labels": [
+            np.concatenate([part.numpy() for part in own.variables])[data()[1]].tolist() for own in counts
+        ],
+        "totals": [int(own.running_counts.total.numpy()) for own in (in_batch, unigram)],
+        "places": [[part.device for part in own.variables] for own in counts],
+        "index": [[weight.device for weight in part.weights] for part in midx.parts],
+        "drawn": float(sum(np.exp(part.log_total.numpy()) for part in unigram.parts)),
+    }
+
+
 def far_off(found, wanted):
     """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
@@ -190,6 +211,8 @@ def main(folder):
         model, results[name] = trained(strategy, sampler())
         if name == "unigram":
             results["followed"] = followed(model)
+        if name == "mixture":
+            results["counted"] = counted(model)
         if name == "midx":
             midx_model = model
             tfxc.cluster.Checkpoint(model, folder).save(2)

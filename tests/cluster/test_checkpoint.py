@@ -30,7 +30,7 @@ def test_it_restores_weights_slots_and_counters(tmp_path):
 
 
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfxc.ops.table_files, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(tfxc.ops.remote, "BLOCK_BYTES", 100)
     model = fitted()
     tfxc.cluster.Checkpoint(model, tmp_path).save(0)
     reader = tf.train.load_checkpoint(str(tmp_path / "epoch-000000" / "variables"))

@@ -49,6 +49,17 @@ def test_shards_their_slots_and_their_index_lie_together(results):
 
 
 @needs_tf_keras
+def test_what_samplers_of_a_mixture_keep_for_each_class_is_cut(results):
+    counted = results["counted"]
+    for labels, total in zip(counted["labels"], counted["totals"], strict=True):
+        assert total == 40 * 64 and min(labels) > 0  # steps of 64 labels
+    for places in [*counted["places"], [index[0] for index in counted["index"]]]:
+        assert len(set(places)) == 2
+    assert [len(set(index)) for index in counted["index"]] == [1, 1]
+    assert counted["drawn"] == pytest.approx(1, rel=1e-5)
+
+
+@needs_tf_keras
 def test_scores_and_rankings_are_those_of_the_whole_table(results):
     answers = results["answers"]
     np.testing.assert_allclose(answers["scores"], answers["wanted scores"], rtol=1e-4, atol=1e-5)

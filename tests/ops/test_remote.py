@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ops.remote import at, beside, on_server, shards_of, whole_of, with_servers
+from tfxc.ops import remote
+from tfxc.ops.remote import (
+    assign,
+    at,
+    beside,
+    on_server,
+    shards_of,
+    whole_of,
+    with_servers,
+)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -42,6 +51,16 @@ def test_a_row_that_is_read_twice_has_one_sparse_gradient():
         total = tf.reduce_sum(first) + tf.reduce_sum(second)
     gradient = tape.gradient(total, table)
     assert isinstance(gradient, tf.IndexedSlices) and sorted(gradient.indices.numpy()) == [0, 0, 3]
+
+
+def test_a_variable_in_shards_is_assigned_in_blocks(monkeypatch):
+    monkeypatch.setattr(remote, "BLOCK_BYTES", 8)
+    parts = [tf.Variable(tf.zeros(3)), tf.Variable(tf.zeros(2))]
+    monkeypatch.setattr(
+        remote, "shards_of", lambda table: [remote.Shard(0, table[0]), remote.Shard(3, table[1])]
+    )
+    assign(parts, np.arange(5.0))
+    assert [part.numpy().tolist() for part in parts] == [[0, 1, 2], [3, 4]]
 
 
 def test_on_this_machine_nothing_is_remote():

@@ -22,7 +22,7 @@ _NUM_KEPT = 2
 class Checkpoint:
     """Weights, slots and counters of a model, kept in a folder, a checkpoint an epoch; the last two stay.
 
-    Every server writes and reads the rows it holds, 64 MB at a time, so nothing of the size of a table
+    Every server writes and reads the rows it holds, 8 MB at a time, so nothing of the size of a table
     travels or is copied. A checkpoint takes its name when it is whole: a kill leaves the one before it. It is
     one in TensorFlow's format, in which tables are whole: it loads into any number of shards, and into a
     model on one machine. (Under the same Keras, with the same layers.)

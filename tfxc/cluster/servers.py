@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import refuse_keras_3
 from tfxc.arguments import positive_int
+from tfxc.cluster.code_pages import release_code_pages
 from tfxc.malloc import return_large_blocks
 from tfxc.ops import library
 
@@ -46,6 +47,7 @@ def start_server(resolver):
         protocol=resolver.rpc_layer or "grpc",
         start=True,
     )
+    release_code_pages()
     server.join()
 
 
@@ -93,6 +95,7 @@ def strategy(resolver, num_shards=None):
         )
     library.load()
     return_large_blocks()
+    release_code_pages()
 
     def partitioner(shape, dtype, **kwargs):
         parts = num_shards if shape[0] >= _LEAST_ROWS else 1

@@ -44,7 +44,7 @@ def export_classifier(model, path, index=None, strings=False):
     table once: that of the head only where the encoder or the ranking reads it. The names lie in
     ``assets.extra/class_names.json``, too.
 
-    Weights that lie on parameter servers are written by them, 64 MB at a time, as a
+    Weights that lie on parameter servers are written by them, 8 MB at a time, as a
     ``tfxc.cluster.Checkpoint`` is: the path is one that the coordinator and all servers see. The file is that
     of a model on one machine, and no table is whole anywhere but in it.
 

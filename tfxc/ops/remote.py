@@ -3,10 +3,12 @@
 import contextlib
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.ops import resource_variable_ops
 
+BLOCK_BYTES = 1 << 23  # of what a server is sent, or writes, at a time
 _SERVERS = "ps"
 
 
@@ -82,6 +84,39 @@ def with_servers():
     False
     """
     return isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy)
+
+
+def assign(variable, value):
+    """Gives a variable another value; on parameter servers in blocks, so that little is held twice.
+
+    Args:
+        variable: a ``tf.Variable`` or a ``ShardedVariable``.
+        value: array of its shape.
+
+    >>> variable = tf.Variable([1.0, 2.0])
+    >>> assign(variable, [3.0, 4.0])
+    >>> variable.numpy().tolist()
+    [3.0, 4.0]
+    """
+    shards = shards_of(variable) if np.ndim(value) else []
+    if not shards:
+        variable.assign(value)
+    for start, part in shards:
+        for first, num_rows in row_blocks(part):
+            rows = tf.range(first, first + num_rows)
+            values = tf.convert_to_tensor(value[start + first : start + first + num_rows], part.dtype)
+            part.scatter_update(tf.IndexedSlices(values, rows))
+
+
+def row_blocks(variable):
+    """(first row, number of rows) of blocks of rows of a variable, of at most 8 MB or of one row.
+
+    >>> row_blocks(tf.Variable(tf.zeros([3, 2 << 20])))
+    [(0, 1), (1, 1), (2, 1)]
+    """
+    num_rows, row_bytes = variable.shape[0], variable.shape[1:].num_elements() * variable.dtype.size
+    block = max(BLOCK_BYTES // max(row_bytes, 1), 1)
+    return [(first, min(block, num_rows - first)) for first in range(0, num_rows, block)]
 
 
 def put_together(places, values, shape):

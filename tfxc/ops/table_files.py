@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc.ops.remote import Shard, shards_of, whole_of
-
-_BLOCK_BYTES = 1 << 26
+from tfxc.ops import remote
+from tfxc.ops.remote import Shard, row_blocks, shards_of, whole_of
 
 
 class Table(NamedTuple):
@@ -32,7 +31,7 @@ def whole_tables(variables):
 
 
 def write_tables(prefix, tables, others=()):
-    """Writes a checkpoint; every server writes the rows that it holds, 64 MB at a time.
+    """Writes a checkpoint; every server writes the rows that it holds, 8 MB at a time.
 
     So nothing of the size of a table travels or is copied. For a moment there are files beside those of the
     prefix, their names begin with it; a write that fails leaves them.
@@ -87,7 +86,7 @@ class _Piece(NamedTuple):
 
 
 def _batches(tables):
-    """(device, pieces of at most 64 MB that lie there) of all tables."""
+    """(device, pieces of at most 8 MB that lie there) of all tables."""
     pieces = {}
     for name, table in tables.items():
         for shard in table.shards:
@@ -95,7 +94,7 @@ def _batches(tables):
     for device, own in pieces.items():
         batch, size = [], 0
         for piece in own:
-            if batch and size + _size(piece) > _BLOCK_BYTES:
+            if batch and size + _size(piece) > remote.BLOCK_BYTES:
                 yield device, batch
                 batch, size = [], 0
             batch.append(piece)
@@ -106,13 +105,7 @@ def _batches(tables):
 def _pieces(name, table, shard):
     if not table.shape:
         return [_Piece(name, table.shape, shard, 0, 1)]
-    num_rows = shard.variable.shape[0]
-    row_bytes = max(shard.variable.shape[1:].num_elements(), 1) * shard.variable.dtype.size
-    block = max(_BLOCK_BYTES // row_bytes, 1)
-    return [
-        _Piece(name, table.shape, shard, first, min(block, num_rows - first))
-        for first in range(0, num_rows, block)
-    ]
+    return [_Piece(name, table.shape, shard, *block) for block in row_blocks(shard.variable)]
 
 
 def _size(piece):

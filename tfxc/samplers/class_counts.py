@@ -60,11 +60,11 @@ def gather_counts(variable, ids, what):
         tf.errors.InvalidArgumentError: if the counts are "saved", but were never loaded.
     """
     loaded = require(
-        tf.logical_not(tf.math.is_nan(tf.gather(variable, 0))),
+        tf.logical_not(tf.math.is_nan(tf.nn.embedding_lookup(variable, 0))),
         f'{what}(counts="saved") has no counts yet: load the weights it was saved with, or pass counts.',
     )
     with tf.control_dependencies(loaded):
-        return tf.gather(variable, tf.maximum(ids, 0))
+        return tf.nn.embedding_lookup(variable, tf.maximum(ids, 0))
 
 
 def as_the_rarest(variable, new_ids):
@@ -121,8 +121,12 @@ class RunningCounts(keras.layers.Layer):
         tf_variable(self.occurrences).scatter_add(tf.IndexedSlices(ones, labels))
         tf_variable(self.total).assign_add(tf.size(labels, tf.int64))
 
+    def numpy(self):
+        """How often each class was a label, int64 [L]."""
+        return tf.convert_to_tensor(tf_variable(self.occurrences)).numpy()
+
     def log_probs(self, ids):
         """Log of the shares of classes among all labels so far, float32 of the shape of the ids."""
-        counts = tf.cast(tf.gather(tf_variable(self.occurrences), ids), tf.float64)
+        counts = tf.cast(tf.nn.embedding_lookup(tf_variable(self.occurrences), ids), tf.float64)
         total = tf.cast(tf_variable(self.total), tf.float64) + self.smoothing * self.num_classes
         return tf.cast(tf.math.log(counts + self.smoothing) - tf.math.log(total), tf.float32)

@@ -63,6 +63,8 @@ class InBatch(Sampler):
 
     def build_index(self):
         match_classes(self.counts, self.num_classes, "InBatch")
+
+    def build_rows(self):
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))

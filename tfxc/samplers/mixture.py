@@ -68,7 +68,7 @@ class Mixture(Sampler):
         samplers = [keras.saving.deserialize_keras_object(sampler) for sampler in config["samplers"]]
         return cls(**{**config, "samplers": samplers})
 
-    def build_index(self):
+    def build_rows(self):
         for sampler in self.samplers:
             if not sampler.built:
                 sampler.build((self.num_classes, self.query_dim))

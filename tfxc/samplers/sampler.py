@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, constant, keras, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.ops.remote import beside, on_server, shards_of
+from tfxc.ops.remote import assign, beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
 
@@ -104,7 +104,7 @@ class Sampler(keras.layers.Layer):
     def assign_weights(self, values):
         """Gives weights other values, arrays by name."""
         for name, value in values.items():
-            tf_variable(getattr(self, name)).assign(value)
+            assign(tf_variable(getattr(self, name)), value)
 
     def divide(self, names):
         """For ``build_rows``: divides the sampler where rows of classes lie on parameter servers.

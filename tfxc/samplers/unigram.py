@@ -73,11 +73,11 @@ class Unigram(Sampler):
 
     def build_index(self):
         match_classes(self.counts, self.num_classes, "Unigram")
+
+    def build_rows(self):
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))
-
-    def build_rows(self):
         log_probs = np.full(self.num_classes, np.nan)  # until the saved ones are loaded
         if self.counts is None:
             log_probs[:] = -np.log(self.num_classes)
@@ -125,8 +125,7 @@ class Unigram(Sampler):
     def refresh(self, head):
         """Takes over what was counted since; with given counts there is nothing to do."""
         if self.counts is None:
-            counts = tf_variable(self.running_counts.occurrences).numpy() + self.smoothing
-            self._follow(self.power * np.log(counts))
+            self._follow(self.power * np.log(self.running_counts.numpy() + self.smoothing))
 
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
