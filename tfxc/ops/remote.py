@@ -106,6 +106,7 @@ def assign(variable, value):
             rows = tf.range(first, first + num_rows)
             values = tf.convert_to_tensor(value[start + first : start + first + num_rows], part.dtype)
             part.scatter_update(tf.IndexedSlices(values, rows))
+            tf.gather(part, first).numpy()  # waits: else all blocks would be on their way at once
 
 
 def row_blocks(variable):
