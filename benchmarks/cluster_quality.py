@@ -79,10 +79,11 @@ def coordinate(args, servers, seed):
 
     import tfxc
 
-    (split, tests), folder = load(args), args.told.parent / "checkpoints"
-    num_classes, scope = split.train.num_classes, contextlib.nullcontext()
-    if servers:
+    scope = contextlib.nullcontext()
+    if servers:  # before any dataset: with the cluster, this process's own device gets another name
         scope = tfxc.cluster.strategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()).scope()
+    (split, tests), folder = load(args), args.told.parent / "checkpoints"
+    num_classes = split.train.num_classes
     with scope:
         model = cluster.make_model(num_classes, args, seed)
     once = tfxc.data.sequence_training_dataset(

@@ -120,7 +120,9 @@ def _write(prefix, pieces):
     """Writes pieces that lie on the current device to a file of it; returns when they are there."""
     tensors = [_value(piece) for piece in pieces]
     names, slices = [piece.name for piece in pieces], [piece.where for piece in pieces]
-    _save(tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors).numpy()
+    inputs = tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors
+    # A trace for each list of shapes is meant: called directly, TensorFlow would warn of it.
+    _save.get_concrete_function(*inputs)(*inputs).numpy()
 
 
 @tf.function(reduce_retracing=False)
