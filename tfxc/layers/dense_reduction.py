@@ -104,8 +104,9 @@ class _Blocks(TableBlocks):
     def of_everything(self, reduced, d_reduced, ids, parts):
         """``of_all_classes`` and, added to them, the gradients of some rows and biases."""
         d_query, grads = self.of_all_classes(reduced, d_reduced)
+        # In place: tensor_scatter_nd_add may copy the whole gradient first.
         return d_query, [
-            tf.tensor_scatter_nd_add(grad, (ids + shift)[:, tf.newaxis], part)
+            tf.raw_ops.InplaceAdd(x=grad, i=ids + shift, v=part)
             for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
         ]
 
