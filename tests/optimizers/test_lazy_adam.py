@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import keras
+from tfxc.ops import library
 from tfxc.optimizers import LazyAdam
 
 
@@ -12,7 +13,7 @@ def sparse(values, ids):
     return tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(ids))
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (7, 3), (2, 3, 5)])
+@pytest.mark.parametrize("shape", [(), (1,), (7, 3), (2, 3, 5), (1 << 16, 2)])
 def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
     rng = np.random.default_rng(0)
     ours, theirs = (tf.Variable(tf.ones(shape)) for _ in range(2))
@@ -23,6 +24,22 @@ def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
         lazy.apply_gradients([(gradient, ours)])
         adam.apply_gradients([(gradient, theirs)])
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
+
+
+@pytest.mark.skipif(not library.use_compiled(), reason="a stock update copies a table")
+def test_a_dense_step_of_a_table_is_made_where_it_lies():
+    table, small = tf.Variable(tf.zeros([1 << 16, 2])), tf.Variable(tf.zeros([8, 2]))
+    optimizer = LazyAdam(0.01)
+    optimizer.build([table, small])
+
+    def updates(variable):
+        def step():
+            optimizer.apply_gradients([(tf.ones(variable.shape), variable)])
+
+        return {op.type for op in tf.function(step).get_concrete_function().graph.get_operations()}
+
+    assert "Tfxc>LazyAdamUpdate" in updates(table) and "ResourceApplyAdam" not in updates(table)
+    assert "ResourceApplyAdam" in updates(small)
 
 
 def test_sparse_steps_that_touch_every_row_equal_dense_steps():

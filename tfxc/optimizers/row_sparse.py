@@ -13,10 +13,12 @@ from tfxc._keras import (
     tf_variable,
     variable_index,
 )
+from tfxc.ops import library
 from tfxc.ops.remote import with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
+_LEAST_ROWS = 1 << 16  # of what counts as a table: a layer that reads all of it would have it copied
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 _AVERAGING = "it averages every row at every step: average saved checkpoints instead"
 _REFUSED = {
@@ -100,7 +102,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             values = tf.cast(gradient.values, rows_dtype(variable))
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
             self._sparse_step(gradient, variable, index, learning_rate)
-        elif variable.dtype == tf.bfloat16:
+        elif variable.dtype == tf.bfloat16 or _is_table(variable):
             gradient = tf.IndexedSlices(tf.cast(gradient, tf.float32), tf.range(variable.shape[0]))
             self._sparse_step(gradient, variable, index, learning_rate)
         else:
@@ -158,6 +160,11 @@ def _widened(gradient):
         values = tf.cast(gradient.values, tf.float32)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return tf.cast(gradient, tf.float32)
+
+
+def _is_table(variable):
+    """Whether steps read rows of it: from then on a stock update of all rows would copy them first."""
+    return variable.shape.rank == 2 and variable.shape[0] >= _LEAST_ROWS and library.takes_table(variable)
 
 
 def _refuse_constraint(constraint, variable):
