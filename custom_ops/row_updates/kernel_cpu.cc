@@ -86,7 +86,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     const int64_t width = values.NumElements() / values.dim_size(0);
     std::array<float*, kNumVariables - 1> slots{};
     for (int i = 0; i < kNumVariables; ++i) {
-      MakeWritable(i, variables[i].get());
+      MakeWritable(i, variables[i].get(), /*some_rows=*/row_ids.NumElements() < table_shape.dim_size(0));
       if (i > 0) slots[i - 1] = Data<float>(variables[i]->tensor());
     }
     Tensor* table = variables[0]->tensor();
@@ -152,12 +152,13 @@ class RowUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Makes the buffer of the i-th variable its own: a tensor somebody has read keeps its values, and from now on dense
-  // reads copy. Requires the variable's exclusive lock.
-  void MakeWritable(int i, Var* variable) {
+  // Makes the buffer of the i-th variable its own: a tensor somebody has read keeps its values. From an update of some
+  // rows on dense reads copy, so that the next need not copy all; one of all rows leaves that as it is, like a stock
+  // step, since what gets one is often read whole. Requires the variable's exclusive lock.
+  void MakeWritable(int i, Var* variable, bool some_rows) {
     Tensor* tensor = variable->tensor();
     if (!tensor->RefCountIsOne()) *tensor = tensorflow::tensor::DeepCopy(*tensor);
-    variable->copy_on_read_mode.store(true);
+    if (some_rows) variable->copy_on_read_mode.store(true);
     void* data = tensor->data();
     if (in_huge_pages_[i].exchange(data) != data) MoveToHugePages(data, tensor->TotalBytes());
   }

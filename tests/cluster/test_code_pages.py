@@ -19,9 +19,8 @@ def resident_file_bytes():
 @pytest.mark.skipif(sys.platform != "linux", reason="by madvise")
 def test_code_that_only_imports_ran_goes_and_all_works_on():
     table = tf.Variable(tf.ones([100, 8]))
-    before = resident_file_bytes()
     release_code_pages()
-    assert resident_file_bytes() < before - (64 << 20)
+    assert resident_file_bytes() < 64 << 20  # TensorFlow alone leaves hundreds
     assert float(tf.reduce_sum(tf.matmul(table, table, transpose_a=True))) == 6400.0
 
 

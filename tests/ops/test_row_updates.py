@@ -160,6 +160,19 @@ def test_a_tensor_read_before_keeps_its_values(rule):
             assert (variable.numpy()[1] != values[1]).all()
 
 
+@pytest.mark.parametrize("path", ["compiled"], indirect=True)
+@pytest.mark.parametrize("rule", RULES)
+def test_reads_copy_after_an_update_of_some_rows_only(rule):
+    def places(variable):  # of what two reads hold
+        reads = [tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype) for _ in range(2)]
+        return {read._numpy().ctypes.data for read in reads}
+
+    for ids, num_places in ([0, 1, 2, 3], 1), ([1], 2):
+        _, _, variables, gradient = make(rule, (4, 2), ids)
+        RULES[rule][0](*variables, gradient)
+        assert [len(places(variable)) for variable in variables] == [num_places] * len(variables)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_same_input_same_bits(rule):
     ids = np.random.default_rng(2).integers(0, 50, size=20_000)

@@ -115,9 +115,17 @@ def row_blocks(variable):
     >>> row_blocks(tf.Variable(tf.zeros([3, 2 << 20])))
     [(0, 1), (1, 1), (2, 1)]
     """
-    num_rows, row_bytes = variable.shape[0], variable.shape[1:].num_elements() * variable.dtype.size
-    block = max(BLOCK_BYTES // max(row_bytes, 1), 1)
+    num_rows, block = variable.shape[0], max(BLOCK_BYTES // row_bytes(variable), 1)
     return [(first, min(block, num_rows - first)) for first in range(0, num_rows, block)]
+
+
+def row_bytes(variable):
+    """Bytes of a row of a variable, at least one; a scalar is a row.
+
+    >>> row_bytes(tf.Variable(tf.zeros([3, 8])))
+    32
+    """
+    return max(variable.shape[1:].num_elements(), 1) * variable.dtype.size
 
 
 def put_together(places, values, shape):

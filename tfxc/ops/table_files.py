@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import remote
-from tfxc.ops.remote import Shard, row_blocks, shards_of, whole_of
+from tfxc.ops.remote import Shard, row_blocks, row_bytes, shards_of, whole_of
 
 
 class Table(NamedTuple):
@@ -94,11 +94,12 @@ def _batches(tables):
     for device, own in pieces.items():
         batch, size = [], 0
         for piece in own:
-            if batch and size + _size(piece) > remote.BLOCK_BYTES:
+            own_bytes = piece.num_rows * row_bytes(piece.shard.variable)
+            if batch and size + own_bytes > remote.BLOCK_BYTES:
                 yield device, batch
                 batch, size = [], 0
             batch.append(piece)
-            size += _size(piece)
+            size += own_bytes
         yield device, batch
 
 
@@ -106,14 +107,6 @@ def _pieces(name, table, shard):
     if not table.shape:
         return [_Piece(name, table.shape, shard, 0, 1)]
     return [_Piece(name, table.shape, shard, *block) for block in row_blocks(shard.variable)]
-
-
-def _size(piece):
-    return (
-        piece.num_rows
-        * max(piece.shard.variable.shape[1:].num_elements(), 1)
-        * (piece.shard.variable.dtype.size)
-    )
 
 
 def _write(prefix, pieces):

@@ -18,7 +18,7 @@ from tfxc.ops.remote import with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
-_LEAST_ROWS = 1 << 16  # of what counts as a table: a layer that reads all of it would have it copied
+_LEAST_ROWS = 1 << 16  # of what counts as a table
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 _AVERAGING = "it averages every row at every step: average saved checkpoints instead"
 _REFUSED = {

@@ -71,10 +71,8 @@ class Unigram(Sampler):
         counts = None if self.counts is None else SAVED
         return {**super().get_config(), "counts": counts, "smoothing": self.smoothing, "power": self.power}
 
-    def build_index(self):
-        match_classes(self.counts, self.num_classes, "Unigram")
-
     def build_rows(self):
+        match_classes(self.counts, self.num_classes, "Unigram")
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))
