@@ -352,6 +352,11 @@ class DenseHead(Head):
         return self._by_table(logits, self._scaled(query))[0]
 
     @property
+    def num_whole_gradients(self):
+        # The labels' share is added in place; what the encoder's lookups give to a shared table is not.
+        return 1 if self.tied_to is None else 2
+
+    @property
     def scan_options(self):
         """How ``dense_scan`` is to read the table."""
         names = "num_classes", "row_offset", "normalize"
