@@ -162,7 +162,7 @@ def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]
     options += ["--batch-size", 64, "--retrieval-batch-size", 32, "--num-negatives", 4, "--num-codewords", 2]
-    options += ["--refresh-steps", 5, "--seconds", 0.6, "--turns", 2, "--output", tmp_path / "out"]
+    options += ["--refresh-steps", 5, "--seconds", 2, "--turns", 2, "--output", tmp_path / "out"]
     printed = run("tfrs_two_tower.py", *options)
     results = re.findall(r"^\| (\w+) \| \d+ \| (\d+) \| [\d.]+ \| ([\d.]+) \|", printed, re.MULTILINE)
     assert [name for name, _, _ in results] == ["retrieval", "midx"]
