@@ -117,16 +117,25 @@ class CandidateScoresGradOp : public CandidateScoresBase {
                                 context->input(2).shape().DebugString(), ", but has ",
                                 gradient.shape().DebugString(), "."));
     const float* g = Data<float>(gradient);
-    Tensor *query_gradient, *row_gradients, *rows;
-    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
+    Tensor* query_gradient;
+    OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     float* dq = Data<float>(query_gradient);
     if (p.num_slots == 0) std::fill_n(dq, query_gradient->NumElements(), 0.0f);
     ClassSlots groups;
     ForEachBeside(context, [&] { groups = GroupByClass(p); }, NumQueries(p), QueryCost(p),
                   [&](int64_t first, int64_t last) { CandidateQueryGradients(p, first, last, g, dq); });
+    if (context->output_required(kRowGradients) || context->output_required(kRows)) WriteRows(context, p, groups, g);
+    if (context->output_required(kSlots)) WriteSlots(context, p, groups);
+  }
+
+ private:
+  enum { kQueryGradient, kRowGradients, kRows, kSlots };
+
+  void WriteRows(OpKernelContext* context, const CandidateProblem& p, const ClassSlots& groups, const float* g) const {
+    Tensor *row_gradients, *rows;
     const int64_t touched = groups.NumClasses();
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, p.width}), &row_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &rows));
+    OP_REQUIRES_OK(context, context->allocate_output(kRowGradients, TensorShape({touched, p.width}), &row_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(kRows, TensorShape({touched}), &rows));
     float* dw = Data<float>(row_gradients);
     int32_t* out_rows = Data<int32_t>(rows);
     const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
@@ -136,6 +145,15 @@ class CandidateScoresGradOp : public CandidateScoresBase {
       }
       CandidateRowGradients(p, groups, first, last, g, dw);
     });
+  }
+
+  void WriteSlots(OpKernelContext* context, const CandidateProblem& p, const ClassSlots& groups) const {
+    Tensor* slots;
+    const int64_t count = p.normalize ? 0 : groups.slots.size();  // a slot's part would need the class vector too
+    OP_REQUIRES_OK(context, context->allocate_output(kSlots, TensorShape({count}), &slots));
+    const RowPosition offset = Pack(row_offset_, 0);
+    std::transform(groups.slots.begin(), groups.slots.begin() + count, Data<uint64_t>(slots),
+                   [&](RowPosition slot) { return slot + offset; });
   }
 };
 

@@ -47,6 +47,7 @@ REGISTER_OP("Tfxc>CandidateScoresGrad")
     .Output("query_gradient: float")
     .Output("row_gradients: float")
     .Output("rows: int32")
+    .Output("slots: uint64")
     .Attr("normalize: bool")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
@@ -59,8 +60,10 @@ REGISTER_OP("Tfxc>CandidateScoresGrad")
       const DimensionHandle touched = c->UnknownDim();
       c->set_output(1, c->Matrix(touched, d));
       c->set_output(2, c->Vector(touched));
+      c->set_output(3, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
     })
-    .Doc("Gradients of Tfxc>CandidateScores: dense for the query; for the table one row a touched class.");
+    .Doc("Gradients of Tfxc>CandidateScores: dense for the query; for the table one row a touched class, or, without "
+         "normalize, the sorted slots from which an update makes it: row << 32 | slot. Only what is used is made.");
 
 }  // namespace tfxc

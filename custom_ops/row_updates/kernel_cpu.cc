@@ -1,14 +1,14 @@
-// CPU kernels of the row updates: validate, sort the gradient rows by table row, update each touched row once.
+// CPU kernels of the row updates: check everything, then update each touched row once.
 #define EIGEN_USE_THREADS
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "common/huge_pages.h"
 #include "common/kernel.h"
+#include "row_updates/gradient_inputs.h"
 #include "row_updates/row_groups.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -26,33 +26,7 @@ TensorShape SlotShape(const TensorShape& table) {
   return Rule::kOneSlotPerRow ? TensorShape({table.dim_size(0)}) : table;
 }
 
-// Range-checks every row id, then sorts the pairs (row, position).
-template <typename Index>
-absl::Status CheckAndSortByRow(const Index* row_ids, int64_t num_gradients, int64_t num_rows,
-                               std::vector<RowPosition>* sorted) {
-  constexpr int64_t kLimit = std::numeric_limits<uint32_t>::max();
-  if (num_rows > kLimit || num_gradients > kLimit) {
-    return InvalidArgument("a row update takes at most ", kLimit, " table rows and gradient rows, got ", num_rows,
-                           " and ", num_gradients, "; split the table");
-  }
-  sorted->reserve(num_gradients);
-  bool in_order = true;  // as the gradients of class scores come
-  int64_t before = 0;
-  for (int64_t position = 0; position < num_gradients; ++position) {
-    const int64_t row = static_cast<int64_t>(row_ids[position]);
-    if (row < 0 || row >= num_rows) {
-      return InvalidArgument("row id ", row, " at position ", position, " is outside [0, ", num_rows,
-                             "): the table has ", num_rows, " rows; nothing was updated");
-    }
-    sorted->push_back(Pack(row, position));
-    in_order &= before <= row;
-    before = row;
-  }
-  if (!in_order) SortByRow(num_rows, sorted);
-  return absl::OkStatus();
-}
-
-template <typename Index, template <typename Rows> class Rule>
+template <typename Inputs, template <typename Rows> class Rule>
 class RowUpdateOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -72,29 +46,23 @@ class RowUpdateOp : public tensorflow::OpKernel {
     std::array<double, kNumScalars> scalars{};
     OP_REQUIRES_OK(context, ReadScalars(context, &scalars));
     Seed seed;
-    OP_REQUIRES_OK(context, ReadSeed(context, kNumVariables + 2 + kNumScalars, &seed));
+    OP_REQUIRES_OK(context, ReadSeed(context, kFirstScalar + kNumScalars, &seed));
     OP_REQUIRES_OK(context, CheckVariables(variables));
     const TensorShape& table_shape = variables[0]->tensor()->shape();
-    OP_REQUIRES_OK(context, CheckGradient(context, table_shape));
-
-    const Tensor& values = context->input(kNumVariables);
-    const Tensor& row_ids = context->input(kNumVariables + 1);
-    std::vector<RowPosition> sorted;
-    OP_REQUIRES_OK(context, CheckAndSortByRow(Data<Index>(row_ids), row_ids.NumElements(), table_shape.dim_size(0),
-                                              &sorted));
-    if (sorted.empty() || values.NumElements() == 0) return;
-    const int64_t width = values.NumElements() / values.dim_size(0);
+    Inputs inputs;
+    OP_REQUIRES_OK(context, inputs.Read(context, kNumVariables, table_shape));
+    const RowGradients& gradients = inputs.gradients;
+    const int64_t width = gradients.width;
+    if (gradients.count == 0 || width == 0) return;
     std::array<float*, kNumVariables - 1> slots{};
     for (int i = 0; i < kNumVariables; ++i) {
-      MakeWritable(i, variables[i].get(), /*some_rows=*/row_ids.NumElements() < table_shape.dim_size(0));
+      MakeWritable(i, variables[i].get(), inputs.IsOfSomeRows(table_shape.dim_size(0)));
       if (i > 0) slots[i - 1] = Data<float>(variables[i]->tensor());
     }
     Tensor* table = variables[0]->tensor();
     const auto update = [&](const auto& rule) {
-      const float* gradient = Data<float>(values);
-      ForEach(context, sorted.size(), /*cost=*/200 + 8 * width, [&](int64_t begin, int64_t end) {
-        UpdateRows(sorted, begin, end, gradient, width, rule);
-      });
+      ForEach(context, gradients.count, /*cost=*/200 + 8 * width,
+              [&](int64_t begin, int64_t end) { UpdateRows(gradients, begin, end, rule); });
     };
     if (table->dtype() == tensorflow::DT_BFLOAT16) {
       update(Rule<Bfloat16Rows>(Bfloat16Rows(Halves(table), width, seed), slots, scalars, width));
@@ -105,12 +73,13 @@ class RowUpdateOp : public tensorflow::OpKernel {
 
  private:
   static constexpr int kNumVariables = 1 + Rule<FloatRows>::kNumSlots, kNumScalars = Rule<FloatRows>::kNumScalars;
+  static constexpr int kFirstScalar = kNumVariables + Inputs::kNumInputs;
 
   static absl::Status ReadScalars(OpKernelContext* context, std::array<double, kNumScalars>* scalars) {
     for (int i = 0; i < kNumScalars; ++i) {
-      const Tensor& scalar = context->input(kNumVariables + 2 + i);
+      const Tensor& scalar = context->input(kFirstScalar + i);
       if (!tensorflow::TensorShapeUtils::IsScalar(scalar.shape())) {
-        return InvalidArgument("input ", kNumVariables + 2 + i, " has shape ", scalar.shape().DebugString(),
+        return InvalidArgument("input ", kFirstScalar + i, " has shape ", scalar.shape().DebugString(),
                                ", expected a scalar");
       }
       (*scalars)[i] = *Data<double>(scalar);
@@ -138,20 +107,6 @@ class RowUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  static absl::Status CheckGradient(OpKernelContext* context, const TensorShape& table) {
-    const Tensor& values = context->input(kNumVariables);
-    const Tensor& row_ids = context->input(kNumVariables + 1);
-    // Dimension by dimension: with rows as wide as a table of none may be, a shape of them all would be too large.
-    bool fits = row_ids.dims() == 1 && values.dims() == table.dims() && values.dim_size(0) == row_ids.NumElements();
-    for (int i = 1; fits && i < table.dims(); ++i) fits = values.dim_size(i) == table.dim_size(i);
-    if (!fits) {
-      return InvalidArgument("gradient values ", values.shape().DebugString(), " and row ids ",
-                             row_ids.shape().DebugString(), " do not fit a table of shape ", table.DebugString(),
-                             "; expected values [N, ...] with the table's trailing dimensions and N row ids");
-    }
-    return absl::OkStatus();
-  }
-
   // Makes the buffer of the i-th variable its own: a tensor somebody has read keeps its values. From an update of some
   // rows on dense reads copy, so that the next need not copy all; one of all rows leaves that as it is, like a stock
   // step, since what gets one is often read whole. Requires the variable's exclusive lock.
@@ -167,12 +122,13 @@ class RowUpdateOp : public tensorflow::OpKernel {
   std::array<std::atomic<const void*>, kNumVariables> in_huge_pages_{};
 };
 
-#define TFXC_REGISTER(NAME, INDEX, RULE)                                                               \
+#define TFXC_REGISTER_SLICES(NAME, INDEX, RULE)                                                        \
   REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<INDEX>("Tindices"), \
-                          RowUpdateOp<INDEX, RULE>);
-#define TFXC_REGISTER_ROW_UPDATE(NAME, RULE) \
-  TFXC_REGISTER(NAME, int32_t, RULE)         \
-  TFXC_REGISTER(NAME, int64_t, RULE)
+                          RowUpdateOp<SliceInputs<INDEX>, RULE>);
+#define TFXC_REGISTER_ROW_UPDATE(NAME, RULE)   \
+  TFXC_REGISTER_SLICES(NAME, int32_t, RULE)    \
+  TFXC_REGISTER_SLICES(NAME, int64_t, RULE)    \
+  REGISTER_KERNEL_BUILDER(Name(NAME "FromScores").Device(tensorflow::DEVICE_CPU), RowUpdateOp<ScoreInputs, RULE>);
 
 TFXC_REGISTER_ROW_UPDATE("Tfxc>LazyAdamUpdate", LazyAdamRule)
 TFXC_REGISTER_ROW_UPDATE("Tfxc>RowSgdUpdate", RowSgdRule)

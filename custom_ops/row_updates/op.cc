@@ -1,31 +1,55 @@
-// Registration of the row updates: a sparse gradient applied in place to the touched rows of a table and its slots.
+// Registration of the row updates: a sparse gradient applied in place to the touched rows of a table and its slots. It
+// comes as rows, or as what Tfxc>CandidateScoresGrad leaves of it.
 #include "common/registration.h"
 
 namespace tfxc {
 namespace {
 
-// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars, and the seed.
-template <int kNumVariables>
-absl::Status RowUpdateShape(InferenceContext* context) {
-  ShapeHandle values, row_ids, given;
-  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(kNumVariables), 1, &values));
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables + 1), 1, &row_ids));
-  DimensionHandle num_gradients;
-  TF_RETURN_IF_ERROR(context->Merge(context->Dim(values, 0), context->Dim(row_ids, 0), &num_gradients));
+// Checks rows of values, which have the table's trailing dimensions.
+absl::Status RowsOfTable(InferenceContext* context, ShapeHandle values) {
   const auto* table = context->input_handle_shapes_and_types(0);
-  if (table != nullptr && !table->empty() && context->RankKnown((*table)[0].shape)) {
-    ShapeHandle expected;
-    TF_RETURN_IF_ERROR(context->ReplaceDim((*table)[0].shape, 0, num_gradients, &expected));
-    TF_RETURN_IF_ERROR(context->Merge(values, expected, &values));
-  }
+  if (table == nullptr || table->empty() || !context->RankKnown((*table)[0].shape)) return absl::OkStatus();
+  ShapeHandle expected;
+  TF_RETURN_IF_ERROR(context->ReplaceDim((*table)[0].shape, 0, context->Dim(values, 0), &expected));
+  return context->Merge(values, expected, &values);
+}
+
+// Scalars from input `first` on, and last the seed.
+absl::Status ScalarsAndSeed(InferenceContext* context, int first) {
+  ShapeHandle given;
   const int seed = context->num_inputs() - 1;
-  for (int input = kNumVariables + 2; input < seed; ++input) {
+  for (int input = first; input < seed; ++input) {
     TF_RETURN_IF_ERROR(context->WithRank(context->input(input), 0, &given));
   }
   DimensionHandle two;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(seed), 1, &given));
-  TF_RETURN_IF_ERROR(context->WithValue(context->Dim(given, 0), 2, &two));
-  return absl::OkStatus();
+  return context->WithValue(context->Dim(given, 0), 2, &two);
+}
+
+// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars, and the seed.
+template <int kNumVariables>
+absl::Status RowUpdateShape(InferenceContext* context) {
+  ShapeHandle values, row_ids;
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(kNumVariables), 1, &values));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables + 1), 1, &row_ids));
+  DimensionHandle num_gradients;
+  TF_RETURN_IF_ERROR(context->Merge(context->Dim(values, 0), context->Dim(row_ids, 0), &num_gradients));
+  TF_RETURN_IF_ERROR(RowsOfTable(context, values));
+  return ScalarsAndSeed(context, kNumVariables + 2);
+}
+
+// Inputs: kNumVariables handles (the table first), query [N, D], score_gradients [N, S], slots, then scalars, and the
+// seed.
+template <int kNumVariables>
+absl::Status RowUpdateFromScoresShape(InferenceContext* context) {
+  ShapeHandle query, score_gradients, slots;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables), 2, &query));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables + 1), 2, &score_gradients));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(kNumVariables + 2), 1, &slots));
+  DimensionHandle num_queries;
+  TF_RETURN_IF_ERROR(context->Merge(context->Dim(query, 0), context->Dim(score_gradients, 0), &num_queries));
+  TF_RETURN_IF_ERROR(RowsOfTable(context, query));
+  return ScalarsAndSeed(context, kNumVariables + 3);
 }
 
 }  // namespace
@@ -72,5 +96,45 @@ REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
     .SetShapeFn(RowUpdateShape<2>)
     .Doc("accumulator += mean(g^2); variable -= learning_rate * g / (sqrt(accumulator) + epsilon), in the rows of the "
          "gradient, duplicates summed first; a table of bfloat16 is rounded by the seed.");
+
+REGISTER_OP("Tfxc>LazyAdamUpdateFromScores")
+    .Input("variable: resource")
+    .Input("momentum: resource")
+    .Input("velocity: resource")
+    .Input("query: float")
+    .Input("score_gradients: float")
+    .Input("slots: uint64")
+    .Input("learning_rate: double")
+    .Input("beta_1: double")
+    .Input("beta_2: double")
+    .Input("epsilon: double")
+    .Input("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(RowUpdateFromScoresShape<3>)
+    .Doc("Tfxc>LazyAdamUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
+
+REGISTER_OP("Tfxc>RowSgdUpdateFromScores")
+    .Input("variable: resource")
+    .Input("query: float")
+    .Input("score_gradients: float")
+    .Input("slots: uint64")
+    .Input("learning_rate: double")
+    .Input("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(RowUpdateFromScoresShape<1>)
+    .Doc("Tfxc>RowSgdUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
+
+REGISTER_OP("Tfxc>RowwiseAdagradUpdateFromScores")
+    .Input("variable: resource")
+    .Input("accumulator: resource")
+    .Input("query: float")
+    .Input("score_gradients: float")
+    .Input("slots: uint64")
+    .Input("learning_rate: double")
+    .Input("epsilon: double")
+    .Input("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(RowUpdateFromScoresShape<2>)
+    .Doc("Tfxc>RowwiseAdagradUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
 
 }  // namespace tfxc

@@ -79,17 +79,33 @@ struct RowwiseAdagradRule {
   float learning_rate, epsilon;
 };
 
+// Gradients of rows, sorted by row. That at a position is the values there or, with multipliers, a multiple of values
+// that `share` neighbouring positions have in common: in the gradient of scores a slot's multiple of its query.
+struct RowGradients {
+  TFXC_INLINE const float* Values(int64_t position) const {
+    return values + (multipliers == nullptr ? position : static_cast<uint32_t>(position) / share) * width;
+  }
+  TFXC_INLINE float Multiplier(int64_t position) const { return multipliers == nullptr ? 1.0f : multipliers[position]; }
+
+  const RowPosition* sorted;
+  int64_t count;
+  const float* values;
+  int64_t width;
+  const float* multipliers;  // or null
+  uint32_t share;
+};
+
 // Calls rule(row, gradient) once for each touched row, `gradient` being the sum of its gradients, for those rows whose
-// first gradient lies in begin <= i < end of `sorted`.
+// first gradient lies in begin <= i < end of the sorted ones.
 template <typename Rule>
-void UpdateRows(const std::vector<RowPosition>& sorted, int64_t begin, int64_t end, const float* values, int64_t width,
-                Rule rule) {
+void UpdateRows(const RowGradients& gradients, int64_t begin, int64_t end, Rule rule) {
   constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency
-  const int64_t num_gradients = sorted.size();
+  const RowPosition* sorted = gradients.sorted;
+  const int64_t count = gradients.count, width = gradients.width;
   // Inlined: a call that only asks for memory does nothing in the compiler's eyes, and is left out.
   const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
-    if (i >= num_gradients) return;
-    PrefetchRow(values + Position(sorted[i]) * width, width);
+    if (i >= count) return;
+    PrefetchRow(gradients.Values(Position(sorted[i])), width);
     rule.Prefetch(Row(sorted[i]));
   };
   std::vector<float> sum(width);
@@ -97,19 +113,19 @@ void UpdateRows(const std::vector<RowPosition>& sorted, int64_t begin, int64_t e
   while (i > 0 && i < end && Row(sorted[i]) == Row(sorted[i - 1])) ++i;
   while (i < end) {
     const int64_t row = Row(sorted[i]);
-    const float* gradient = values + Position(sorted[i]) * width;
-    prefetch(i + kAhead);
-    int64_t next = i + 1;
-    if (next < num_gradients && Row(sorted[next]) == row) {
-      std::copy_n(gradient, width, sum.data());
-      for (; next < num_gradients && Row(sorted[next]) == row; ++next) {
-        prefetch(next + kAhead);
-        AddRow(values + Position(sorted[next]) * width, sum.data(), width);
-      }
-      gradient = sum.data();
+    const bool is_last = i + 1 == count || Row(sorted[i + 1]) != row;
+    if (is_last && gradients.multipliers == nullptr) {
+      prefetch(i + kAhead);
+      rule(row, gradients.Values(Position(sorted[i++])));
+      continue;
     }
-    rule(row, gradient);
-    i = next;
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (; i < count && Row(sorted[i]) == row; ++i) {
+      prefetch(i + kAhead);
+      const int64_t position = Position(sorted[i]);
+      AddMultiple(gradients.Multiplier(position), gradients.Values(position), sum.data(), width);
+    }
+    rule(row, sum.data());
   }
 }
 

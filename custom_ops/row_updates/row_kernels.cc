@@ -3,12 +3,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/simd.h"
 #include "common/vectorize.h"
 
 namespace tfxc {
 
-TFXC_VECTORIZE void AddRow(const float* __restrict row, float* __restrict sum, int64_t width) {
-  for (int64_t d = 0; d < width; ++d) sum[d] += row[d];
+TFXC_VECTORIZE void AddMultiple(float multiplier, const float* row, float* sum, int64_t width) {
+  AddScaled(multiplier, row, sum, width);
 }
 
 TFXC_VECTORIZE void SgdRow(const float* __restrict g, float learning_rate, float* __restrict x, int64_t width) {

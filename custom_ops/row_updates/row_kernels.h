@@ -13,8 +13,8 @@ struct AdamScalars {
   float learning_rate, one_minus_beta_1, one_minus_beta_2, epsilon;
 };
 
-// sum += row
-void AddRow(const float* row, float* sum, int64_t width);
+// sum += multiplier * row
+void AddMultiple(float multiplier, const float* row, float* sum, int64_t width);
 // x -= learning_rate * g
 void SgdRow(const float* g, float learning_rate, float* x, int64_t width);
 // m += (g - m)(1 - beta_1);  v += (g^2 - v)(1 - beta_2);  x -= learning_rate * m / (sqrt(v) + epsilon)

@@ -43,6 +43,7 @@ def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
     momentum, velocity = (tf.Variable(part) for part in start[1:3])
     accumulator = tf.Variable(start[3])
     reader = table.read_value() if arrays.chance(0.5) else None  # what somebody holds must not change
+    read = start[0]
     if fault == "shape":
         check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
     steps = {
@@ -60,29 +61,83 @@ def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
             table.handle, accumulator.handle, **given, learning_rate=0.1, epsilon=EPSILON
         ),
     }
-    state = [part.astype(np.float64) for part in start]
-    for name in steps:
-        if not valid:
-            refused(name, steps[name])
-            refused("tfxc_" + name, raw[name])
-            continue
-        for op, step in ((name, steps[name]), ("tfxc_" + name, raw[name])):
-            call(op, step)
-            UPDATES[name](state, ids, values)
-            # One step's rounding; the next starts from what there is.
-            now = [variable.numpy() for variable in (table, momentum, velocity, accumulator)]
-            now[0] = now[0].astype(np.float32)
-            size = 1 + np.abs(values).sum()
-            # To either neighbour.
-            roundings = [2.0**-7 if table.dtype == tf.bfloat16 else 0.0, 0.0, 0.0, 0.0]
-            for got, want, rounding in zip(now, state, roundings, strict=True):
-                agree(got, want, 4e-6 * (np.abs(want) + size) + rounding * np.abs(want), op)
-            state = [part.astype(np.float64) for part in now]
-    if not valid:
-        for variable, part in zip((table, momentum, velocity, accumulator), start, strict=True):
-            np.testing.assert_array_equal(variable.numpy(), part)
+    parts = table, momentum, velocity, accumulator
+    for op, made in ("{}", steps), ("tfxc_{}", raw):
+        start = check_steps(made, op, valid, start, parts, ids, values)
     if reader is not None:
-        np.testing.assert_array_equal(reader, start[0])
+        np.testing.assert_array_equal(reader, read)
+
+
+@fuzz(
+    rows=SIZES,
+    width=SIZES,
+    n=SIZES,
+    s=SIZES,
+    gradients=st.sampled_from(GRADIENTS),
+    fault=st.sampled_from([*["none"] * 8, "slot", "order", "shape"]),
+    huge=HUGE,
+    seed=SEEDS,
+)
+def row_updates_from_scores(rows, width, n, s, gradients, fault, huge, seed):
+    arrays = Arrays(seed)
+    query, multipliers = arrays.numbers((n, width)), arrays.gradient((n, s), gradients)
+    filled = np.flatnonzero(arrays.random.random(n * s) < arrays.pick([0.1, 1.0])) if rows else np.int64([])
+    ids = arrays.ids(len(filled), rows)
+    slots = np.sort(ids.astype(np.uint64) << np.uint64(32) | filled.astype(np.uint64))
+    if fault == "slot":
+        bad = [rows << 32, 2**64 - 1, huge << 32 & 2**64 - 1 | n * s]
+        slots = np.append(slots, np.uint64(arrays.pick(bad)))
+    elif fault == "order" and len(slots):
+        slots = np.append(slots, arrays.pick([slots[0], slots[-1]]))
+    elif fault == "shape":
+        query = np.zeros(arrays.pick([(n + 1, width), (n, width + 1), (n,)]), np.float32)
+    valid = fault == "none" or (fault == "order" and not len(slots))
+    values = multipliers.reshape(-1, 1)[filled] * query[filled // max(s, 1)] if valid else None
+    start = [np.abs(arrays.numbers((rows, width))) for _ in range(3)] + [np.abs(arrays.numbers(rows))]
+    table, start[0] = arrays.table(start[0])
+    momentum, velocity, accumulator = (tf.Variable(part) for part in start[1:])
+    given = {"query": arrays.tensor(query), "score_gradients": arrays.tensor(multipliers), "seed": SEED}
+    given["slots"] = arrays.tensor(slots)
+    moments, ops = (momentum.handle, velocity.handle), library.load()
+    adagrad = {"learning_rate": 0.1, "epsilon": EPSILON}
+    steps = {
+        "lazy_adam_update": lambda: ops.tfxc_lazy_adam_update_from_scores(
+            table.handle, *moments, **given, **SCALARS
+        ),
+        "row_sgd_update": lambda: ops.tfxc_row_sgd_update_from_scores(
+            table.handle, **given, learning_rate=0.1
+        ),
+        "rowwise_adagrad_update": lambda: ops.tfxc_rowwise_adagrad_update_from_scores(
+            table.handle, accumulator.handle, **given, **adagrad
+        ),
+    }
+    check_steps(
+        steps, "tfxc_{}_from_scores", valid, start, (table, momentum, velocity, accumulator), ids, values
+    )
+
+
+def check_steps(steps, op, valid, start, parts, ids, values):
+    """One step of each rule on (table, momentum, velocity, accumulator), as they are at the end."""
+    state = [part.astype(np.float64) for part in start]
+    for name, step in steps.items():
+        if not valid:
+            refused(op.format(name), step)
+            continue
+        call(op.format(name), step)
+        UPDATES[name](state, ids, values)
+        # One step's rounding; the next starts from what there is.
+        now = [part.numpy() for part in parts]
+        now[0] = now[0].astype(np.float32)
+        size = 1 + np.abs(values).sum()
+        # To either neighbour.
+        roundings = [2.0**-7 if parts[0].dtype == tf.bfloat16 else 0.0, 0.0, 0.0, 0.0]
+        for got, want, rounding in zip(now, state, roundings, strict=True):
+            agree(got, want, 4e-6 * (np.abs(want) + size) + rounding * np.abs(want), op.format(name))
+        state = [part.astype(np.float64) for part in now]
+    if not valid:
+        for variable, part in zip(parts, start, strict=True):
+            np.testing.assert_array_equal(variable.numpy(), part)
+    return state
 
 
 def distinct(ids, values):

@@ -163,10 +163,13 @@ Bytes RowUpdates(const Threads& threads) {
   for (int64_t i = 0; i < kGradients; ++i) sorted.push_back(Pack(rows[i] * rows[i] / kRows, i));  // some rows often
   SortByRow(kRows, &sorted);
   std::vector<float> table = random.Floats(kRows * kWidth), slot(table.size(), 0.1f), velocity(table.size(), 0.2f);
+  const auto multipliers = random.Floats(kGradients);
   const auto update = [&](const auto& rule) {
-    threads.ForEach(kGradients, [&](int64_t begin, int64_t end) {
-      UpdateRows(sorted, begin, end, values.data(), kWidth, rule);
-    });
+    for (const float* given : {static_cast<const float*>(nullptr), multipliers.data()}) {
+      threads.ForEach(kGradients, [&](int64_t begin, int64_t end) {
+        UpdateRows({sorted.data(), kGradients, values.data(), kWidth, given, /*share=*/5}, begin, end, rule);
+      });
+    }
   };
   const auto update_all = [&](const auto& rows) {
     using Rows = std::decay_t<decltype(rows)>;

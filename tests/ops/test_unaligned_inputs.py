@@ -95,6 +95,17 @@ def test_row_updates(id_dtype):
     check(call, floats(9, 17), np.abs(floats(9, 17)), floats(6, 17), integers(9, 6, dtype=id_dtype))
 
 
+def test_row_updates_from_scores():
+    def call(table, query, gradients, slots):
+        variable = tf.Variable(table)
+        update = library.load().tfxc_row_sgd_update_from_scores
+        update(variable.handle, query, gradients, slots, learning_rate=0.5, seed=[0, 0])
+        return [variable]
+
+    slots = np.sort(integers(9, 15).astype(np.uint64) << 32 | np.arange(15, dtype=np.uint64))
+    check(call, floats(9, 17), floats(5, 17), floats(5, 3), slots)
+
+
 def test_block_draw():
     def call(query, rows, mass, ids):
         index = BlockIndex(tf.Variable(rows), 8, Kernel(1.0, 0.0, 1.0, 0.5))

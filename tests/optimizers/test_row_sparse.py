@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc._keras import keras, tf_variable
+from tfxc.ops import library, row_updates
+from tfxc.ops.candidate_scores import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
 OPTIMIZERS = [LazyAdam, LazySGD, RowwiseAdagrad]
@@ -249,3 +252,32 @@ def test_gradients_of_two_dtypes_are_clipped_together(optimizer_class):
     np.testing.assert_allclose(clipped[1], [0.0, 0.6])
     optimizer.apply_gradients([(gradient, half), (tf.ones([2]), whole)])
     assert half.numpy()[0] == 1 and half.numpy()[1] < 1 and (whole.numpy() < 1).all()
+
+
+def sampled_model(optimizer, **head):
+    model = tfxc.ExtremeClassifier(
+        keras.Sequential([keras.Input([3]), keras.layers.Dense(4)]),
+        head=tfxc.layers.DenseHead(50, use_bias=False, **head),
+        sampler=tfxc.samplers.Uniform(5, seed=0),
+    )
+    model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
+    return model
+
+
+@pytest.mark.skipif(not library.use_compiled(), reason="the compiled ops are not available")
+@every_optimizer
+@pytest.mark.parametrize(
+    ("head", "options", "direct"),
+    [({}, {}, True), ({"normalize": True}, {}, False), ({}, {"clipnorm": 1.0}, False)],
+    ids=["plain", "normalised", "clipped"],
+)
+def test_fit_makes_no_gradient_rows_of_plain_scores(optimizer_class, head, options, direct, monkeypatch):
+    found = []
+    seen = lambda gradient: found.append(score_gradient_behind(gradient)) or found[-1]  # noqa: E731
+    monkeypatch.setattr(row_updates, "score_gradient_behind", seen)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)).astype("float32"), rng.integers(0, 50, 40).astype("int32")
+    model = sampled_model(optimizer_class(0.1, **options), **head)
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert found
+    assert all((one is not None) == direct for one in found)

@@ -1,5 +1,7 @@
 """Scores of a few chosen classes a query, with a row-sparse gradient for the class table."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
@@ -124,7 +126,7 @@ def _require_ids(table, class_ids, row_offset):
 @tf.RegisterGradient("Tfxc>CandidateScores")
 def _candidate_scores_gradient(op, gradient):
     table, query, class_ids = op.inputs
-    query_gradient, row_gradients, rows = library.load().tfxc_candidate_scores_grad(
+    made = library.load().tfxc_candidate_scores_grad(
         table=table,
         query=query,
         class_ids=class_ids,
@@ -133,7 +135,44 @@ def _candidate_scores_gradient(op, gradient):
         row_offset=op.get_attr("row_offset"),
     )
     table_shape = tf.raw_ops.VariableShape(input=table)
-    return tf.IndexedSlices(row_gradients, rows, table_shape), query_gradient, None
+    return tf.IndexedSlices(made.row_gradients, made.rows, table_shape), made.query_gradient, None
+
+
+class ScoreGradient(NamedTuple):
+    """What scores leave of a table's gradient: row r's is ``sum of score_gradients[n, s] * query[n]``.
+
+    Args:
+        query: ``[N, D]``.
+        score_gradients: ``[N, S]``, the gradient of each score.
+        slots: uint64, ``r << 32 | n * S + s`` of each slot (n, s) that scores row r, ascending.
+    """
+
+    query: tf.Tensor
+    score_gradients: tf.Tensor
+    slots: tf.Tensor
+
+
+def score_gradient_behind(gradient):
+    """The scores' part in a table's gradient that comes straight from them, in a graph.
+
+    Who takes it instead of the rows spares memory a write and a read of a row for each touched class: the
+    graph then does not make them.
+
+    Args:
+        gradient: ``tf.IndexedSlices``.
+
+    Returns:
+        :class:`ScoreGradient`, or None: in eager mode, for normalised scores, and where the gradient was
+        changed or summed with another on its way.
+    """
+    op = getattr(gradient.values, "op", None)  # eager tensors have none
+    if op is None or op.type != "Tfxc>CandidateScoresGrad" or op.get_attr("normalize"):
+        return None
+    _, query, _, score_gradients = op.inputs
+    _, row_gradients, rows, slots = op.outputs
+    if gradient.values is not row_gradients or gradient.indices is not rows:
+        return None
+    return ScoreGradient(query, score_gradients, slots)
 
 
 @tf.RegisterGradient("Tfxc>CandidateScoresGrad")

@@ -10,11 +10,13 @@ A table of bfloat16 is updated in float32 and rounded stochastically, see
 :func:`~tfxc.ops.stochastic_rounding.stochastic_round`; its slots are float32.
 """
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfxc.ops import library
+from tfxc.ops.candidate_scores import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import rows_dtype
 from tfxc.require import require
@@ -88,12 +90,10 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED
     _check_shapes(variable, gradient)
     hyper = AdamHyper(*map(_double, hyper))
     if library.takes_table(variable):
-        library.load().tfxc_lazy_adam_update(
+        _update_by("lazy_adam_update", gradient)(
             variable=variable.handle,
             momentum=momentum.handle,
             velocity=velocity.handle,
-            values=gradient.values,
-            row_ids=gradient.indices,
             seed=seed,
             **hyper._asdict(),
         )
@@ -132,10 +132,8 @@ def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     _check_shapes(variable, gradient)
     learning_rate = _double(learning_rate)
     if library.takes_table(variable):
-        library.load().tfxc_row_sgd_update(
+        _update_by("row_sgd_update", gradient)(
             variable=variable.handle,
-            values=gradient.values,
-            row_ids=gradient.indices,
             seed=seed,
             learning_rate=learning_rate,
         )
@@ -174,11 +172,9 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
     _check_shapes(variable, gradient)
     learning_rate, epsilon = _double(learning_rate), _double(epsilon)
     if library.takes_table(variable):
-        library.load().tfxc_rowwise_adagrad_update(
+        _update_by("rowwise_adagrad_update", gradient)(
             variable=variable.handle,
             accumulator=accumulator.handle,
-            values=gradient.values,
-            row_ids=gradient.indices,
             seed=seed,
             learning_rate=learning_rate,
             epsilon=epsilon,
@@ -206,6 +202,15 @@ def _check_shapes(variable, gradient):
             f"A sparse gradient with values {values} and indices {row_ids} does not fit a table of shape "
             f"{variable.shape}: expected indices [N] and values [N] with the table's trailing dimensions."
         )
+
+
+def _update_by(name, gradient):
+    """The compiled update that takes the gradient in its cheapest form, that form filled in."""
+    ops, from_scores = library.load(), score_gradient_behind(gradient)
+    if from_scores is None:
+        update = getattr(ops, f"tfxc_{name}")
+        return functools.partial(update, values=gradient.values, row_ids=gradient.indices)
+    return functools.partial(getattr(ops, f"tfxc_{name}_from_scores"), **from_scores._asdict())
 
 
 def _distinct_rows(variable, gradient):
