@@ -123,7 +123,9 @@ class CandidateScoresGradOp : public CandidateScoresBase {
     if (p.num_slots == 0) std::fill_n(dq, query_gradient->NumElements(), 0.0f);
     ClassSlots groups;
     ForEachBeside(context, [&] { groups = GroupByClass(p); }, NumQueries(p), QueryCost(p),
-                  [&](int64_t first, int64_t last) { CandidateQueryGradients(p, first, last, g, dq); });
+                  [&](int64_t first, int64_t last) {
+                    CandidateQueryGradients(p, NumQueries(p) - last, NumQueries(p) - first, g, dq);
+                  });
     if (context->output_required(kRowGradients) || context->output_required(kRows)) WriteRows(context, p, groups, g);
     if (context->output_required(kSlots)) WriteSlots(context, p, groups);
   }

@@ -46,11 +46,12 @@ TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, in
 TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last,
                                             const float* gradients, float* query_gradients) {
   std::vector<float> buffer = p.table.Buffer(1);
-  for (int64_t n = first; n < last; ++n) {
+  // Backwards: the rows that were scored last are the likeliest to be in the cache still.
+  for (int64_t n = last - 1; n >= first; --n) {
     float* out = query_gradients + n * p.width;
     ZeroRow(out, p.width);
-    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
-      p.Prefetch(slot + kPrefetchDistance);
+    for (int64_t slot = (n + 1) * p.samples - 1; slot >= n * p.samples; --slot) {
+      p.Prefetch(slot - kPrefetchDistance);
       if (p.ids[slot] < 0 || gradients[slot] == 0.0f) continue;
       const float* row = p.table.Read(p.ids[slot], 1, &buffer);
       bool is_short;

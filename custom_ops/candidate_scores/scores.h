@@ -24,7 +24,7 @@ struct CandidateProblem {
   bool normalize;
 
   TFXC_INLINE void Prefetch(int64_t slot) const {
-    if (slot < num_slots && ids[slot] >= 0) table.Prefetch(ids[slot]);
+    if (0 <= slot && slot < num_slots && ids[slot] >= 0) table.Prefetch(ids[slot]);
   }
 };
 
