@@ -8,6 +8,19 @@ import tensorflow as tf
 MASKED_LOGIT = -1e30
 
 
+def log_sum_exp(logits):
+    """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none.
+
+    Example:
+        >>> log_sum_exp(tf.constant([[0.0, 0.0], [MASKED_LOGIT, 1.0]])).numpy().round(2).tolist()
+        [[0.6899999976158142], [1.0]]
+    """
+    largest = tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True))
+    largest = tf.clip_by_value(largest, MASKED_LOGIT, -MASKED_LOGIT)  # infinity less itself is NaN
+    total = tf.reduce_sum(tf.exp(logits - largest), 1, keepdims=True) + tf.exp(MASKED_LOGIT - largest)
+    return largest + tf.math.log(total)
+
+
 class Scored(NamedTuple):
     """Scored classes: their logits, and the log of how often each is expected among the candidates.
 

@@ -63,7 +63,7 @@ REGISTER_OP("Tfxc>CandidateScoresGrad")
       c->set_output(3, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
     })
-    .Doc("Gradients of Tfxc>CandidateScores: dense for the query; for the table one row a touched class, or, without "
-         "normalize, the sorted slots from which an update makes it: row << 32 | slot. Only what is used is made.");
+    .Doc("Gradients of Tfxc>CandidateScores: dense for the query; for the table one row a touched class, or the "
+         "sorted slots, row << 32 | slot, from which an update makes it. Only what is used is made.");
 
 }  // namespace tfxc

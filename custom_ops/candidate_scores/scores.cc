@@ -8,19 +8,6 @@
 namespace tfxc {
 namespace {
 
-// Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
-constexpr int64_t kPrefetchDistance = 16;
-// A class row shorter than this is not scaled up to length one, and gets no gradient.
-constexpr float kMinNorm = 1e-12f;
-constexpr float kMinSquaredNorm = 1e-24f;
-
-// 1 / max(|row|, kMinNorm); is_short tells that the maximum chose the constant.
-TFXC_INLINE float InverseNorm(const float* row, int64_t width, bool* is_short) {
-  const float squared_norm = Dot(row, row, width);
-  *is_short = squared_norm <= kMinSquaredNorm;
-  return 1.0f / (*is_short ? kMinNorm : std::sqrt(squared_norm));
-}
-
 TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width, 0.0f); }
 
 }  // namespace
@@ -61,13 +48,18 @@ TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t f
   }
 }
 
-ClassSlots GroupByClass(const CandidateProblem& p) {
-  ClassSlots groups;
-  groups.slots.reserve(p.num_slots);
+std::vector<RowPosition> SortSlots(const CandidateProblem& p) {
+  std::vector<RowPosition> slots;
+  slots.reserve(p.num_slots);
   for (int64_t slot = 0; slot < p.num_slots; ++slot) {
-    if (p.ids[slot] >= 0) groups.slots.push_back(Pack(p.ids[slot], slot));
+    if (p.ids[slot] >= 0) slots.push_back(Pack(p.ids[slot], slot));
   }
-  SortByRow(p.num_classes, &groups.slots);
+  SortByRow(p.num_classes, &slots);
+  return slots;
+}
+
+ClassSlots GroupByClass(const CandidateProblem& p) {
+  ClassSlots groups{SortSlots(p), {}};
   groups.starts = GroupStarts(groups.slots);
   return groups;
 }

@@ -3,6 +3,7 @@
 #ifndef TFXC_CANDIDATE_SCORES_SCORES_H_
 #define TFXC_CANDIDATE_SCORES_SCORES_H_
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -28,12 +29,27 @@ struct CandidateProblem {
   }
 };
 
+// Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
+constexpr int64_t kPrefetchDistance = 16;
+// A class row shorter than this is not scaled up to length one, and gets no gradient.
+constexpr float kMinNorm = 1e-12f;
+constexpr float kMinSquaredNorm = 1e-24f;
+
+// 1 / max(|row|, kMinNorm); is_short tells that the maximum chose the constant.
+TFXC_INLINE float InverseNorm(const float* row, int64_t width, bool* is_short) {
+  const float squared_norm = Dot(row, row, width);
+  *is_short = squared_norm <= kMinSquaredNorm;
+  return 1.0f / (*is_short ? kMinNorm : std::sqrt(squared_norm));
+}
+
 // The slots of one class are neighbours in `slots`; class u owns those from starts[u] to starts[u + 1].
 struct ClassSlots {
   std::vector<RowPosition> slots;
   std::vector<int64_t> starts;
   int64_t NumClasses() const { return starts.size() - 1; }
 };
+// The filled slots, sorted by class.
+std::vector<RowPosition> SortSlots(const CandidateProblem& p);
 ClassSlots GroupByClass(const CandidateProblem& p);
 
 // Scores of queries first <= n < last.

@@ -1,6 +1,7 @@
 """All targets, by the modules that register them."""
 
 import fuzz_block_draw  # noqa: F401
+import fuzz_candidate_log_sum_exp  # noqa: F401
 import fuzz_candidate_scores  # noqa: F401
 import fuzz_dense_scan  # noqa: F401
 import fuzz_hash_tables  # noqa: F401

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tfxc.layers.head import Head
 from tfxc.model.step import example_losses
 
 CASES = {  # labels by name, for 5 examples of 7 classes
@@ -87,6 +88,8 @@ class TableOfLogits:
 
     def candidate_logits(self, query, labels, ids):
         return self.score(query, labels), self.score(query, ids)
+
+    candidate_log_sum = Head.candidate_log_sum
 
 
 def sampled_losses(loss, sampler, query, logits, labels):

@@ -10,6 +10,7 @@ from classifier_checks import (
     all_logits,
     dense_encoder,
     features,
+    item_encoder,
     learnable,
     log_softmax,
     make_model,
@@ -45,6 +46,67 @@ def test_equals_the_training_loss_of_the_classifier(name, loss):
             tf_variable(part.counter).assign(0)
     got = tfxc.head_loss(model.head, loss, model.encoder(x), PADDED, model.sampler, WEIGHTS)
     np.testing.assert_array_equal(got, want)
+
+
+class OneByOne(SoftmaxCrossentropy):
+    """A softmax that has its candidates scored one by one."""
+
+    log_sum_of_candidates = None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {},
+        {"use_bias": True, "temperature": 0.5},
+        {"normalize": True, "temperature": 0.1},
+        {"table_dtype": "bfloat16"},
+        {"tied_to": "items", "use_bias": True},
+    ],
+    ids=["plain", "bias", "normalised", "bfloat16", "tied"],
+)
+@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+@pytest.mark.parametrize("sampler", ["uniform", "midx", "in batch", "mixture"])
+def test_candidates_are_summed_up_as_if_scored_one_by_one(head, estimator, sampler):
+    is_tied = "tied_to" in head
+    found = []
+    for loss_class in OneByOne, SoftmaxCrossentropy:
+        keras.utils.set_random_seed(0)
+        own = DenseHead(NUM_CLASSES, row_offset=1, **head) if is_tied else DenseHead(NUM_CLASSES, **head)
+        loss = loss_class(estimator)
+        model = make_model(SAMPLERS[sampler](), loss, own, item_encoder() if is_tied else dense_encoder())
+        x = tf.constant([[1, 2], [3, 0], [4, 4], [25, 9]]) if is_tied else tf.constant(features(4))
+        labels = tf.repeat(PADDED[:, tf.newaxis], 2, axis=1) if is_tied else PADDED
+        with tf.GradientTape() as tape:
+            value = model.compute_loss(x, labels, training=True)
+        gradients = tape.gradient(value, [tf_variable(weight) for weight in model.trainable_weights])
+        found.append([value, *map(tf.convert_to_tensor, gradients)])
+    for one_by_one, summed in zip(*found, strict=True):
+        one_by_one, summed = (tf.cast(part, tf.float32) for part in (one_by_one, summed))
+        np.testing.assert_allclose(summed, one_by_one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.one_keras
+def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
+    class Learning(Uniform):
+        learnt = False
+
+        def learn(self, step, draw, positives, negatives):
+            self.learnt = negatives.logits.shape == [4, 8]
+
+    class Halved(SoftmaxCrossentropy):
+        def fold_candidates(self, negatives, hits):
+            return super().fold_candidates(negatives._replace(logits=negatives.logits / 2), hits)
+
+    head, query, sampler = DenseHead(NUM_CLASSES), features(4), Learning(8, seed=1)
+    plain = tfxc.head_loss(head, SoftmaxCrossentropy(), query, PADDED, sampler)
+    assert sampler.learnt
+    halved, summed = (
+        tfxc.head_loss(head, loss, query, PADDED, Uniform(8, seed=1))
+        for loss in (Halved(), SoftmaxCrossentropy())
+    )
+    np.testing.assert_allclose(plain, summed, rtol=1e-5)
+    assert abs(halved - summed) > 1e-3
 
 
 @pytest.mark.one_keras

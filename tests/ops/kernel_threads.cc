@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "block_draw/blocks.h"
+#include "candidate_log_sum_exp/log_sum_exp.h"
 #include "candidate_scores/scores.h"
 #include "common/philox.h"
 #include "common/products.h"
@@ -150,6 +151,30 @@ Bytes CandidateScores(const Threads& threads) {
       CandidateRowGradients(p, groups, first, last, upstream.data(), of_rows.data());
     });
     bytes.Add(scores).Add(of_query).Add(of_rows);
+  }
+  return bytes;
+}
+
+Bytes CandidateLogSumExp(const Threads& threads) {
+  constexpr int64_t kClasses = 50, kWidth = 19, kQueries = 23, kLabels = 2, kSamples = 37;
+  Random random(6);
+  const auto table = random.Floats(kClasses * kWidth), query = random.Floats(kQueries * kWidth);
+  const auto offsets = random.Floats(kQueries * (kSamples - kLabels));
+  const auto of_labels = random.Floats(kQueries * kLabels), of_sums = random.Floats(kQueries);
+  const auto ids = random.Integers(kQueries * kSamples, -1, kClasses);
+  Bytes bytes;
+  for (bool normalize : {false, true}) {
+    const CandidateProblem p{Table(table.data(), kWidth), query.data(), ids.data(), kQueries * kSamples,
+                             kSamples, kWidth, kClasses, normalize};
+    std::vector<float> scores(of_labels.size()), sums(kQueries), shares(offsets.size()), mean(query.size());
+    const LogSumExp out{kLabels, offsets.data(), scores.data(), sums.data(), shares.data(), mean.data()};
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) { FoldCandidates(p, out, first, last); });
+    std::vector<float> of_query(query.size()), of_scores(p.num_slots);
+    threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
+      UnfoldCandidates(p, kLabels, shares.data(), mean.data(), of_labels.data(), of_sums.data(), first, last,
+                       of_query.data(), of_scores.data());
+    });
+    bytes.Add(scores).Add(sums).Add(shares).Add(mean).Add(of_query).Add(of_scores);
   }
   return bytes;
 }
@@ -396,6 +421,7 @@ int Main() {
        SparseHead<16, kMaxTileWidth, GroupLogits, GroupLogitsGradient, GroupReduce, GroupReduceGradient>},
       {"sparse_head, candidates", SparseCandidates},
       {"candidate_scores", CandidateScores},
+      {"candidate_log_sum_exp", CandidateLogSumExp},
       {"row_updates", RowUpdates},
       {"block_draw", DrawByBlocks},
       {"hash_tables, lsh_draw", HashTablesAndDraws},

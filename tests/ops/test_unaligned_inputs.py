@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from lsh_checks import SCHEMES, random_queries, random_tables
 
+import tfxc.ops.candidate_log_sum_exp  # noqa: F401, registers a gradient
 from tfxc.hashing import UniversalHash, universal_coefficients
 from tfxc.ops import library
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
@@ -63,6 +64,16 @@ def test_candidate_scores():
         return gradients(scores, [query, table])
 
     check(call, floats(5, 17), integers(20, 5, 3, low=-1))
+
+
+def test_candidate_log_sum_exp():
+    table, fold = tf.Variable(floats(20, 17)), library.load().tfxc_candidate_log_sum_exp
+
+    def call(query, ids, offsets):
+        made = lambda: fold(table.handle, query, ids, offsets, normalize=True, row_offset=0)[:2]  # noqa: E731
+        return gradients(made, [query, offsets])
+
+    check(call, floats(5, 17), integers(20, 5, 4, low=-1), floats(5, 3))
 
 
 def test_sparse_head():

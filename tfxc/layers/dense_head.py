@@ -19,6 +19,7 @@ from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, of_filled_slots
 from tfxc.layers.table_blocks import block_by_block
 from tfxc.ops import library
+from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
 from tfxc.ops.remote import at, beside, shards_of, with_servers
@@ -319,6 +320,19 @@ class DenseHead(Head):
 
     def _score_own(self, query, class_ids):
         return candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
+
+    def candidate_log_sum(self, query, labels, class_ids, offsets):
+        """As of ``Head``; the rows of candidates are read once, for the way back too."""
+        is_mixed = self.tied_to is not None and self.table_dtype != "float32"
+        if self.shards is not None or is_mixed or not library.takes_table(self.table_variable):
+            return super().candidate_log_sum(query, labels, class_ids, offsets)
+        if self.tied_to is not None or self.use_bias:
+            labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
+        if self.use_bias:
+            offsets += class_biases(self.bias, class_ids)
+        given = self._scaled(query), labels, class_ids, offsets
+        logits, log_sum = candidate_log_sum_exp(self.table_variable, *given, self.normalize, self.row_offset)
+        return (logits + class_biases(self.bias, labels) if self.use_bias else logits), log_sum
 
     def _score_shared(self, query, class_ids):
         ids, where = of_filled_slots(class_ids)

@@ -9,7 +9,7 @@ from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, require_rank_2
 from tfxc.layers.head_shards import HeadShards, divided
-from tfxc.scored import BestClasses
+from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
 
@@ -140,6 +140,20 @@ class Head(keras.layers.Layer):
         logits = self.score(query, tf.concat([labels, class_ids], 1))
         # Split, not sliced twice: the gradient is put together in one go.
         return tf.split(logits, [tf.shape(labels)[1], tf.shape(class_ids)[1]], axis=1)
+
+    def candidate_log_sum(self, query, labels, class_ids, offsets):
+        """What a softmax takes of a step: the logits [N, P] of labels, and log Σ exp [N, 1] over candidates.
+
+        Args:
+            query: float [N, D].
+            labels: int32 [N, P].
+            class_ids: int32 [N, S]; -1 is an empty slot.
+            offsets: float32 [N, S], added to the candidates' logits; -inf empties a slot.
+        """
+        positives, logits = self.candidate_logits(query, labels, class_ids)
+        is_empty = (class_ids < 0) | (offsets == float("-inf"))
+        logits += tf.where(is_empty, 0.0, offsets)
+        return positives, log_sum_exp(tf.where(is_empty, MASKED_LOGIT, logits))
 
     cache_age = None  # training steps since class vectors were cached, for a head that caches them
 

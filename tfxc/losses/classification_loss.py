@@ -42,6 +42,9 @@ class ClassificationLoss(keras.losses.Loss):
     # for a loss that wants all at once, as one with a ``sampled`` of its own does unless it says otherwise.
     # Where classes lie on several machines, candidates are then sent.
     merge_of_candidates: str | None = None
+    # Whose log-sum-exp of corrected logits is all that is taken of candidates: of "all" of them, or of the
+    # "others" than labels; None: it is something else.
+    log_sum_of_candidates: str | None = None
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
     # The probability below which a head may leave out a class's gradient over all classes; None: never.
@@ -49,8 +52,11 @@ class ClassificationLoss(keras.losses.Loss):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        if "sampled" in vars(cls) and "merge_of_candidates" not in vars(cls):
+        own = vars(cls)
+        if "sampled" in own and "merge_of_candidates" not in own:
             cls.merge_of_candidates = None
+        if not own.keys().isdisjoint(("sampled", "fold_candidates")) and "log_sum_of_candidates" not in own:
+            cls.log_sum_of_candidates = None
 
     def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
         super().__init__(reduction=reduction, name=name)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
-from tfxc.scored import MASKED_LOGIT
+from tfxc.scored import MASKED_LOGIT, log_sum_exp
 
 _ESTIMATORS = ("ranking", "partition", "nce")
 _SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
@@ -143,6 +143,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
         return "sum" if self.estimator == "nce" else "logsumexp"
 
     @property
+    def log_sum_of_candidates(self):
+        if self._counts_hits or self.estimator == "nce":
+            return None
+        return "all" if self.estimator == "ranking" else "others"
+
+    @property
     def _counts_hits(self):
         """Whether a positive's term needs the number of candidates that are that positive."""
         return self.decoupled and self.estimator == "ranking"
@@ -153,7 +159,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
         num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
         log_own = tf.math.log1p(num_hits)
-        log_sum = _log_sum(negatives.without(hits >= 0).corrected)
+        log_sum = log_sum_exp(negatives.without(hits >= 0).corrected)
         terms = log_own + tf.nn.softplus(log_sum - _corrected(positives) - log_own)
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
@@ -161,8 +167,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if self.estimator == "nce":
             return tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
         if self.estimator == "ranking":
-            return _log_sum(negatives.corrected)
-        return _log_sum(negatives.without(hits >= 0).corrected)
+            return log_sum_exp(negatives.corrected)
+        return log_sum_exp(negatives.without(hits >= 0).corrected)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):
         corrected, own = _corrected(positives), positives.logits
@@ -177,8 +183,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         elif self.decoupled:
             terms = tf.nn.softplus(folded - own)
         else:
-            log_own = _log_sum(tf.where(is_label, own, MASKED_LOGIT))
-            terms = _log_sum(tf.concat([log_own, folded], 1)) - own
+            log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
+            terms = log_sum_exp(tf.concat([log_own, folded], 1)) - own
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
 
@@ -195,11 +201,3 @@ def _with_other_positives(log_sum, corrected, label_slots):
     others = tf.where(of_others, filled[:, tf.newaxis], MASKED_LOGIT)
     candidates = tf.repeat(log_sum[:, tf.newaxis], num_labels, axis=1)
     return tf.reduce_logsumexp(tf.concat([others, candidates], 2), axis=2)
-
-
-def _log_sum(logits):
-    """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none."""
-    largest = tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True))
-    largest = tf.clip_by_value(largest, MASKED_LOGIT, -MASKED_LOGIT)  # infinity less itself is NaN
-    total = tf.reduce_sum(tf.exp(logits - largest), 1, keepdims=True) + tf.exp(MASKED_LOGIT - largest)
-    return largest + tf.math.log(total)

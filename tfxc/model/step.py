@@ -85,10 +85,22 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
 
     step = Step(head.effective_query(query), labels, example_ids, score, class_vectors)
     draw = sampler.sample(step)
+    if draw.ids.shape.rank == 2 and loss.log_sum_of_candidates and not sampler.needs_scores:
+        return _losses_by_log_sum(head, loss, query, labels, draw)
     positives, negatives = _scored(head, query, labels, draw)
     which = hits(draw.ids, labels)
     sampler.learn(step, draw, positives, negatives.without(which >= 0))
     return loss.sampled(positives, negatives, labels >= 0, which, draw.label_slots)
+
+
+def _losses_by_log_sum(head, loss, query, labels, draw):
+    """Losses [N] that take of candidates, each query's own, nothing but the log-sum-exp."""
+    ids = draw.ids
+    if loss.log_sum_of_candidates == "others":
+        ids = tf.where(hits(ids, labels) >= 0, -1, ids)
+    positives, log_sum = head.candidate_log_sum(query, labels, ids, -draw.log_count)
+    positives = Scored(positives, draw.label_log_count)
+    return loss.with_candidates(positives, log_sum, labels >= 0, draw.label_slots)
 
 
 def _scored(head, query, labels, draw):

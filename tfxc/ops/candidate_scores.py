@@ -48,7 +48,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     >>> candidate_scores(table, [[1.0, 1.0]], [[2, 0, -1]]).numpy().tolist()
     [[7.0, 1.0, 0.0]]
     """
-    query, class_ids = _check(table, query, class_ids, row_offset)
+    query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
         return _scores(table, query, class_ids, normalize, row_offset)
     # The op takes the handle, so the tape has to be told which variable it reads.
@@ -65,11 +65,12 @@ def candidate_scores_reference(table, query, class_ids, normalize=False, row_off
     >>> candidate_scores_reference(table, [[1.0, 0.0]], [[0]], normalize=True).numpy().tolist()
     [[0.6000000238418579]]
     """
-    query, class_ids = _check(table, query, class_ids, row_offset)
+    query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     return _scores(table, query, class_ids, normalize, row_offset)
 
 
-def _check(table, query, class_ids, row_offset):
+def checked_inputs(table, query, class_ids, row_offset):
+    """Query and class ids as tensors of the dtypes that are computed with, once all fits."""
     if not isinstance(table, tf.Variable):
         raise ValueError(
             f"table must be a tf.Variable, which the op reads in place, but it is a {type(table).__name__}. "
@@ -166,13 +167,19 @@ def score_gradient_behind(gradient):
         changed or summed with another on its way.
     """
     op = getattr(gradient.values, "op", None)  # eager tensors have none
-    if op is None or op.type != "Tfxc>CandidateScoresGrad" or op.get_attr("normalize"):
+    if op is None or op.type not in _GRADIENTS_OF_SCORES or op.get_attr("normalize"):
         return None
-    _, query, _, score_gradients = op.inputs
-    _, row_gradients, rows, slots = op.outputs
+    score_gradients, slots, row_gradients, rows = _GRADIENTS_OF_SCORES[op.type](op)
     if gradient.values is not row_gradients or gradient.indices is not rows:
         return None
-    return ScoreGradient(query, score_gradients, slots)
+    return ScoreGradient(op.inputs[1], score_gradients, slots)
+
+
+# Of the ops that give a gradient by scores: those of the scores, their slots, and its rows.
+_GRADIENTS_OF_SCORES = {
+    "Tfxc>CandidateScoresGrad": lambda op: (op.inputs[3], op.outputs[3], *op.outputs[1:3]),
+    "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[5], *op.outputs[3:5]),
+}
 
 
 @tf.RegisterGradient("Tfxc>CandidateScoresGrad")

@@ -286,6 +286,10 @@ class MIDX(Sampler):
     def _log_own_weight(self, ids):
         return tf.math.log(tf.gather(tf_variable(self.class_weight), ids))
 
+    @property
+    def needs_scores(self):
+        return self.learnable
+
     def learn(self, step, draw, positives, negatives):
         if not self.learnable:
             return

@@ -89,6 +89,10 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.weights_restored()
 
+    @property
+    def needs_scores(self):
+        return any(sampler.needs_scores for sampler in self.samplers)
+
     def learn(self, step, draw, positives, negatives):
         for sampler in self.samplers:
             sampler.learn(step, draw, positives, negatives)

@@ -208,6 +208,11 @@ class Sampler(keras.layers.Layer):
         """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
         return Question(self, step)
 
+    @property
+    def needs_scores(self):
+        """Whether ``learn`` is to be called: else a step need not have the candidates' scores one by one."""
+        return type(self).learn is not Sampler.learn
+
     def learn(self, step, draw, positives, negatives):
         """Called once the candidates are scored, for a proposal that improves by what a step scored.
 

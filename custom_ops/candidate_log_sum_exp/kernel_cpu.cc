@@ -1,0 +1,123 @@
+// The log-sum-exp of candidates as TensorFlow kernels: queries and classes are taken in parallel.
+#include <algorithm>
+#include <vector>
+
+#include "candidate_log_sum_exp/log_sum_exp.h"
+#include "candidate_scores/candidate_op.h"
+
+namespace tfxc {
+namespace {
+
+// Refuses an input that has not the shape.
+absl::Status CheckShape(OpKernelContext* context, int input, const char* name, const TensorShape& expected) {
+  const TensorShape& shape = context->input(input).shape();
+  if (shape == expected) return absl::OkStatus();
+  return InvalidArgument(name, " must have shape ", expected.DebugString(), ", but has ", shape.DebugString(), ".");
+}
+
+// The number of candidates S - P: the columns of an input that has one for each.
+absl::Status ReadNumCandidates(OpKernelContext* context, int input, const char* name, const CandidateProblem& p,
+                               int64_t* num_candidates) {
+  const Tensor& per_candidate = context->input(input);
+  const int64_t num_queries = context->input(1).dim_size(0);
+  if (per_candidate.dims() != 2 || per_candidate.dim_size(0) != num_queries ||
+      per_candidate.dim_size(1) > p.samples) {
+    return InvalidArgument(name, " must have a row for each of ", num_queries, " queries and at most ", p.samples,
+                           " columns, one for each candidate, but has shape ", per_candidate.shape().DebugString(), ".");
+  }
+  *num_candidates = per_candidate.dim_size(1);
+  return absl::OkStatus();
+}
+
+class CandidateLogSumExpOp : public CandidateOp {
+ public:
+  using CandidateOp::CandidateOp;
+
+ protected:
+  void Run(OpKernelContext* context, const CandidateProblem& given) override {
+    int64_t num_candidates;
+    OP_REQUIRES_OK(context, ReadNumCandidates(context, 3, "offsets", given, &num_candidates));
+    const int64_t num_queries = context->input(1).dim_size(0), num_labels = given.samples - num_candidates;
+    const std::vector<int32_t> ids = FilledIds(given, num_labels, Data<float>(context->input(3)));
+    CandidateProblem p = given;
+    p.ids = ids.data();
+    Tensor *label_scores, *log_sum, *shares, *mean;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({num_queries, num_labels}), &label_scores));
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, 1}), &log_sum));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_queries, num_candidates}), &shares));
+    OP_REQUIRES_OK(context, context->allocate_output(3, context->input(1).shape(), &mean));
+    const LogSumExp out{num_labels,           Data<float>(context->input(3)), Data<float>(label_scores),
+                        Data<float>(log_sum), Data<float>(shares),            Data<float>(mean)};
+    // For the gradient, but sorted here, beside queries that wait for their rows.
+    const bool is_sorted = context->output_required(4);
+    std::vector<RowPosition> slots;
+    ForEachBeside(context, [&] { if (is_sorted) slots = SortSlots(p); }, num_queries, 2 * QueryCost(p),
+                  [&](int64_t first, int64_t last) { FoldCandidates(p, out, first, last); });
+    if (is_sorted) WriteSlots(context, slots, 4);
+  }
+};
+
+class CandidateLogSumExpGradOp : public CandidateOp {
+ public:
+  using CandidateOp::CandidateOp;
+
+ protected:
+  void Run(OpKernelContext* context, const CandidateProblem& p) override {
+    int64_t num_candidates;
+    OP_REQUIRES_OK(context, ReadNumCandidates(context, 3, "shares", p, &num_candidates));
+    const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
+    OP_REQUIRES_OK(context, CheckShape(context, 4, "mean", context->input(1).shape()));
+    OP_REQUIRES_OK(context, CheckShape(context, 6, "label_gradient", TensorShape({num_queries, num_labels})));
+    OP_REQUIRES_OK(context, CheckShape(context, 7, "sum_gradient", TensorShape({num_queries, 1})));
+    const float* shares = Data<float>(context->input(3));
+    const float* sum_gradient = Data<float>(context->input(7));
+    Tensor *query_gradient, *score_gradients;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(1, context->input(2).shape(), &score_gradients));
+    float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
+    ForEach(context, num_queries, 2 * (num_candidates + p.width) + num_labels * (100 + p.width),
+            [&](int64_t first, int64_t last) {
+              UnfoldCandidates(p, num_labels, shares, Data<float>(context->input(4)), Data<float>(context->input(6)),
+                               sum_gradient, first, last, of_query, of_scores);
+            });
+    if (context->output_required(2)) WriteOffsetGradient(context, p, num_candidates, of_scores);
+    if (!context->output_required(3) && !context->output_required(4)) return;
+    ClassSlots groups;
+    OP_REQUIRES_OK(context, ReadSlots(context->input(5), p, &groups));
+    WriteRows(context, p, groups, of_scores, 3, 4);
+  }
+
+ private:
+  void WriteOffsetGradient(OpKernelContext* context, const CandidateProblem& p, int64_t num_candidates,
+                           const float* of_scores) const {
+    Tensor* offset_gradient;
+    OP_REQUIRES_OK(context, context->allocate_output(2, context->input(3).shape(), &offset_gradient));
+    float* of_offsets = Data<float>(offset_gradient);
+    const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
+    for (int64_t n = 0; n < num_queries; ++n) {
+      std::copy_n(of_scores + n * p.samples + num_labels, num_candidates, of_offsets + n * num_candidates);
+    }
+  }
+
+  // What WriteSlots wrote, as numbers of classes again.
+  absl::Status ReadSlots(const Tensor& slots, const CandidateProblem& p, ClassSlots* groups) const {
+    const RowPosition* given = Data<RowPosition>(slots);
+    for (int64_t i = 0; i < slots.NumElements(); ++i) {
+      const int64_t row = Row(given[i]), slot = Position(given[i]);
+      const bool fits = slot < p.num_slots && row - row_offset_ == p.ids[slot] && (i == 0 || given[i - 1] < given[i]);
+      if (!fits) {
+        return InvalidArgument("slots[", i, "] is slot ", slot, " of row ", row,
+                               "; expected those of class_ids, in ascending order of row and slot.");
+      }
+      groups->slots.push_back(given[i] - Pack(row_offset_, 0));
+    }
+    groups->starts = GroupStarts(groups->slots);
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxc>CandidateLogSumExp").Device(tensorflow::DEVICE_CPU), CandidateLogSumExpOp);
+REGISTER_KERNEL_BUILDER(Name("Tfxc>CandidateLogSumExpGrad").Device(tensorflow::DEVICE_CPU), CandidateLogSumExpGradOp);
+
+}  // namespace
+}  // namespace tfxc

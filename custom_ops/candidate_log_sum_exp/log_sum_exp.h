@@ -1,0 +1,38 @@
+// The log-sum-exp of the scores of chosen classes, free of TensorFlow. While the rows of a query's candidates are in the
+// cache, they are averaged by their shares of the sum: the way back then needs no row of a candidate again.
+#ifndef TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
+#define TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "candidate_scores/scores.h"
+
+namespace tfxc {
+
+// The first P of the S slots of a query are labels, the others candidates.
+struct LogSumExp {
+  int64_t num_labels;    // P
+  const float* offsets;  // [N, S - P], added to the scores of candidates
+  float* label_scores;   // [N, P]
+  float* log_sum;        // [N]; kNothing without a candidate
+  float* shares;         // [N, S - P] of the sum
+  float* mean;           // [N, D] of the candidates' class vectors, by their shares
+};
+
+constexpr float kNothing = -1e30f;
+
+// The ids [N, S] with -1 where a candidate's offset is -infinity, too: then it adds nothing, and its class is not touched.
+std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t num_labels, const float* offsets);
+
+// Fills the outputs of queries first <= n < last.
+void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last);
+
+// The gradients of queries, and of the scores [N, S], by those of the label scores [N, P] and of the sums [N].
+void UnfoldCandidates(const CandidateProblem& p, int64_t num_labels, const float* shares, const float* mean,
+                      const float* label_gradients, const float* sum_gradients, int64_t first, int64_t last,
+                      float* query_gradients, float* score_gradients);
+
+}  // namespace tfxc
+
+#endif  // TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_

@@ -1,0 +1,125 @@
+// What the kernels of ops on candidates share.
+#ifndef TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
+#define TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
+
+#include <algorithm>
+
+#include "candidate_scores/scores.h"
+#include "common/kernel.h"
+#include "common/limits.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+
+namespace tfxc {
+
+// The attributes, the lookup of the table, all checks of table [rows, D], query [N, D] and class_ids [N, S], which are the
+// first inputs, and the gradient of the table.
+class CandidateOp : public tensorflow::OpKernel {
+ public:
+  explicit CandidateOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("normalize", &normalize_));
+    OP_REQUIRES_OK(context, context->GetAttr("row_offset", &row_offset_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<tensorflow::Var> table;
+    OP_REQUIRES_OK(context,
+                   tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, 0), &table));
+    // The lock keeps writers away while rows are read in place, so nothing is copied and the
+    // variable need not enter copy-on-read mode.
+    tensorflow::tf_shared_lock lock(*table->mu());
+    CandidateProblem problem;
+    OP_REQUIRES_OK(context, Check(context, *table, &problem));
+    Run(context, problem);
+  }
+
+ protected:
+  virtual void Run(OpKernelContext* context, const CandidateProblem& problem) = 0;
+
+  static int64_t NumQueries(const CandidateProblem& p) { return p.samples == 0 ? 0 : p.num_slots / p.samples; }
+  static int64_t QueryCost(const CandidateProblem& p) { return p.samples * (100 + p.width); }
+
+  // The table's gradient by score gradients g [N, S]: one row for each touched class, and which it is.
+  void WriteRows(OpKernelContext* context, const CandidateProblem& p, const ClassSlots& groups, const float* g,
+                 int row_gradients_output, int rows_output) const {
+    Tensor *row_gradients, *rows;
+    const int64_t touched = groups.NumClasses();
+    OP_REQUIRES_OK(context, context->allocate_output(row_gradients_output, TensorShape({touched, p.width}),
+                                                     &row_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(rows_output, TensorShape({touched}), &rows));
+    float* dw = Data<float>(row_gradients);
+    int32_t* out_rows = Data<int32_t>(rows);
+    const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
+    ForEach(context, touched, cost, [&](int64_t first, int64_t last) {
+      for (int64_t u = first; u < last; ++u) {
+        out_rows[u] = static_cast<int32_t>(Row(groups.slots[groups.starts[u]]) + row_offset_);
+      }
+      CandidateRowGradients(p, groups, first, last, g, dw);
+    });
+  }
+
+  // Sorted slots, as row of the table << 32 | slot.
+  void WriteSlots(OpKernelContext* context, const std::vector<RowPosition>& sorted, int output) const {
+    Tensor* slots;
+    const int64_t count = sorted.size();
+    OP_REQUIRES_OK(context, context->allocate_output(output, TensorShape({count}), &slots));
+    const RowPosition offset = Pack(row_offset_, 0);
+    std::transform(sorted.begin(), sorted.end(), Data<RowPosition>(slots),
+                   [&](RowPosition slot) { return slot + offset; });
+  }
+
+  int64_t row_offset_;
+
+ private:
+  absl::Status Check(OpKernelContext* context, tensorflow::Var& variable, CandidateProblem* p) const {
+    const Tensor& table = *variable.tensor();
+    const Tensor& query = context->input(1);
+    const Tensor& ids = context->input(2);
+    if (!variable.is_initialized || !IsTableType(table) || table.dims() != 2) {
+      return InvalidArgument("candidates need an initialised table [L, D] of float32 or bfloat16, but the ",
+                             "table is ", variable.DebugString(), ".");
+    }
+    if (query.dims() != 2 || ids.dims() != 2 || query.dim_size(0) != ids.dim_size(0) ||
+        query.dim_size(1) != table.dim_size(1)) {
+      return InvalidArgument(
+          "candidates need table [L, D], query [N, D] and class_ids [N, S], but got ",
+          table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
+          ".");
+    }
+    if (ids.NumElements() > kMostSlots) {
+      return InvalidArgument("At most ", kMostSlots, " class_ids are taken at once, but got ",
+                             ids.shape().DebugString(), ".");
+    }
+    p->num_classes = table.dim_size(0) - row_offset_;
+    if (p->num_classes < 0) {
+      return InvalidArgument("row_offset is ", row_offset_, ", but the table has ", table.dim_size(0),
+                             " rows.");
+    }
+    p->width = query.dim_size(1);
+    p->samples = ids.dim_size(1);
+    p->num_slots = ids.NumElements();
+    p->ids = Data<int32_t>(ids);
+    p->query = Data<float>(query);
+    p->table = TableOf(table, row_offset_);
+    p->normalize = normalize_;
+    return CheckIds(*p);
+  }
+
+  static absl::Status CheckIds(const CandidateProblem& p) {
+    const int64_t num_classes = p.num_classes;
+    const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
+    bool any_bad = false;
+    for (int64_t slot = 0; slot < p.num_slots; ++slot) any_bad |= is_bad(p.ids[slot]);
+    if (!any_bad) return absl::OkStatus();
+    const int64_t slot = std::find_if(p.ids, p.ids + p.num_slots, is_bad) - p.ids;
+    return InvalidArgument("class_ids[", slot / p.samples, ", ", slot % p.samples, "] is ", p.ids[slot],
+                           ", but there are ", num_classes, " classes: ids are 0 to ", num_classes - 1,
+                           ", or -1 for an empty slot.");
+  }
+
+  bool normalize_;
+};
+
+}  // namespace tfxc
+
+#endif  // TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_

@@ -1,0 +1,243 @@
+"""Both paths of candidate_log_sum_exp against float64 NumPy, and what the compiled one promises."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from kernel_sizes import EVERY_SIZE
+
+from tfxc.ops import library
+from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp, candidate_log_sum_exp_reference
+
+BOTH = pytest.mark.parametrize("fold", [candidate_log_sum_exp, candidate_log_sum_exp_reference])
+compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+
+
+def problem(rows, width, queries, labels, candidates, row_offset=0):
+    """Table, query, label ids, class ids and offsets; some slots are empty, by id or by offset."""
+    random = np.random.default_rng(rows * width + candidates)
+    table = random.normal(size=(rows, width)).astype(np.float32)
+    query = random.normal(size=(queries, width)).astype(np.float32)
+    label_ids, class_ids = (
+        random.integers(-1, rows - row_offset, size=(queries, count)).astype(np.int32)
+        for count in (labels, candidates)
+    )
+    offsets = random.normal(size=class_ids.shape).astype(np.float32)
+    offsets[random.random(offsets.shape) < 0.1] = -np.inf
+    return table, query, label_ids, class_ids, offsets
+
+
+def expected(table, query, label_ids, class_ids, offsets, upstream, normalize, row_offset):
+    """Scores, sums and the gradients of query, offsets and table, one slot at a time, in float64."""
+    table, query, offsets = (array.astype(np.float64) for array in (table, query, offsets))
+    scores, log_sum = np.zeros(label_ids.shape), np.full((len(query), 1), -1e30)
+    of_query, of_offsets, of_table = np.zeros_like(query), np.zeros_like(offsets), np.zeros_like(table)
+
+    def score(n, i):
+        norm = np.linalg.norm(table[i + row_offset]) if normalize else 1.0
+        return query[n] @ table[i + row_offset] / norm
+
+    def add(n, i, gradient):
+        row = table[i + row_offset]
+        norm = np.linalg.norm(row) if normalize else 1.0
+        of_query[n] += gradient * row / norm
+        across = query[n] - score(n, i) * row / norm if normalize else query[n]
+        of_table[i + row_offset] += gradient * across / norm
+
+    for n in range(len(query)):
+        for s, i in enumerate(label_ids[n]):
+            if i >= 0:
+                scores[n, s] = score(n, i)
+                add(n, i, upstream[0][n, s])
+        filled = [s for s, i in enumerate(class_ids[n]) if i >= 0 and offsets[n, s] > -np.inf]
+        if filled:
+            logits = np.array([score(n, class_ids[n, s]) + offsets[n, s] for s in filled])
+            log_sum[n] = np.log(np.exp(logits - logits.max()).sum()) + logits.max()
+            for s, share in zip(filled, np.exp(logits - log_sum[n]), strict=True):
+                of_offsets[n, s] = share * upstream[1][n, 0]
+                add(n, class_ids[n, s], of_offsets[n, s])
+    return scores, log_sum, of_query, of_offsets, of_table
+
+
+def upstream_of(label_ids):
+    random = np.random.default_rng(1)
+    shapes = label_ids.shape, (len(label_ids), 1)
+    return [random.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def results(fold, table, query, label_ids, class_ids, offsets, upstream, **options):
+    query, offsets = tf.constant(query), tf.constant(offsets)
+    with tf.GradientTape() as tape:
+        tape.watch([query, offsets])
+        made = fold(table, query, label_ids, class_ids, offsets, **options)
+    return *made, *tape.gradient(made, [query, offsets, table], upstream)
+
+
+def check(fold, arrays, upstream=None, normalize=False, row_offset=0, tolerance=2e-5, wrap=lambda f: f):
+    upstream = upstream_of(arrays[2]) if upstream is None else upstream
+    table = tf.Variable(arrays[0])
+    options = {"normalize": normalize, "row_offset": row_offset}
+    found = wrap(lambda: results(fold, table, *arrays[1:], upstream, **options))()
+    assert isinstance(found[-1], tf.IndexedSlices)
+    wanted = expected(*arrays, upstream, normalize, row_offset)
+    for ours, theirs in zip((*found[:-1], tf.convert_to_tensor(found[-1])), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@BOTH
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    ("shape", "normalize", "row_offset"),
+    [
+        ((1, 1, 1, 1, 1), False, 0),
+        ((7, 3, 5, 1, 4), True, 0),
+        ((9, 16, 1, 3, 6), False, 2),
+        ((11, 17, 4, 2, 5), True, 3),
+        ((30, 100, 33, 1, 140), True, 1),
+        ((30, 64, 33, 4, 40), False, 0),
+    ],
+)
+def test_values_and_gradients(fold, wrap, shape, normalize, row_offset):
+    check(fold, problem(*shape, row_offset), normalize=normalize, row_offset=row_offset, wrap=wrap)
+
+
+@compiled_only
+@EVERY_SIZE
+@pytest.mark.parametrize("place", ["width", "queries", "labels", "candidates"])
+def test_one_gradient_at_every_size(place, size):
+    arrays = problem(**{"rows": 23, "width": 5, "queries": 4, "labels": 2, "candidates": 3, place: size})
+    of_scores, of_sums = (np.zeros_like(one) for one in upstream_of(arrays[2]))
+    of_sums.flat[-1:] = 1.5
+    check(candidate_log_sum_exp, arrays, (of_scores, of_sums))
+    of_scores.flat[-1:], of_sums[:] = 2.0, 0.0
+    check(candidate_log_sum_exp, arrays, (of_scores, of_sums))
+
+
+@BOTH
+@pytest.mark.parametrize(("queries", "labels", "candidates"), [(0, 2, 3), (3, 2, 0), (3, 0, 3), (3, 0, 0)])
+def test_nothing_to_score(fold, queries, labels, candidates):
+    check(fold, problem(5, 4, queries, labels, candidates))
+
+
+@BOTH
+def test_empty_slots_touch_no_class(fold):
+    table = tf.Variable(tf.ones([6, 2]))
+    given = (
+        tf.ones([2, 2]),
+        [[1], [-1]],
+        [[2, -1, 3], [-1, -1, 4]],
+        [[0.0, 0.0, -np.inf], [0.0, 0.0, -np.inf]],
+    )
+    found = results(fold, table, given[0], *given[1:3], np.float32(given[3]), [tf.ones([2, 1])] * 2)
+    np.testing.assert_allclose(found[1], [[2.0], [-1e30]])
+    np.testing.assert_allclose(found[2], [[2.0, 2.0], [0.0, 0.0]])
+    assert sorted(set(found[-1].indices.numpy().tolist())) == [1, 2]
+
+
+@BOTH
+@pytest.mark.parametrize("shift", [-1e4, 1e4])
+def test_large_scores_do_not_overflow(fold, shift):
+    arrays = problem(9, 4, 3, 1, 7)
+    arrays[-1][...] += shift
+    check(fold, arrays, tolerance=1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_stays_in_its_query(fold, value):
+    arrays = problem(9, 4, 3, 1, 7)
+    arrays[3][...], arrays[-1][...] = 2, 0.0
+    arrays[-1][1, 5] = value
+    found = results(fold, tf.Variable(arrays[0]), *arrays[1:], upstream_of(arrays[2]))
+    assert not np.isfinite(found[1][1])
+    assert np.isfinite(np.delete(found[1].numpy(), 1)).all()
+    assert np.isfinite(np.delete(found[2].numpy(), 1, axis=0)).all()
+
+
+@compiled_only
+def test_a_lone_nan_is_not_taken_for_nothing():
+    log_sum = candidate_log_sum_exp(tf.Variable([[1.0]]), [[1.0]], [[0]], [[0]], [[np.nan]])[1]
+    assert np.isnan(log_sum[0, 0])
+
+
+@compiled_only
+def test_a_bfloat16_table_is_read_as_it_is():
+    arrays = problem(30, 24, 9, 2, 20)
+    half = tf.cast(arrays[0], tf.bfloat16)
+    upstream = upstream_of(arrays[2])
+    wide = tf.Variable(tf.cast(half, tf.float32))
+    found = results(candidate_log_sum_exp, tf.Variable(half), *arrays[1:], upstream)
+    wanted = results(candidate_log_sum_exp, wide, *arrays[1:], upstream)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs))
+
+
+@compiled_only
+def test_skewed_classes_at_full_size_over_several_threads():
+    random = np.random.default_rng(0)
+    ids = np.minimum(random.zipf(1.2, size=(512, 101)) - 1, 399_999).astype(np.int32)
+    table = tf.Variable(random.normal(size=(400_000, 16)).astype(np.float32) / 4)
+    given = random.normal(size=(512, 16)).astype(np.float32), ids[:, :1], ids[:, 1:], ids[:, 1:] * -1e-6
+    upstream = upstream_of(ids[:, :1])
+    ours, theirs = (
+        results(fold, table, *given[:3], given[3].astype(np.float32), upstream)
+        for fold in (candidate_log_sum_exp, candidate_log_sum_exp_reference)
+    )
+    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    one, other = (tf.convert_to_tensor(gradient) for gradient in (ours[-1], theirs[-1]))
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-4)  # hundreds of terms in the first rows
+
+
+@BOTH
+def test_bad_input_is_named(fold):
+    table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([2, 2]), tf.zeros([2, 3], tf.int32)
+    for bad_labels, bad_ids in (ids, ids - 2), (ids + 5, ids):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="classes|class_ids"):
+            fold(table, query, bad_labels, bad_ids, tf.zeros([2, 3]))
+    with pytest.raises(ValueError, match=r"offsets must have the shape of class_ids.*\(2, 2\) and \(2, 3\)"):
+        fold(table, query, ids, ids, tf.zeros([2, 2]))
+    with pytest.raises(ValueError, match="query must be"):
+        fold(table, tf.ones([2, 3]), ids, ids, tf.zeros([2, 3]))
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("shares", tf.zeros([2, 4]), "at most 3 columns"),
+        ("shares", tf.zeros([1, 2]), "a row for each of 2 queries"),
+        ("mean", tf.zeros([2, 3]), r"mean must have shape \[2,2\]"),
+        ("label_gradient", tf.zeros([2, 2]), r"label_gradient must have shape \[2,1\]"),
+        ("sum_gradient", tf.zeros([1, 1]), r"sum_gradient must have shape \[2,1\]"),
+        ("slots", tf.constant([1 << 32], tf.uint64), r"slots\[0\] is slot 0 of row 1"),
+        ("slots", tf.constant([99], tf.uint64), r"slots\[0\] is slot 99 of row 0"),
+        ("slots", tf.constant([1, 1], tf.uint64), r"slots\[1\].*ascending"),
+    ],
+)
+def test_the_gradient_checks_what_it_is_given(name, value, message):
+    given = {
+        "query": tf.ones([2, 2]),
+        "class_ids": tf.zeros([2, 3], tf.int32),
+        "shares": tf.zeros([2, 2]),
+        "mean": tf.zeros([2, 2]),
+        "slots": tf.constant([0, 1], tf.uint64),
+        "label_gradient": tf.zeros([2, 1]),
+        "sum_gradient": tf.zeros([2, 1]),
+        name: value,
+    }
+    grad = library.load().tfxc_candidate_log_sum_exp_grad
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        grad(tf.Variable(tf.ones([5, 2])).handle, **given, normalize=False, row_offset=0)
+
+
+@compiled_only
+def test_a_second_derivative_is_refused():
+    table, query = tf.Variable(tf.ones([3, 2])), tf.ones([1, 2])
+    with tf.GradientTape() as outer:
+        outer.watch(query)
+        with tf.GradientTape() as inner:
+            inner.watch(query)
+            made = candidate_log_sum_exp(table, query, [[0]], [[1]], [[0.0]])
+        first = inner.gradient(made, query)
+    with pytest.raises((NotImplementedError, LookupError)):
+        outer.gradient(first, query)

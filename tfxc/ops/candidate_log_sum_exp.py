@@ -1,0 +1,130 @@
+"""Scores of labels and the log-sum-exp of candidates' scores, with a row-sparse gradient for the table."""
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import resource_variable_ops
+
+from tfxc.ops import library
+from tfxc.ops.candidate_scores import candidate_scores_reference, checked_inputs
+from tfxc.scored import MASKED_LOGIT
+
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateLogSumExp")
+auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateLogSumExpGrad")
+
+
+def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize=False, row_offset=0):
+    """Scores each query's labels, and sums up the exponentials of its candidates' scores.
+
+    ``log_sum[n] = log sum over s of exp(query[n] · w_s + offsets[n, s])``, ``w_s`` being the class vector of
+    candidate s as of :func:`~tfxc.ops.candidate_scores.candidate_scores`. The compiled op reads a candidate's
+    row once: while it is in the cache it is added to the mean of them by their shares of the sum, which is
+    the query's gradient. So the way back reads only rows of labels. Without the compiled library, in XLA and
+    for other tables :func:`candidate_log_sum_exp_reference` does the same in TensorFlow ops.
+
+    Args:
+        table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors.
+        query: ``[N, D]``, cast to the scores' dtype.
+        label_ids: ``[N, P]`` int32 in ``[0, L)``; -1 has score 0 and no gradient.
+        class_ids: ``[N, S]`` int32 in ``[0, L)``, the candidates; -1 is an empty slot, which adds nothing.
+        offsets: ``[N, S]``, added to the candidates' scores. A slot with -infinity is empty, too.
+        normalize: Whether class vectors are scaled to length one. The query is taken as it is.
+        row_offset: Number of table rows before the row of class 0.
+
+    Returns:
+        The labels' scores ``[N, P]``, and ``log_sum`` ``[N, 1]``, -1e30 without a candidate; in the table's
+        dtype, for bfloat16 in float32.
+
+    Raises:
+        ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
+            is negative.
+        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
+        NotImplementedError: A second derivative is asked of the compiled op.
+
+    >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
+    >>> scores, log_sum = candidate_log_sum_exp(table, [[1.0, 1.0]], [[2]], [[0, 0, -1]], tf.zeros([1, 3]))
+    >>> scores.numpy().tolist(), round(float(tf.exp(log_sum - 1)), 4)
+    ([[7.0]], 2.0)
+    """
+    query, ids, offsets = _check(table, query, label_ids, class_ids, offsets, row_offset)
+    if not library.takes_table(table):
+        return _in_tensorflow(table, query, ids, offsets, normalize, row_offset)
+    # The op takes the handle, so the tape has to be told which variable it reads.
+    resource_variable_ops.variable_accessed(table)
+    made = library.load().tfxc_candidate_log_sum_exp(
+        table=table.handle,
+        query=query,
+        class_ids=ids,
+        offsets=offsets,
+        normalize=normalize,
+        row_offset=row_offset,
+    )
+    return made.label_scores, made.log_sum
+
+
+def candidate_log_sum_exp_reference(
+    table, query, label_ids, class_ids, offsets, normalize=False, row_offset=0
+):
+    """:func:`candidate_log_sum_exp` in stock TensorFlow ops.
+
+    >>> table = tf.Variable([[3.0, 4.0]])
+    >>> nothing = tf.zeros([1, 0], tf.int32), tf.zeros([1, 0])
+    >>> scores, log_sum = candidate_log_sum_exp_reference(table, [[1.0, 0.0]], [[0]], *nothing)
+    >>> scores.numpy().tolist(), float(log_sum[0, 0]) < -9e29
+    ([[3.0]], True)
+    """
+    query, ids, offsets = _check(table, query, label_ids, class_ids, offsets, row_offset)
+    return _in_tensorflow(table, query, ids, offsets, normalize, row_offset)
+
+
+def _check(table, query, label_ids, class_ids, offsets, row_offset):
+    ids = tf.concat([label_ids, class_ids], 1)  # refuses other dtypes and numbers of queries
+    query, ids = checked_inputs(table, query, ids, row_offset)
+    offsets, class_ids = tf.cast(offsets, query.dtype), tf.convert_to_tensor(class_ids)
+    if not offsets.shape.is_compatible_with(class_ids.shape):
+        raise ValueError(
+            f"offsets must have the shape of class_ids, one for each candidate, but their shapes are "
+            f"{offsets.shape} and {class_ids.shape}."
+        )
+    return query, ids, offsets
+
+
+def _in_tensorflow(table, query, ids, offsets, normalize, row_offset):
+    num_candidates = tf.shape(offsets)[1]
+    num_labels = tf.shape(ids)[1] - num_candidates
+    out = offsets == float("-inf")
+    ids = tf.where(tf.pad(out, [[0, 0], [num_labels, 0]]), -1, ids)
+    scores = candidate_scores_reference(table, query, ids, normalize, row_offset)
+    label_scores, scores = tf.split(scores, [num_labels, num_candidates], axis=1)
+    offsets = tf.where(out, 0.0, offsets)  # infinity times 0 would be a gradient of NaN
+    scores = tf.where(ids[:, num_labels:] >= 0, scores + offsets, MASKED_LOGIT)
+    # Something to sum up if there is no candidate.
+    scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
+    return label_scores, tf.reduce_logsumexp(scores, axis=1, keepdims=True)
+
+
+@tf.RegisterGradient("Tfxc>CandidateLogSumExp")
+def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
+    del of_what_is_for_the_gradient
+    table, query, class_ids, _ = op.inputs
+    made = library.load().tfxc_candidate_log_sum_exp_grad(
+        table=table,
+        query=query,
+        class_ids=class_ids,
+        shares=op.outputs[2],
+        mean=op.outputs[3],
+        slots=op.outputs[4],
+        label_gradient=label_gradient,
+        sum_gradient=sum_gradient,
+        normalize=op.get_attr("normalize"),
+        row_offset=op.get_attr("row_offset"),
+    )
+    table_gradient = tf.IndexedSlices(made.row_gradients, made.rows, tf.raw_ops.VariableShape(input=table))
+    return table_gradient, made.query_gradient, None, made.offset_gradient
+
+
+@tf.RegisterGradient("Tfxc>CandidateLogSumExpGrad")
+def _no_second_derivative(op, *gradients):
+    del op, gradients
+    raise NotImplementedError(
+        "candidate_log_sum_exp has no second derivative. Use candidate_log_sum_exp_reference instead."
+    )
