@@ -59,9 +59,16 @@ MUTANTS = [
     Mutant(
         "ranking: draws that hit a label are left out",
         "tfxc/losses/softmax.py",
-        "return _log_sum(negatives.corrected)\n",
-        "return _log_sum(negatives.without(hits >= 0).corrected)\n",
+        'return "all" if self.estimator == "ranking" else "others"',
+        'return "others"',
         f"{CONSISTENCY} -k ranking",
+    ),
+    Mutant(
+        "ranking, one by one: draws that hit a label are left out",
+        "tfxc/losses/softmax.py",
+        "return log_sum_exp(negatives.corrected)\n",
+        "return log_sum_exp(negatives.without(hits >= 0).corrected)\n",
+        "tests/model/test_step.py -k one_by_one",
     ),
     Mutant(
         "nce: draws that hit a label are left out",
@@ -93,10 +100,17 @@ MUTANTS = [
     ),
     Mutant(
         "partition: draws that hit a label count beside it",
-        "tfxc/losses/softmax.py",
-        "return _log_sum(negatives.without(hits >= 0).corrected)\n",
-        "return _log_sum(negatives.corrected)\n",
+        "tfxc/model/step.py",
+        "ids = tf.where(hits(ids, labels) >= 0, -1, ids)",
+        "pass",
         f"{CONSISTENCY} tests/losses/test_softmax.py -k partition",
+    ),
+    Mutant(
+        "partition, one by one: draws that hit a label count beside it",
+        "tfxc/losses/softmax.py",
+        "return log_sum_exp(negatives.without(hits >= 0).corrected)\n",
+        "return log_sum_exp(negatives.corrected)\n",
+        "tests/model/test_step.py -k one_by_one",
     ),
     Mutant(
         "decoupled, over all classes: the other labels stay in",
