@@ -34,26 +34,30 @@ class CandidateLogSumExpOp : public CandidateOp {
   using CandidateOp::CandidateOp;
 
  protected:
+  enum Inputs { kOffsets = 3 };
+  enum Outputs { kLabelScores, kLogSum, kShares, kMean, kSlots };
+
   void Run(OpKernelContext* context, const CandidateProblem& given) override {
     int64_t num_candidates;
-    OP_REQUIRES_OK(context, ReadNumCandidates(context, 3, "offsets", given, &num_candidates));
+    OP_REQUIRES_OK(context, ReadNumCandidates(context, kOffsets, "offsets", given, &num_candidates));
     const int64_t num_queries = context->input(1).dim_size(0), num_labels = given.samples - num_candidates;
-    const std::vector<int32_t> ids = FilledIds(given, num_labels, Data<float>(context->input(3)));
+    const float* offsets = Data<float>(context->input(kOffsets));
+    const std::vector<int32_t> ids = FilledIds(given, num_labels, offsets);
     CandidateProblem p = given;
     p.ids = ids.data();
     Tensor *label_scores, *log_sum, *shares, *mean;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({num_queries, num_labels}), &label_scores));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, 1}), &log_sum));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_queries, num_candidates}), &shares));
-    OP_REQUIRES_OK(context, context->allocate_output(3, context->input(1).shape(), &mean));
-    const LogSumExp out{num_labels,           Data<float>(context->input(3)), Data<float>(label_scores),
-                        Data<float>(log_sum), Data<float>(shares),            Data<float>(mean)};
+    OP_REQUIRES_OK(context, context->allocate_output(kLabelScores, TensorShape({num_queries, num_labels}), &label_scores));
+    OP_REQUIRES_OK(context, context->allocate_output(kLogSum, TensorShape({num_queries, 1}), &log_sum));
+    OP_REQUIRES_OK(context, context->allocate_output(kShares, TensorShape({num_queries, num_candidates}), &shares));
+    OP_REQUIRES_OK(context, context->allocate_output(kMean, context->input(1).shape(), &mean));
+    const LogSumExp out{num_labels,           offsets,             Data<float>(label_scores),
+                        Data<float>(log_sum), Data<float>(shares), Data<float>(mean)};
     // For the gradient, but sorted here, beside queries that wait for their rows.
-    const bool is_sorted = context->output_required(4);
+    const bool is_for_gradient = context->output_required(kSlots);
     std::vector<RowPosition> slots;
-    ForEachBeside(context, [&] { if (is_sorted) slots = SortSlots(p); }, num_queries, 2 * QueryCost(p),
+    ForEachBeside(context, [&] { if (is_for_gradient) slots = SortSlots(p); }, num_queries, 2 * QueryCost(p),
                   [&](int64_t first, int64_t last) { FoldCandidates(p, out, first, last); });
-    if (is_sorted) WriteSlots(context, slots, 4);
+    if (is_for_gradient) WriteSlots(context, slots, kSlots);
   }
 };
 
@@ -62,36 +66,41 @@ class CandidateLogSumExpGradOp : public CandidateOp {
   using CandidateOp::CandidateOp;
 
  protected:
+  enum Inputs { kShares = 3, kMean, kSlots, kLabelGradient, kSumGradient };
+  enum Outputs { kQueryGradient, kScoreGradients, kOffsetGradient, kRowGradients, kRows };
+
   void Run(OpKernelContext* context, const CandidateProblem& p) override {
     int64_t num_candidates;
-    OP_REQUIRES_OK(context, ReadNumCandidates(context, 3, "shares", p, &num_candidates));
+    OP_REQUIRES_OK(context, ReadNumCandidates(context, kShares, "shares", p, &num_candidates));
     const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
-    OP_REQUIRES_OK(context, CheckShape(context, 4, "mean", context->input(1).shape()));
-    OP_REQUIRES_OK(context, CheckShape(context, 6, "label_gradient", TensorShape({num_queries, num_labels})));
-    OP_REQUIRES_OK(context, CheckShape(context, 7, "sum_gradient", TensorShape({num_queries, 1})));
-    const float* shares = Data<float>(context->input(3));
-    const float* sum_gradient = Data<float>(context->input(7));
+    OP_REQUIRES_OK(context, CheckShape(context, kMean, "mean", context->input(1).shape()));
+    OP_REQUIRES_OK(context, CheckShape(context, kLabelGradient, "label_gradient", TensorShape({num_queries, num_labels})));
+    OP_REQUIRES_OK(context, CheckShape(context, kSumGradient, "sum_gradient", TensorShape({num_queries, 1})));
+    const float* shares = Data<float>(context->input(kShares));
+    const float* mean = Data<float>(context->input(kMean));
+    const float* label_gradient = Data<float>(context->input(kLabelGradient));
+    const float* sum_gradient = Data<float>(context->input(kSumGradient));
     Tensor *query_gradient, *score_gradients;
-    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
-    OP_REQUIRES_OK(context, context->allocate_output(1, context->input(2).shape(), &score_gradients));
+    OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(kScoreGradients, context->input(2).shape(), &score_gradients));
     float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
     ForEach(context, num_queries, 2 * (num_candidates + p.width) + num_labels * (100 + p.width),
             [&](int64_t first, int64_t last) {
-              UnfoldCandidates(p, num_labels, shares, Data<float>(context->input(4)), Data<float>(context->input(6)),
-                               sum_gradient, first, last, of_query, of_scores);
+              UnfoldCandidates(p, num_labels, shares, mean, label_gradient, sum_gradient, first, last, of_query,
+                               of_scores);
             });
-    if (context->output_required(2)) WriteOffsetGradient(context, p, num_candidates, of_scores);
-    if (!context->output_required(3) && !context->output_required(4)) return;
+    if (context->output_required(kOffsetGradient)) WriteOffsetGradient(context, p, num_candidates, of_scores);
+    if (!context->output_required(kRowGradients) && !context->output_required(kRows)) return;
     ClassSlots groups;
-    OP_REQUIRES_OK(context, ReadSlots(context->input(5), p, &groups));
-    WriteRows(context, p, groups, of_scores, 3, 4);
+    OP_REQUIRES_OK(context, ReadSlots(context->input(kSlots), p, &groups));
+    WriteRows(context, p, groups, of_scores, kRowGradients, kRows);
   }
 
  private:
   void WriteOffsetGradient(OpKernelContext* context, const CandidateProblem& p, int64_t num_candidates,
                            const float* of_scores) const {
     Tensor* offset_gradient;
-    OP_REQUIRES_OK(context, context->allocate_output(2, context->input(3).shape(), &offset_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(kOffsetGradient, context->input(kShares).shape(), &offset_gradient));
     float* of_offsets = Data<float>(offset_gradient);
     const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
     for (int64_t n = 0; n < num_queries; ++n) {

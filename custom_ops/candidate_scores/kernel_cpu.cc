@@ -26,6 +26,8 @@ class CandidateScoresGradOp : public CandidateOp {
   using CandidateOp::CandidateOp;
 
  protected:
+  enum Outputs { kQueryGradient, kRowGradients, kRows, kSlots };
+
   void Run(OpKernelContext* context, const CandidateProblem& p) override {
     const Tensor& gradient = context->input(3);
     OP_REQUIRES(context, gradient.shape() == context->input(2).shape(),
@@ -34,7 +36,7 @@ class CandidateScoresGradOp : public CandidateOp {
                                 gradient.shape().DebugString(), "."));
     const float* g = Data<float>(gradient);
     Tensor* query_gradient;
-    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &query_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     float* dq = Data<float>(query_gradient);
     if (p.num_slots == 0) std::fill_n(dq, query_gradient->NumElements(), 0.0f);
     ClassSlots groups;
@@ -43,8 +45,10 @@ class CandidateScoresGradOp : public CandidateOp {
                     CandidateQueryGradients(p, NumQueries(p) - last, NumQueries(p) - first, g, dq);
                   });
     // An optimizer that takes the slots spares the memory a write and a read of a row for each touched class.
-    if (context->output_required(1) || context->output_required(2)) WriteRows(context, p, groups, g, 1, 2);
-    if (context->output_required(3)) WriteSlots(context, groups.slots, 3);
+    if (context->output_required(kRowGradients) || context->output_required(kRows)) {
+      WriteRows(context, p, groups, g, kRowGradients, kRows);
+    }
+    if (context->output_required(kSlots)) WriteSlots(context, groups.slots, kSlots);
   }
 };
 
