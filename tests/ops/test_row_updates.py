@@ -239,12 +239,8 @@ def step_of_scores(rule, variables, ids, row_offset=0, changed=lambda gradient: 
 SCORED = [[3, -1, 3, 0], [-1, -1, -1, -1], [9, 3, 0, 9], [5, 4, 9, 3]]
 
 
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize("ids", [SCORED, [[2]], [[-1]], np.zeros([0, 3], int), np.zeros([2, 0], int)])
-@EVERY_SIZE
-def test_the_gradient_of_scores_needs_no_rows_and_gives_the_same_bits(rule, dtype, ids, size):
+def check_scores(rule, ids, size, dtype=tf.float32):
+    """Whether a step by scores gives the bits of one by rows."""
     ids, results = np.int32(ids), []
     for wrap, direct in (lambda step: step, False), (tf.function, True):
         _, _, variables, _ = make(rule, (12, size), [0])
@@ -254,6 +250,20 @@ def test_the_gradient_of_scores_needs_no_rows_and_gives_the_same_bits(rule, dtyp
         results.append([tf.cast(variable, tf.float32).numpy() for variable in variables])
     for rows, scores in zip(*results, strict=True):
         np.testing.assert_array_equal(rows, scores)
+
+
+@pytest.mark.parametrize("path", ["compiled"], indirect=True)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize("ids", [SCORED, [[2]], [[-1]], np.zeros([0, 3], int), np.zeros([2, 0], int)])
+def test_the_gradient_of_scores_needs_no_rows_and_gives_the_same_bits(rule, dtype, ids):
+    check_scores(rule, ids, 17, dtype)
+
+
+@pytest.mark.parametrize("path", ["compiled"], indirect=True)
+@EVERY_SIZE
+def test_scores_of_rows_of_every_size(size):
+    check_scores("adam", SCORED, size)
 
 
 @pytest.mark.parametrize("path", ["compiled"], indirect=True)

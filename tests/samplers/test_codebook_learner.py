@@ -276,7 +276,9 @@ def test_learning_leaves_the_models_own_training_alone():
         keras.utils.set_random_seed(3)
         sampler = MIDX(8, num_codewords=3, learnable=learns, seed=1)
         optimizer = tfxc.optimizers.LazyAdam(0.05, global_clipnorm=0.01)
-        model, (x, y) = make_model(sampler, optimizer=optimizer, run_eagerly=True), learnable(64)
+        loss = tfxc.losses.SoftmaxCrossentropy(decoupled=True)  # takes candidates one by one, learning or not
+        model = make_model(sampler, loss, optimizer=optimizer, run_eagerly=True)
+        x, y = learnable(64)
         sampler.refresh(model.head)
         codebook = tf_variable(sampler.codebook_0).numpy()
         model.fit(x, y, batch_size=64, verbose=0)

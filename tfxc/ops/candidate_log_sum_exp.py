@@ -42,7 +42,7 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
 
     >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
     >>> scores, log_sum = candidate_log_sum_exp(table, [[1.0, 1.0]], [[2]], [[0, 0, -1]], tf.zeros([1, 3]))
-    >>> scores.numpy().tolist(), round(float(tf.exp(log_sum - 1)), 4)
+    >>> scores.numpy().tolist(), round(float(tf.exp(log_sum[0, 0] - 1)), 4)
     ([[7.0]], 2.0)
     """
     query, ids, offsets = _check(table, query, label_ids, class_ids, offsets, row_offset)
