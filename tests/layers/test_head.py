@@ -5,7 +5,15 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from head_checks import EVERY_CONFIGURATION, make_head, numpy_logits, queries, tiny_blocks  # noqa: F401
+from head_checks import (  # noqa: F401
+    EVERY_CONFIGURATION,
+    gradient_error,
+    make_head,
+    numpy_logits,
+    queries,
+    tiny_blocks,
+    variables_of,
+)
 
 import tfxc
 from tfxc._keras import keras, tf_variable
@@ -199,6 +207,54 @@ def test_empty_slots_touch_no_class_that_is_not_scored(name, stock, ids):
     for gradient in tape.gradient(scores, [tf_variable(v) for v in head.trainable_variables]):
         assert isinstance(gradient, tf.IndexedSlices)
         assert set(gradient.indices.numpy()) == filled
+
+
+OFFSETS = np.float32([[0.5, -np.inf, 0.0, 1.0], [-np.inf, 0.0, 0.0, -2.0]])
+
+
+def check_log_sum(head, tolerance=1e-5):
+    """The log-sum-exp of candidates is that of their scores, and touches classes of filled slots alone."""
+    query, labels, ids = (
+        queries(2, 5),
+        tf.constant([[7, -1], [3, 9]]),
+        tf.constant([[4, 8, -1, 4], [5, 9, 4, 6]]),
+    )
+    is_dense = isinstance(head, DenseHead)
+    variables = variables_of(head) if is_dense else [tf_variable(own) for own in head.trainable_variables]
+    found = []
+    for way in "summed", "one by one":
+        with tf.GradientTape() as tape:
+            if way == "summed":
+                logits, log_sum = head.candidate_log_sum(query, labels, ids, tf.constant(OFFSETS))
+            else:
+                logits, scores = head.score(query, labels), head.score(query, ids) + OFFSETS
+                log_sum = tf.reduce_logsumexp(tf.where(ids < 0, -np.inf, scores), 1, keepdims=True)
+            of_labels = tf.reduce_sum(tf.where(labels >= 0, logits, 0.0))
+            total = of_labels + tf.reduce_sum(log_sum)
+        gradients = tape.gradient(total, variables)
+        found.append([of_labels, log_sum, *gradients])
+    for gradient in found[0][2:]:
+        if isinstance(gradient, tf.IndexedSlices):
+            first = head.row_offset if is_dense and gradient.values.shape.rank == 2 else 0
+            assert set((gradient.indices.numpy() - first).tolist()) <= {3, 4, 6, 7, 9}
+    for summed, one_by_one in zip(*found, strict=True):
+        summed, one_by_one = (
+            tf.cast(tf.convert_to_tensor(part), tf.float32) for part in (summed, one_by_one)
+        )
+        np.testing.assert_allclose(summed, one_by_one, rtol=tolerance, atol=tolerance)
+
+
+@EVERY_CONFIGURATION
+@pytest.mark.parametrize("stock", [False, True])
+def test_candidates_of_a_dense_head_are_summed_up_as_scored(name, stock):
+    with stock_ops() if stock else contextlib.nullcontext():
+        check_log_sum(make_head(name, 13, 5), gradient_error(name))
+
+
+def test_candidates_of_other_heads_are_summed_up_as_scored():
+    for head in UniformSparseHead(13, 4, seed=0), PlainHead(13):
+        head.build((None, 5))
+        check_log_sum(head)
 
 
 def test_empty_slots_touch_no_bias_that_is_not_scored():

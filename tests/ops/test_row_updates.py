@@ -6,7 +6,6 @@ import tensorflow as tf
 from kernel_sizes import EVERY_SIZE
 
 from tfxc.ops import library
-from tfxc.ops.candidate_scores import candidate_scores, score_gradient_behind
 from tfxc.ops.row_updates import (
     AdamHyper,
     lazy_adam_update,
@@ -222,107 +221,6 @@ def test_inside_xla(rule, path):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float16", 5e-3)])
 def test_other_dtypes(rule, dtype, tolerance):
     check(rule, (5, 4), [3, 0, 3], dtype=dtype, tolerance=tolerance)
-
-
-def step_of_scores(rule, variables, ids, row_offset=0, changed=lambda gradient: gradient, normalize=False):
-    """A step by the gradient of scores, and whether it came from them directly."""
-    query = np.random.default_rng(1).normal(size=(len(ids), variables[0].shape[1])).astype(np.float32)
-    upstream = tf.constant(np.random.default_rng(2).normal(size=np.shape(ids)), tf.float32)
-    with tf.GradientTape() as tape:
-        scores = candidate_scores(variables[0], query, tf.constant(ids), normalize, row_offset)
-    gradient = changed(tape.gradient(scores, variables[0], upstream))
-    RULES[rule][0](*variables, gradient)
-    return score_gradient_behind(gradient) is not None
-
-
-# Empty slots, a class again in one query and in several, and in the last row a batch that touches few.
-SCORED = [[3, -1, 3, 0], [-1, -1, -1, -1], [9, 3, 0, 9], [5, 4, 9, 3]]
-
-
-def check_scores(rule, ids, size, dtype=tf.float32):
-    """Whether a step by scores gives the bits of one by rows."""
-    ids, results = np.int32(ids), []
-    for wrap, direct in (lambda step: step, False), (tf.function, True):
-        _, _, variables, _ = make(rule, (12, size), [0])
-        variables[0] = tf.Variable(tf.cast(variables[0], dtype))
-        step = wrap(lambda variables=variables: step_of_scores(rule, variables, ids, row_offset=2))
-        assert step() == direct
-        results.append([tf.cast(variable, tf.float32).numpy() for variable in variables])
-    for rows, scores in zip(*results, strict=True):
-        np.testing.assert_array_equal(rows, scores)
-
-
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize("ids", [SCORED, [[2]], [[-1]], np.zeros([0, 3], int), np.zeros([2, 0], int)])
-def test_the_gradient_of_scores_needs_no_rows_and_gives_the_same_bits(rule, dtype, ids):
-    check_scores(rule, ids, 17, dtype)
-
-
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-@EVERY_SIZE
-def test_scores_of_rows_of_every_size(size):
-    check_scores("adam", SCORED, size)
-
-
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-def test_thousands_of_scores_of_skewed_classes_over_several_threads():
-    ids = np.minimum(np.random.default_rng(1).zipf(1.2, size=(512, 101)) - 1, 399_999).astype(np.int32)
-    tables = [tf.Variable(tf.zeros([400_000, 8])) for _ in range(2)]
-    step_of_scores("sgd", tables[:1], ids)
-    tf.function(lambda: step_of_scores("sgd", tables[1:], ids))()
-    np.testing.assert_array_equal(*tables)
-
-
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"normalize": True},
-        {"changed": lambda gradient: tf.IndexedSlices(2 * gradient.values, gradient.indices)},
-        {"changed": lambda gradient: tf.IndexedSlices(gradient.values, 1 * gradient.indices)},
-    ],
-    ids=["normalised", "other values", "other rows"],
-)
-def test_a_gradient_that_is_more_than_scores_comes_as_rows(options):
-    tables = [tf.Variable(tf.random.stateless_normal([12, 4], [0, 1])) for _ in range(2)]
-    step_of_scores("sgd", tables[:1], np.int32(SCORED), **options)
-    assert not tf.function(lambda: step_of_scores("sgd", tables[1:], np.int32(SCORED), **options))()
-    np.testing.assert_array_equal(*tables)
-
-
-def slot_of(row, slot):
-    return row << 32 | slot
-
-
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
-@pytest.mark.parametrize(
-    ("slots", "message"),
-    [
-        ([slot_of(5, 0)], r"slots\[0\] is slot 0 of row 5; expected slots below 6 and rows below 5"),
-        ([slot_of(0, 1), slot_of(4, 6)], r"slots\[1\] is slot 6 of row 4"),
-        ([slot_of(2, 0), slot_of(1, 1)], r"slots\[1\] is slot 1 of row 1.*in ascending order"),
-        ([slot_of(1, 1), slot_of(1, 1)], "in ascending order"),
-        ([[slot_of(0, 0)]], "do not fit a table of shape"),
-        ([2**64 - 1], r"slots\[0\] is slot 4294967295 of row 4294967295"),
-    ],
-)
-def test_slots_that_cannot_be_are_refused(slots, message):
-    table = tf.Variable(tf.ones([5, 4]))
-    update = library.load().tfxc_row_sgd_update_from_scores
-    given = {
-        "query": tf.ones([2, 4]),
-        "score_gradients": tf.ones([2, 3]),
-        "learning_rate": 0.1,
-        "seed": [0, 0],
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        update(table.handle, slots=tf.constant(slots, tf.uint64), **given)
-    for name, shape in ("query", [3, 4]), ("query", [2, 5]), ("score_gradients", [6]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit a table of shape"):
-            update(table.handle, slots=tf.zeros([0], tf.uint64), **{**given, name: tf.ones(shape)})
-    np.testing.assert_array_equal(table, np.ones([5, 4]))
 
 
 SEED = [2**33 + 5, 7]

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.ops import library, row_updates
-from tfxc.ops.candidate_scores import score_gradient_behind
+from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
 OPTIMIZERS = [LazyAdam, LazySGD, RowwiseAdagrad]

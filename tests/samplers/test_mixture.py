@@ -147,6 +147,7 @@ def test_each_learnable_part_learns_from_all_candidates():
     step = Step(tf.constant(query), labels_for(query), class_vectors=lambda ids: tf.gather(vectors, ids))
     draw = mixture.sample(step)
     before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
+    assert mixture.needs_scores and not built([MIDX(6, num_codewords=4), Uniform(2)]).needs_scores
     positives = Scored(tf.zeros([8, 1]), draw.label_log_count)
     mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_count))
     for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):

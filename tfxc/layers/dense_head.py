@@ -16,7 +16,7 @@ from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.block_initializer import in_blocks
 from tfxc.layers.dense_reduction import dense_reduction
-from tfxc.layers.head import Head, class_biases, of_filled_slots
+from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
 from tfxc.layers.table_blocks import block_by_block
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
@@ -329,7 +329,7 @@ class DenseHead(Head):
         if self.tied_to is not None or self.use_bias:
             labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
         if self.use_bias:
-            offsets += class_biases(self.bias, class_ids)
+            offsets += class_biases(self.bias, filled_ids(class_ids, offsets))
         given = self._scaled(query), labels, class_ids, offsets
         logits, log_sum = candidate_log_sum_exp(self.table_variable, *given, self.normalize, self.row_offset)
         return (logits + class_biases(self.bias, labels) if self.use_bias else logits), log_sum

@@ -150,8 +150,9 @@ class Head(keras.layers.Layer):
             class_ids: int32 [N, S]; -1 is an empty slot.
             offsets: float32 [N, S], added to the candidates' logits; -inf empties a slot.
         """
+        class_ids = filled_ids(class_ids, offsets)
         positives, logits = self.candidate_logits(query, labels, class_ids)
-        is_empty = (class_ids < 0) | (offsets == float("-inf"))
+        is_empty = class_ids < 0
         logits += tf.where(is_empty, 0.0, offsets)
         return positives, log_sum_exp(tf.where(is_empty, MASKED_LOGIT, logits))
 
@@ -377,6 +378,11 @@ class Head(keras.layers.Layer):
         variables = [tf_variable(weight) for weight in self.weights]
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
         return f"Head: {self.num_classes:,} classes in {size / 2**20:,.1f} MB of weights"
+
+
+def filled_ids(class_ids, offsets):
+    """Class ids [N, S], -1 also where an offset of -inf empties the slot: its class then is not touched."""
+    return tf.where(offsets == float("-inf"), -1, class_ids)
 
 
 def class_biases(bias, class_ids):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import library
-from tfxc.ops.candidate_scores import score_gradient_behind
+from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import rows_dtype
 from tfxc.require import require

@@ -1,0 +1,47 @@
+"""A table's gradient as what scores leave of it, before it is made into rows."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Of the ops that give a gradient by scores: those of the scores, their slots, and its rows.
+_GRADIENTS_OF_SCORES = {
+    "Tfxc>CandidateScoresGrad": lambda op: (op.inputs[3], op.outputs[3], *op.outputs[1:3]),
+    "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[5], *op.outputs[3:5]),
+}
+
+
+class ScoreGradient(NamedTuple):
+    """What scores leave of a table's gradient: row r's is ``sum of score_gradients[n, s] * query[n]``.
+
+    Args:
+        query: ``[N, D]``.
+        score_gradients: ``[N, S]``, the gradient of each score.
+        slots: uint64, ``r << 32 | n * S + s`` of each slot (n, s) that scores row r, ascending.
+    """
+
+    query: tf.Tensor
+    score_gradients: tf.Tensor
+    slots: tf.Tensor
+
+
+def score_gradient_behind(gradient):
+    """The scores' part in a table's gradient that comes straight from them, in a graph.
+
+    Who takes it instead of the rows spares memory a write and a read of a row for each touched class: the
+    graph then does not make them.
+
+    Args:
+        gradient: ``tf.IndexedSlices``.
+
+    Returns:
+        :class:`ScoreGradient`, or None: in eager mode, for normalised scores, and where the gradient was
+        changed or summed with another on its way.
+    """
+    op = getattr(gradient.values, "op", None)  # eager tensors have none
+    if op is None or op.type not in _GRADIENTS_OF_SCORES or op.get_attr("normalize"):
+        return None
+    score_gradients, slots, row_gradients, rows = _GRADIENTS_OF_SCORES[op.type](op)
+    if gradient.values is not row_gradients or gradient.indices is not rows:
+        return None
+    return ScoreGradient(op.inputs[1], score_gradients, slots)
