@@ -141,10 +141,12 @@ class CellSearch:
         """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
         those of their cells' means."""
         parts = self.tiles
-        rows = tf.cast(tf.gather(read(parts.rows), tiles), tf.float32)
-        shape = tf.shape(rows)
-        rows = tf.reshape(rows, [shape[0], shape[1] * shape[2], rows.shape[3]])
-        scores = tf.reshape(_products(rows, query), shape[:3])
+        num_queries, num_read = tf.unstack(tf.shape(tiles))
+        _, slots, dim = parts.rows.shape
+        # Reshaped first: Grappler would move the cast behind it, and leave the one that is before.
+        rows = tf.reshape(tf.gather(read(parts.rows), tiles), [num_queries, num_read * slots, dim])
+        scores = _products(tf.cast(rows, tf.float32), query)
+        scores = tf.reshape(scores, [num_queries, num_read, slots])
         if parts.rows.dtype == tf.int8:
             scores *= tf.cast(tf.gather(read(parts.scales), tiles), tf.float32)
         return scores if fit is None else scores + fit[..., tf.newaxis]
