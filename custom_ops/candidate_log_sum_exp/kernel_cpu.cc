@@ -35,7 +35,7 @@ class CandidateLogSumExpOp : public CandidateOp {
 
  protected:
   enum Inputs { kOffsets = 3 };
-  enum Outputs { kLabelScores, kLogSum, kShares, kMean, kSlots };
+  enum Outputs { kLabelScores, kLogSum, kLabelVectors, kShares, kMean, kSlots };
 
   void Run(OpKernelContext* context, const CandidateProblem& given) override {
     int64_t num_candidates;
@@ -45,13 +45,17 @@ class CandidateLogSumExpOp : public CandidateOp {
     const std::vector<int32_t> ids = FilledIds(given, num_labels, offsets);
     CandidateProblem p = given;
     p.ids = ids.data();
-    Tensor *label_scores, *log_sum, *shares, *mean;
+    Tensor *label_scores, *log_sum, *label_vectors, *shares, *mean;
     OP_REQUIRES_OK(context, context->allocate_output(kLabelScores, TensorShape({num_queries, num_labels}), &label_scores));
     OP_REQUIRES_OK(context, context->allocate_output(kLogSum, TensorShape({num_queries, 1}), &log_sum));
+    OP_REQUIRES_OK(context, context->allocate_output(kLabelVectors, TensorShape({num_queries, num_labels, p.width}),
+                                                     &label_vectors));
     OP_REQUIRES_OK(context, context->allocate_output(kShares, TensorShape({num_queries, num_candidates}), &shares));
     OP_REQUIRES_OK(context, context->allocate_output(kMean, context->input(1).shape(), &mean));
-    const LogSumExp out{num_labels,           offsets,             Data<float>(label_scores),
-                        Data<float>(log_sum), Data<float>(shares), Data<float>(mean)};
+    const LogSumExp out{num_labels,           offsets,
+                        Data<float>(label_scores), Data<float>(label_vectors),
+                        Data<float>(log_sum),      Data<float>(shares),
+                        Data<float>(mean)};
     // For the gradient, but sorted here, beside queries that wait for their rows.
     const bool is_for_gradient = context->output_required(kSlots);
     std::vector<RowPosition> slots;
@@ -66,29 +70,30 @@ class CandidateLogSumExpGradOp : public CandidateOp {
   using CandidateOp::CandidateOp;
 
  protected:
-  enum Inputs { kShares = 3, kMean, kSlots, kLabelGradient, kSumGradient };
+  enum Inputs { kLabelVectors = 3, kShares, kMean, kSlots, kLabelGradient, kSumGradient };
   enum Outputs { kQueryGradient, kScoreGradients, kOffsetGradient, kRowGradients, kRows };
 
   void Run(OpKernelContext* context, const CandidateProblem& p) override {
     int64_t num_candidates;
     OP_REQUIRES_OK(context, ReadNumCandidates(context, kShares, "shares", p, &num_candidates));
     const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
+    OP_REQUIRES_OK(context, CheckShape(context, kLabelVectors, "label_vectors",
+                                       TensorShape({num_queries, num_labels, p.width})));
     OP_REQUIRES_OK(context, CheckShape(context, kMean, "mean", context->input(1).shape()));
     OP_REQUIRES_OK(context, CheckShape(context, kLabelGradient, "label_gradient", TensorShape({num_queries, num_labels})));
     OP_REQUIRES_OK(context, CheckShape(context, kSumGradient, "sum_gradient", TensorShape({num_queries, 1})));
-    const float* shares = Data<float>(context->input(kShares));
-    const float* mean = Data<float>(context->input(kMean));
-    const float* label_gradient = Data<float>(context->input(kLabelGradient));
-    const float* sum_gradient = Data<float>(context->input(kSumGradient));
+    const LogSumExpGradients given{num_labels,
+                                   Data<float>(context->input(kLabelVectors)),
+                                   Data<float>(context->input(kShares)),
+                                   Data<float>(context->input(kMean)),
+                                   Data<float>(context->input(kLabelGradient)),
+                                   Data<float>(context->input(kSumGradient))};
     Tensor *query_gradient, *score_gradients;
     OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(kScoreGradients, context->input(2).shape(), &score_gradients));
     float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
     ForEach(context, num_queries, 2 * (num_candidates + p.width) + num_labels * (100 + p.width),
-            [&](int64_t first, int64_t last) {
-              UnfoldCandidates(p, num_labels, shares, mean, label_gradient, sum_gradient, first, last, of_query,
-                               of_scores);
-            });
+            [&](int64_t first, int64_t last) { UnfoldCandidates(p, given, first, last, of_query, of_scores); });
     if (context->output_required(kOffsetGradient)) WriteOffsetGradient(context, p, num_candidates, of_scores);
     if (!context->output_required(kRowGradients) && !context->output_required(kRows)) return;
     ClassSlots groups;

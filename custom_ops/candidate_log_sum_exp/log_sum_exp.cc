@@ -80,7 +80,11 @@ TFXC_VECTORIZE void FoldCandidates(const CandidateProblem& p, const LogSumExp& o
         score = scales[s] * Dot(query, row, p.width);
       }
       if (s < out.num_labels) {
-        out.label_scores[n * out.num_labels + s] = score;
+        const int64_t label = n * out.num_labels + s;
+        out.label_scores[label] = score;
+        if (ids[s] >= 0) {
+          ScaleInto(scales[s], p.table.Read(ids[s], 1, &buffer), out.label_vectors + label * p.width, p.width);
+        }
       } else if (ids[s] >= 0) {
         scores[s - out.num_labels] = score + offsets[s - out.num_labels];
       }
@@ -97,22 +101,19 @@ TFXC_VECTORIZE void FoldCandidates(const CandidateProblem& p, const LogSumExp& o
   }
 }
 
-TFXC_VECTORIZE void UnfoldCandidates(const CandidateProblem& p, int64_t num_labels, const float* shares,
-                                     const float* mean, const float* label_gradients, const float* sum_gradients,
-                                     int64_t first, int64_t last, float* query_gradients, float* score_gradients) {
-  const int64_t num_candidates = p.samples - num_labels;
-  std::vector<float> buffer = p.table.Buffer(1);
+TFXC_VECTORIZE void UnfoldCandidates(const CandidateProblem& p, const LogSumExpGradients& given, int64_t first,
+                                     int64_t last, float* query_gradients, float* score_gradients) {
+  const int64_t num_labels = given.num_labels, num_candidates = p.samples - num_labels;
   for (int64_t n = first; n < last; ++n) {
     float* of_query = query_gradients + n * p.width;
     float* of_scores = score_gradients + n * p.samples;
-    ScaleInto(sum_gradients[n], mean + n * p.width, of_query, p.width);
-    ScaleInto(sum_gradients[n], shares + n * num_candidates, of_scores + num_labels, num_candidates);
+    ScaleInto(given.of_log_sum[n], given.mean + n * p.width, of_query, p.width);
+    ScaleInto(given.of_log_sum[n], given.shares + n * num_candidates, of_scores + num_labels, num_candidates);
     for (int64_t s = 0; s < num_labels; ++s) {
-      const float gradient = of_scores[s] = label_gradients[n * num_labels + s];
-      const int32_t id = p.ids[n * p.samples + s];
-      if (id < 0 || gradient == 0.0f) continue;
-      const float* row = p.table.Read(id, 1, &buffer);
-      AddScaled(gradient * ScaleOf(p, row), row, of_query, p.width);
+      const int64_t label = n * num_labels + s;
+      const float gradient = of_scores[s] = given.of_label_scores[label];
+      if (p.ids[n * p.samples + s] < 0 || gradient == 0.0f) continue;
+      AddScaled(gradient, given.label_vectors + label * p.width, of_query, p.width);
     }
   }
 }

@@ -1,5 +1,6 @@
 // The log-sum-exp of the scores of chosen classes, free of TensorFlow. While the rows of a query's candidates are in the
-// cache, they are averaged by their shares of the sum: the way back then needs no row of a candidate again.
+// cache, they are averaged by their shares of the sum, and those of labels are kept: the way back then needs no row
+// again, unless class vectors are normalised, and gives the same whatever has become of the table.
 #ifndef TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
 #define TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
 
@@ -15,6 +16,7 @@ struct LogSumExp {
   int64_t num_labels;    // P
   const float* offsets;  // [N, S - P], added to the scores of candidates
   float* label_scores;   // [N, P]
+  float* label_vectors;  // [N, P, D], class vectors; nothing in empty slots
   float* log_sum;        // [N]; kNothing without a candidate
   float* shares;         // [N, S - P] of the sum
   float* mean;           // [N, D] of the candidates' class vectors, by their shares
@@ -28,9 +30,15 @@ std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t num_labels, co
 // Fills the outputs of queries first <= n < last.
 void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last);
 
-// The gradients of queries, and of the scores [N, S], by those of the label scores [N, P] and of the sums [N].
-void UnfoldCandidates(const CandidateProblem& p, int64_t num_labels, const float* shares, const float* mean,
-                      const float* label_gradients, const float* sum_gradients, int64_t first, int64_t last,
+// What the way forward leaves for the way back, and the gradients of the label scores [N, P] and of the sums [N].
+struct LogSumExpGradients {
+  int64_t num_labels;
+  const float *label_vectors, *shares, *mean;
+  const float *of_label_scores, *of_log_sum;
+};
+
+// The gradients of queries [N, D] and of scores [N, S], for queries first <= n < last.
+void UnfoldCandidates(const CandidateProblem& p, const LogSumExpGradients& given, int64_t first, int64_t last,
                       float* query_gradients, float* score_gradients);
 
 }  // namespace tfxc

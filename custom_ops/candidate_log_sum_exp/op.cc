@@ -37,6 +37,7 @@ REGISTER_OP("Tfxc>CandidateLogSumExp")
     .Input("offsets: float")
     .Output("label_scores: float")
     .Output("log_sum: float")
+    .Output("label_vectors: float")
     .Output("shares: float")
     .Output("mean: float")
     .Output("slots: uint64")
@@ -48,20 +49,23 @@ REGISTER_OP("Tfxc>CandidateLogSumExp")
       TF_RETURN_IF_ERROR(ReadDimensions(c, 3, &d));
       c->set_output(0, c->Matrix(d.queries, d.labels));
       c->set_output(1, c->Matrix(d.queries, 1));
-      c->set_output(2, c->Matrix(d.queries, d.candidates));
-      c->set_output(3, c->Matrix(d.queries, d.width));
-      c->set_output(4, c->Vector(c->UnknownDim()));
+      c->set_output(2, c->MakeShape({d.queries, d.labels, d.width}));
+      c->set_output(3, c->Matrix(d.queries, d.candidates));
+      c->set_output(4, c->Matrix(d.queries, d.width));
+      c->set_output(5, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
     })
     .Doc("Scores of the first class_ids, and the log-sum-exp of the last ones' scores + offsets; id -1, or offset -infinity, is an "
          "empty slot. "
-         "Shares of the sum, the mean class vector by them, and the filled slots, sorted, as row << 32 | slot, are for "
+         "The class vectors of labels, shares of the sum, the mean class vector by them, and the filled slots, sorted, "
+         "as row << 32 | slot, are for "
          "the gradient.");
 
 REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .Input("table: resource")
     .Input("query: float")
     .Input("class_ids: int32")
+    .Input("label_vectors: float")
     .Input("shares: float")
     .Input("mean: float")
     .Input("slots: uint64")
@@ -77,12 +81,13 @@ REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       Dimensions d;
-      TF_RETURN_IF_ERROR(ReadDimensions(c, 3, &d));
+      TF_RETURN_IF_ERROR(ReadDimensions(c, 4, &d));
       ShapeHandle given;
-      TF_RETURN_IF_ERROR(c->Merge(c->input(4), c->Matrix(d.queries, d.width), &given));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 1, &given));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(6), c->Matrix(d.queries, d.labels), &given));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(7), c->Matrix(d.queries, 1), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(3), c->MakeShape({d.queries, d.labels, d.width}), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(5), c->Matrix(d.queries, d.width), &given));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(6), 1, &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(7), c->Matrix(d.queries, d.labels), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(8), c->Matrix(d.queries, 1), &given));
       const DimensionHandle touched = c->UnknownDim();
       c->set_output(0, c->Matrix(d.queries, d.width));
       c->set_output(1, c->Matrix(d.queries, d.slots));

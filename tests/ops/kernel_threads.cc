@@ -166,15 +166,18 @@ Bytes CandidateLogSumExp(const Threads& threads) {
   for (bool normalize : {false, true}) {
     const CandidateProblem p{Table(table.data(), kWidth), query.data(), ids.data(), kQueries * kSamples,
                              kSamples, kWidth, kClasses, normalize};
-    std::vector<float> scores(of_labels.size()), sums(kQueries), shares(offsets.size()), mean(query.size());
-    const LogSumExp out{kLabels, offsets.data(), scores.data(), sums.data(), shares.data(), mean.data()};
+    std::vector<float> scores(of_labels.size()), vectors(of_labels.size() * kWidth), sums(kQueries);
+    std::vector<float> shares(offsets.size()), mean(query.size());
+    const LogSumExp out{kLabels,     offsets.data(), scores.data(), vectors.data(),
+                        sums.data(), shares.data(),  mean.data()};
     threads.ForEach(kQueries, [&](int64_t first, int64_t last) { FoldCandidates(p, out, first, last); });
     std::vector<float> of_query(query.size()), of_scores(p.num_slots);
+    const LogSumExpGradients given{kLabels,     vectors.data(),   shares.data(),
+                                   mean.data(), of_labels.data(), of_sums.data()};
     threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
-      UnfoldCandidates(p, kLabels, shares.data(), mean.data(), of_labels.data(), of_sums.data(), first, last,
-                       of_query.data(), of_scores.data());
+      UnfoldCandidates(p, given, first, last, of_query.data(), of_scores.data());
     });
-    bytes.Add(scores).Add(sums).Add(shares).Add(mean).Add(of_query).Add(of_scores);
+    bytes.Add(scores).Add(vectors).Add(sums).Add(shares).Add(mean).Add(of_query).Add(of_scores);
   }
   return bytes;
 }

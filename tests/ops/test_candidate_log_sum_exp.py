@@ -189,6 +189,44 @@ def test_skewed_classes_at_full_size_over_several_threads():
 
 
 @BOTH
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_a_table_that_changed_meanwhile_changes_no_gradient(fold, wrap):
+    arrays = problem(30, 8, 6, 2, 5)
+    upstream = upstream_of(arrays[2])
+    table, query, offsets = tf.Variable(arrays[0]), tf.constant(arrays[1]), tf.constant(arrays[4])
+
+    def gradients():
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([query, offsets])
+            made = fold(table, query, *arrays[2:4], offsets)
+        of_table = tf.convert_to_tensor(tape.gradient(made, table, upstream))
+        table.assign_sub(of_table)
+        return *tape.gradient(made, [query, offsets], upstream), of_table
+
+    wanted = expected(*arrays, upstream, normalize=False, row_offset=0)[2:]
+    for ours, theirs in zip(wrap(gradients)(), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (6, 1), (1, 5)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_offsets_broadcast(fold, shape, is_known):
+    table, query, label_ids, class_ids, _ = problem(30, 8, 6, 2, 5)
+    offsets = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    variable = tf.Variable(table)
+
+    @tf.function(input_signature=[tf.TensorSpec(shape if is_known else None)])
+    def folded(offsets):
+        return fold(variable, query, label_ids, class_ids, offsets)
+
+    every = np.broadcast_to(offsets, class_ids.shape)
+    wanted = expected(table, query, label_ids, class_ids, every, upstream_of(label_ids), False, 0)[:2]
+    for ours, theirs in zip(folded(offsets), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@BOTH
 def test_bad_input_is_named(fold):
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([2, 2]), tf.zeros([2, 3], tf.int32)
     for bad_labels, bad_ids in (ids, ids - 2), (ids + 5, ids):
@@ -204,6 +242,7 @@ def test_bad_input_is_named(fold):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("label_vectors", tf.zeros([2, 1, 3]), r"label_vectors must have shape \[2,1,2\]"),
         ("shares", tf.zeros([2, 4]), "at most 3 columns"),
         ("shares", tf.zeros([1, 2]), "a row for each of 2 queries"),
         ("mean", tf.zeros([2, 3]), r"mean must have shape \[2,2\]"),
@@ -218,6 +257,7 @@ def test_the_gradient_checks_what_it_is_given(name, value, message):
     given = {
         "query": tf.ones([2, 2]),
         "class_ids": tf.zeros([2, 3], tf.int32),
+        "label_vectors": tf.zeros([2, 1, 2]),
         "shares": tf.zeros([2, 2]),
         "mean": tf.zeros([2, 2]),
         "slots": tf.constant([0, 1], tf.uint64),

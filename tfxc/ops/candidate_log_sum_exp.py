@@ -18,15 +18,18 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     ``log_sum[n] = log sum over s of exp(query[n] · w_s + offsets[n, s])``, ``w_s`` being the class vector of
     candidate s as of :func:`~tfxc.ops.candidate_scores.candidate_scores`. The compiled op reads a candidate's
     row once: while it is in the cache it is added to the mean of them by their shares of the sum, which is
-    the query's gradient. So the way back reads only rows of labels. Without the compiled library, in XLA and
-    for other tables :func:`candidate_log_sum_exp_reference` does the same in TensorFlow ops.
+    the query's gradient; class vectors of labels are kept, ``[N, P, D]``. So the way back reads no row; that
+    of normalised scores reads those of the touched classes once: take all gradients, then change the table.
+    Without the compiled library, in XLA and for other tables :func:`candidate_log_sum_exp_reference` does the
+    same in TensorFlow ops.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors.
         query: ``[N, D]``, cast to the scores' dtype.
         label_ids: ``[N, P]`` int32 in ``[0, L)``; -1 has score 0 and no gradient.
         class_ids: ``[N, S]`` int32 in ``[0, L)``, the candidates; -1 is an empty slot, which adds nothing.
-        offsets: ``[N, S]``, added to the candidates' scores. A slot with -infinity is empty, too.
+        offsets: ``[N, S]``, or what broadcasts to it, added to the candidates' scores. A slot with -infinity
+            is empty, too.
         normalize: Whether class vectors are scaled to length one. The query is taken as it is.
         row_offset: Number of table rows before the row of class 0.
 
@@ -80,12 +83,23 @@ def _check(table, query, label_ids, class_ids, offsets, row_offset):
     ids = tf.concat([label_ids, class_ids], 1)  # refuses other dtypes and numbers of queries
     query, ids = checked_inputs(table, query, ids, row_offset)
     offsets, class_ids = tf.cast(offsets, query.dtype), tf.convert_to_tensor(class_ids)
-    if not offsets.shape.is_compatible_with(class_ids.shape):
+    if not _broadcasts_to(offsets.shape, class_ids.shape):
         raise ValueError(
-            f"offsets must have the shape of class_ids, one for each candidate, but their shapes are "
-            f"{offsets.shape} and {class_ids.shape}."
+            f"offsets must have the shape of class_ids, one for each candidate, or broadcast to it, but their"
+            f" shapes are {offsets.shape} and {class_ids.shape}."
         )
+    width = class_ids.shape[1] if class_ids.shape.rank == 2 else None
+    if width is None or offsets.shape.rank != 2 or offsets.shape[1] != width or offsets.shape[0] == 1:
+        # The compiled op tells labels from candidates by how many offsets there are.
+        offsets = tf.broadcast_to(offsets, tf.shape(class_ids))
     return query, ids, offsets
+
+
+def _broadcasts_to(given, wanted):
+    try:
+        return tf.broadcast_static_shape(given, wanted).is_compatible_with(wanted)
+    except ValueError:
+        return False
 
 
 def _in_tensorflow(table, query, ids, offsets, normalize, row_offset):
@@ -110,9 +124,10 @@ def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
         table=table,
         query=query,
         class_ids=class_ids,
-        shares=op.outputs[2],
-        mean=op.outputs[3],
-        slots=op.outputs[4],
+        label_vectors=op.outputs[2],
+        shares=op.outputs[3],
+        mean=op.outputs[4],
+        slots=op.outputs[5],
         label_gradient=label_gradient,
         sum_gradient=sum_gradient,
         normalize=op.get_attr("normalize"),

@@ -21,6 +21,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
     there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
     gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among the ids.
+    The way back reads the rows again: take all gradients of a step, then change the table.
     A table of bfloat16 is read as it is; everything is computed in float32, and so is the gradient.
     Without the compiled library, in XLA and for other tables
     :func:`candidate_scores_reference` does the same in TensorFlow ops.

@@ -14,7 +14,7 @@ from tensorflow.python.ops import control_flow_util
 _STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 _REMEDY = (
-    "Results stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
+    "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
     "TensorFlow ops. To build the library: install g++, then `pip install .` or, in a source checkout, "
     "`python custom_ops/build.py`."
 )

@@ -7,7 +7,7 @@ import tensorflow as tf
 # Of the ops that give a gradient by scores: those of the scores, their slots, and its rows.
 _GRADIENTS_OF_SCORES = {
     "Tfxc>CandidateScoresGrad": lambda op: (op.inputs[3], op.outputs[3], *op.outputs[1:3]),
-    "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[5], *op.outputs[3:5]),
+    "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[6], *op.outputs[3:5]),
 }
 
 
