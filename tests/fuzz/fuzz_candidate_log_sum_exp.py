@@ -69,7 +69,7 @@ def candidate_log_sum_exp_op(
     ):
         np.testing.assert_array_equal(one, other)
     check_values(table[row_offset:], query, labels, ids, offsets, normalize, made)
-    if all(np.isfinite(part).all() for part in (*made[:2], *made[3:5], query, table)):
+    if all(np.isfinite(part).all() for part in (*made[:2], made.shares, made.mean, query, table)):
         check_gradients(table[row_offset:], query, labels, both, normalize, upstream, made, found, row_offset)
 
 
@@ -90,34 +90,34 @@ def check_values(table, query, labels, ids, offsets, normalize, made):
     want, tolerance = np.zeros(labels.shape), np.zeros(labels.shape)
     want[at, slots] = scores[at, labels[at, slots]]
     tolerance[at, slots] = ROUNDING * sizes[at, labels[at, slots]]
-    agree(made[0], want, tolerance + 1e-30, "label scores", not_hidden=not inexact)
+    agree(made.label_scores, want, tolerance + 1e-30, "label scores", not_hidden=not inexact)
     if inexact:
         return
     for n in range(len(ids)):
         filled = (ids[n] >= 0) & (offsets[n] != -np.inf)
         own = offsets[n][filled].astype(np.float64)
         if not np.isfinite(own).all():
-            assert not np.isfinite(made[1][n, 0])
+            assert not np.isfinite(made.log_sum[n, 0])
             continue
         logits = scores[n, ids[n][filled]] + own
         want = np.logaddexp.reduce(logits) if len(logits) else np.float32(-1e30)
         size = sizes[n, ids[n][filled]].max(initial=1) + np.abs(own).max(initial=1)
-        agree(made[1][n], np.array([want]), 2 * ROUNDING * size, "log-sum-exp")
+        agree(made.log_sum[n], np.array([want]), 2 * ROUNDING * size, "log-sum-exp")
         shares = np.zeros(ids.shape[1])
         shares[filled] = np.exp(logits - want)
-        agree(made[2][n], shares, 8 * ROUNDING * size, "shares")
+        agree(made.shares[n], shares, 8 * ROUNDING * size, "shares")
         mean = shares[filled] @ unit[ids[n][filled]]
-        agree(made[3][n], mean, 16 * ROUNDING * size * (1 + np.abs(unit).max(initial=0)), "mean")
+        agree(made.mean[n], mean, 16 * ROUNDING * size * (1 + np.abs(unit).max(initial=0)), "mean")
 
 
 def check_gradients(table, query, labels, both, normalize, upstream, made, found, row_offset):
     """The gradients that follow from the shares that were made."""
     unit, norm, short = unit_rows(table, normalize)
     query, (of_labels, of_sums) = query.astype(np.float64), upstream
-    coefficients = np.concatenate([of_labels, of_sums * made[2]], 1).astype(np.float64)
+    coefficients = np.concatenate([of_labels, of_sums * made.shares], 1).astype(np.float64)
     agree(found[1], coefficients, 1e-6 * np.abs(coefficients) + 1e-30, "gradient of scores")
     agree(found[2], coefficients[:, labels.shape[1] :], 1e-6, "gradient of offsets")
-    slots = made[4].numpy()
+    slots = made.slots.numpy()
     filled = np.zeros(both.shape, bool)
     filled.reshape(-1)[(slots & np.uint64(2**32 - 1)).astype(np.int64)] = True
     rows = (slots >> np.uint64(32)).astype(np.int64)
