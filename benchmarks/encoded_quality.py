@@ -6,7 +6,7 @@ The data of the extreme classification example, or a folder with train.txt, test
 label_names.txt. First all labels: P@k over all test points, PSP@5 for the rare ones, and the time. Then a
 tenth of the labels is held out of training: test points that have some of them rank them among themselves.
 The towers share the vectors of words, so that a point and a name that have words in common are near.
-Needs the packages of ``pip install tfxc[tfrs]``; TFRS runs on tf-keras, and so does all of it.
+Needs the packages of ``pip install ".[tfrs]"``; TFRS runs on tf-keras, and so does all of it.
 """
 
 import argparse

@@ -6,7 +6,7 @@ stands for the next item; on sessions:
 
     python examples/tfrs_two_tower.py --data train.txt --test-data test.txt --format sessions --seconds 120
 
-Needs the packages of ``pip install tfxc[tfrs]``.
+Needs the packages of ``pip install ".[tfrs]"`` in a clone.
 """
 
 import argparse
@@ -33,7 +33,7 @@ MODELS = ("retrieval", "uniform", "midx")
 def two_towers():
     """The module of the models: imported when they are needed, so that --help works without its packages."""
     if find_spec("tensorflow_recommenders") is None:
-        raise SystemExit("This program needs TensorFlow Recommenders: pip install 'tfxc[tfrs]'.")
+        raise SystemExit("This program needs TensorFlow Recommenders: pip install '.[tfrs]' in a clone.")
     from common import two_towers
 
     return two_towers

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.ids import check_ids, drop_duplicates
-from tfxc.labels import flatten_examples, pad_labels
+from tfxc.labels import flatten_examples, labelled_queries, pad_labels
 
 ROWS = [[3, 1], [], [7]]
 PADDED = [[3, 1], [-1, -1], [7, -1]]
@@ -73,3 +73,22 @@ def test_sequences_keep_what_is_labelled_and_unmasked():
 def test_ranks_are_checked(query, labels):
     with pytest.raises(ValueError, match="need labels of shape"):
         flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
+
+
+@pytest.mark.parametrize("positions", [2, 4])
+def test_a_sequence_has_a_label_for_each_position(positions):
+    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, positions], tf.int32)
+    with pytest.raises(ValueError, match=f"positions are 3 and, of the labels, {positions}"):
+        flatten_examples(query, labels)
+    shapes = tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.int32)
+    unknown = tf.function(flatten_examples, input_signature=shapes)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a label for each of their positions"):
+        unknown(query, labels)
+
+
+def test_labels_whose_longest_row_ends_early_are_padded():
+    query = tf.reshape(tf.range(12.0), [2, 3, 2])
+    ragged = tf.ragged.constant([[5], [6, 7]], dtype=tf.int32)
+    for labels in (ragged, ragged.to_sparse(), tf.expand_dims(ragged, 2)):
+        flat, ids, _, _ = labelled_queries(query, labels, 9)
+        assert flat.numpy().tolist() == [[0, 1], [6, 7], [8, 9]] and ids.numpy().tolist() == [[5], [6], [7]]

@@ -18,13 +18,13 @@ def check_ids(ids, num_classes, what="label"):
         tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
     """
     ids = tf.convert_to_tensor(ids)
+    article = "An" if what[0] in "aeiou" else "A"
     if not ids.dtype.is_integer and ids.shape.num_elements() != 0:
-        raise ValueError(f"A {what} id must be an integer, but they came as {ids.dtype.name}.")
+        raise ValueError(f"{article} {what} id must be an integer, but they came as {ids.dtype.name}.")
     flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
     outside = (flat < PADDING) | (flat >= num_classes)
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
-    article = "An" if what[0] in "aeiou" else "A"
     checked = require(
         tf.logical_not(tf.reduce_any(outside)),
         f"{article} {what} id is outside [0, {num_classes}) (-1 is padding): check the id mapping and "

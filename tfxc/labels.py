@@ -85,7 +85,8 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         mask: None or bool [B, T], True where a position counts.
 
     Raises:
-        ValueError: if the ranks do not fit together.
+        ValueError: if the ranks, or the numbers of positions, do not fit together.
+        tf.errors.InvalidArgumentError: if the latter do not, and are known only now.
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
@@ -99,7 +100,9 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         )
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]
-    if not sequence:
+    if sequence:
+        labels = _one_for_each_position(labels, query)
+    else:
         if sample_weight is not None:
             sample_weight = _one_for_each(tf.reshape(sample_weight, [-1]), query)
         return query, labels, sample_weight, None
@@ -113,6 +116,18 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
+
+
+def _one_for_each_position(labels, query):
+    """Labels [B, T, P]. With fewer or more positions than queries have, which ones they are is not known."""
+    wrong = "Queries need a label for each of their positions, -1 where there is none, but the numbers of"
+    if not labels.shape[1:2].is_compatible_with(query.shape[1:2]):
+        raise ValueError(f"{wrong} positions are {query.shape[1]} and, of the labels, {labels.shape[1]}.")
+    given, wanted = tf.shape(labels)[1], tf.shape(query)[1]
+    with tf.control_dependencies(
+        require(tf.equal(given, wanted), wrong, "positions are", wanted, "and, of the labels,", given)
+    ):
+        return tf.identity(labels)
 
 
 def _one_for_each(weights, query):
@@ -148,7 +163,12 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.
     """
+    are_cut_short = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)  # where their longest row ends
     labels = check_ids(pad_labels(labels), num_classes)
+    if are_cut_short and query.shape.rank == 3:
+        missing = tf.maximum(tf.shape(query)[1] - tf.shape(labels)[1], 0)
+        padding = [[0, 0], [0, missing], *[[0, 0]] * (labels.shape.rank - 2)]
+        labels = tf.pad(labels, padding, constant_values=PADDING)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
     labels = drop_duplicates(_refuse_zeros_and_ones(labels, num_classes))

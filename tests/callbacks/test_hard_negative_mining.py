@@ -271,3 +271,16 @@ def test_arguments_are_checked(tmp_path):
     for vectors in (np.zeros([NUM_CLASSES, DIM + 2]), np.zeros([3, 2]), np.zeros(NUM_CLASSES)):
         with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
+
+
+@pytest.mark.one_keras
+def test_training_without_it_is_warned_of(tmp_path):
+    for sampler in (HardNegatives(2, 4), Mixture([HardNegatives(2, 4), Uniform(3)])):
+        with pytest.warns(
+            UserWarning, match="no table, so all its draws are uniform: add .*HardNegativeMining"
+        ):
+            model_of(sampler).fit(tfxc.data.with_example_ids(X), Y, verbose=0)
+    model = traced_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)

@@ -129,6 +129,11 @@ def test_a_tied_table_must_fit():
             layer.build((None, dim))
     with pytest.raises(ValueError, match="stands alone"):
         DenseHead(5, tied_to="items").build((None, 4))
+    padded = keras.layers.Embedding(6, 4, mask_zero=True, name="items")
+    with pytest.raises(ValueError, match="Row 0 of 'items' is that of padding.*row_offset=1"):
+        DenseHead(5, tied_to=padded).build((None, 4))
+    DenseHead(6, tied_to=padded).build((None, 4))  # padding counted as a class
+    DenseHead(5, tied_to=padded, row_offset=1).build((None, 4))
 
 
 def test_a_tied_head_owns_no_table():

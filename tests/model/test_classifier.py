@@ -318,6 +318,14 @@ def test_what_is_refused_comes_with_its_remedy():
         tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=["a", "b"])
     with pytest.raises(ValueError, match="needs labels"):
         make_model().fit(features(4), verbose=0)
+    for parts, message in [
+        ((None, DenseHead(3)), "encoder must be a Keras model.* but got None"),
+        ((dense_encoder(), 3), "head must be one of tfxc.layers.* but got 3"),
+        ((dense_encoder(), DenseHead), "head must be one of tfxc.layers"),
+        ((dense_encoder(), DenseHead(3), tfxc.samplers.MIDX), "sampler must be None or one of tfxc.samplers"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            tfxc.ExtremeClassifier(*parts)
 
 
 @pytest.mark.parametrize("name", ["midx", *only_in_keras_3("none")])
@@ -351,10 +359,10 @@ def test_a_sampler_of_another_number_of_classes_is_refused():
 def test_a_head_tied_to_another_encoders_table_is_refused():
     mine, foreign = item_encoder(), item_encoder()
     embedding = next(layer for layer in foreign.layers if hasattr(layer, "embeddings"))
-    head = DenseHead(NUM_CLASSES, tied_to=embedding)
+    head = DenseHead(NUM_CLASSES, tied_to=embedding, row_offset=1)
     with pytest.raises(ValueError, match="a layer .* that is not in this encoder"):
         make_model(head=head, encoder=mine)
-    make_model(head=DenseHead(NUM_CLASSES, tied_to=embedding), encoder=foreign)
+    make_model(head=DenseHead(NUM_CLASSES, tied_to=embedding, row_offset=1), encoder=foreign)
 
 
 @pytest.mark.one_keras

@@ -361,6 +361,16 @@ def test_an_export_through_a_link_leaves_the_link(tmp_path, exported):
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "project" / "1").mkdir(parents=True)
+    (tmp_path / "project" / "train.py").write_text("kept")
+    with pytest.raises(ValueError, match=r"holds '1' and more: name a new folder, such as .*project.1\.$"):
+        make_model().export(tmp_path / "project")
+    assert (tmp_path / "project" / "train.py").read_text() == "kept"
+    make_model().export(tmp_path / "project" / "1")  # an empty folder may be there
+    assert (tmp_path / "project" / "1" / "saved_model.pb").exists()
+
+
 def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
     encoder = keras.Sequential([keras.Input((DIM,), name="user-id"), keras.layers.Dense(DIM)])
     with pytest.raises(ValueError, match="'user-id'.*rename"):

@@ -41,7 +41,7 @@ def stopped(model, x, y, bad_epoch=0, **options):
 def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
     message = stopped(model, features(12), np.arange(12), bad_epoch, callbacks=callbacks)
     assert message.startswith(f"The query of training step {3 + 3 * bad_epoch} is nan at row 3 of the batch")
-    assert message.endswith(f"It was batch 3 of epoch {1 + bad_epoch}.")
+    assert message.endswith(f". It was batch 3 of epoch {1 + bad_epoch}.") and ".." not in message
 
 
 def test_of_several_steps_at_once_it_is_one():

@@ -88,8 +88,7 @@ class HardNegativeMining(keras.callbacks.Callback):
         self._num_failures = 0
 
     def on_train_begin(self, logs=None):
-        sampler = getattr(self.model, "sampler", None)
-        parts = [part for part in (sampler, *getattr(sampler, "samplers", [])) if type(part) is HardNegatives]
+        parts = _hard_negatives_in(getattr(self.model, "sampler", None))
         if len(parts) != 1:
             raise ValueError(
                 "HardNegativeMining needs a model with one HardNegatives sampler, alone or in a Mixture: "
@@ -233,3 +232,18 @@ def _given(vectors, sampler):
             f"have shape {shape}."
         )
     return GivenVectors(vectors, dim)
+
+
+def warn_without_mining(sampler, callbacks):
+    """Warns of a sampler that is to draw hard negatives, but has no table, and no callback to make one."""
+    is_mined = any(isinstance(callback, HardNegativeMining) for callback in callbacks)
+    if not is_mined and any(part.table is None for part in _hard_negatives_in(sampler)):
+        warnings.warn(
+            "HardNegatives has no table, so all its draws are uniform: add "
+            "tfxc.callbacks.HardNegativeMining(directory, num_examples=...) to the callbacks of fit.",
+            stacklevel=3,
+        )
+
+
+def _hard_negatives_in(sampler):
+    return [part for part in (sampler, *getattr(sampler, "samplers", [])) if type(part) is HardNegatives]

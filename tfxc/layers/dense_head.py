@@ -216,6 +216,11 @@ class DenseHead(Head):
                 f"at row_offset={self.row_offset} for queries of width {dim} needs "
                 f"[>= {self.num_classes + self.row_offset}, {dim}]."
             )
+        if getattr(embedding, "mask_zero", False) and self.row_offset == 0 and rows > self.num_classes:
+            raise ValueError(
+                f"Row 0 of {self.tied_to!r} is that of padding (mask_zero=True), but with row_offset=0 it is "
+                "class 0's, and each class has the row before its own: tie the head with row_offset=1."
+            )
         dtype = tf_variable(embedding.embeddings).dtype.name
         if "bfloat16" in (dtype, self.table_dtype) and dtype != self.table_dtype:
             raise ValueError(

@@ -25,11 +25,13 @@ from tfxc._keras import (
     updated_metrics,
 )
 from tfxc.arguments import positive_int
+from tfxc.callbacks.hard_negative_mining import warn_without_mining
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.checked_file import replacing
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
+from tfxc.layers.head import Head
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.errors import sentence_first
@@ -45,6 +47,7 @@ from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
+from tfxc.samplers.sampler import Sampler
 
 _NAMES_FILE = "class_names.json"
 
@@ -96,6 +99,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
         super().__init__(**kwargs)
+        _check_kinds(encoder, head, sampler)
         k = min(positive_int(k, "k"), head.num_classes)
         if class_names is not None and len(class_names) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
@@ -248,6 +252,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             if self.sampler is not None:
                 self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
+        warn_without_mining(self.sampler, callbacks)
         callbacks = with_refresh(callbacks, self.sampler, self.head, every)
         place = None if every == EPOCH else Place()
         # With parameter servers steps are made elsewhere.
@@ -438,6 +443,15 @@ def _aside(filepath, overwrite, **kwargs):
         or (not overwrite and os.path.exists(name))  # Keras asks
     )
     return contextlib.nullcontext(filepath) if in_place else replacing(name)
+
+
+def _check_kinds(encoder, head, sampler):
+    if not callable(encoder) or isinstance(encoder, type):
+        raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
+    if not isinstance(head, Head):
+        raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
+    if not isinstance(sampler, Sampler | None):
+        raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
 
 
 def _output_dim(encoder):

@@ -30,7 +30,7 @@ def sentence_first(place=None):
         # One that is a sentence already has the report as its cause, which Keras cuts off.
         cause = error.__cause__ or error.__context__ if sentence == error.message else error
         if place is not None:
-            sentence = f"{sentence} It was {place}."
+            sentence = f"{sentence.removesuffix('.')}. It was {place}."
         if sentence == error.message:
             raise error from cause
         raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from cause

@@ -49,7 +49,7 @@ def export_classifier(model, path, index=None, strings=False):
     of a model on one machine, and no table is whole anywhere but in it.
 
     An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
-    leaves it whole.
+    leaves it whole. A folder that holds anything else is refused.
 
     Args:
         model: a built ``ExtremeClassifier``.
@@ -62,9 +62,9 @@ def export_classifier(model, path, index=None, strings=False):
 
     Raises:
         ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
-            of another head's size, the path is a file, or strings are asked of a model without class names,
-            with names that are not distinct lines, or with a tied head whose table has no row for padding;
-            in the scope of the strategy that the weights were made by.
+            of another head's size, the path is a file or a folder of other things, or strings are asked of a
+            model without class names, with names that are not distinct lines, or with a tied head whose table
+            has no row for padding; in the scope of the strategy that the weights were made by.
 
     Example:
         >>> import tempfile
@@ -151,6 +151,12 @@ def _written_aside(path):
     path = os.path.realpath(path)  # a link would be exchanged in place of the folder
     if os.path.isfile(path):
         raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
+    held = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    if held and "saved_model.pb" not in held:
+        raise ValueError(
+            f"{path} is no SavedModel, which an export could take the place of, but holds {held[0]!r}"
+            f"{' and more' if held[1:] else ''}: name a new folder, such as {os.path.join(path, '1')}."
+        )
     aside = f"{path}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     try:
