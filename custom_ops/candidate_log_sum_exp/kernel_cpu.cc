@@ -58,10 +58,11 @@ class CandidateLogSumExpOp : public CandidateOp {
                         Data<float>(mean)};
     // For the gradient, but sorted here, beside queries that wait for their rows.
     const bool is_for_gradient = context->output_required(kSlots);
-    std::vector<RowPosition> slots;
-    ForEachBeside(context, [&] { if (is_for_gradient) slots = SortSlots(p); }, num_queries, 2 * QueryCost(p),
+    absl::Status written;
+    ForEachBeside(context, [&] { if (is_for_gradient) written = WriteSlots(context, SortSlots(p), kSlots); },
+                  num_queries, 2 * QueryCost(p),
                   [&](int64_t first, int64_t last) { FoldCandidates(p, out, first, last); });
-    if (is_for_gradient) WriteSlots(context, slots, kSlots);
+    OP_REQUIRES_OK(context, written);
   }
 };
 
@@ -92,7 +93,8 @@ class CandidateLogSumExpGradOp : public CandidateOp {
     OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(kScoreGradients, context->input(2).shape(), &score_gradients));
     float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
-    ForEach(context, num_queries, 2 * (num_candidates + p.width) + num_labels * (100 + p.width),
+    // A few hundred cycles a query: of usual batches all together take less than to wake another thread.
+    ForEach(context, num_queries, num_candidates + p.width + num_labels * (50 + p.width),
             [&](int64_t first, int64_t last) { UnfoldCandidates(p, given, first, last, of_query, of_scores); });
     if (context->output_required(kOffsetGradient)) WriteOffsetGradient(context, p, num_candidates, of_scores);
     if (!context->output_required(kRowGradients) && !context->output_required(kRows)) return;

@@ -59,13 +59,14 @@ class CandidateOp : public tensorflow::OpKernel {
   }
 
   // Sorted slots, as row of the table << 32 | slot.
-  void WriteSlots(OpKernelContext* context, const std::vector<RowPosition>& sorted, int output) const {
+  absl::Status WriteSlots(OpKernelContext* context, const std::vector<RowPosition>& sorted, int output) const {
     Tensor* slots;
     const int64_t count = sorted.size();
-    OP_REQUIRES_OK(context, context->allocate_output(output, TensorShape({count}), &slots));
+    TF_RETURN_IF_ERROR(context->allocate_output(output, TensorShape({count}), &slots));
     const RowPosition offset = Pack(row_offset_, 0);
     std::transform(sorted.begin(), sorted.end(), Data<RowPosition>(slots),
                    [&](RowPosition slot) { return slot + offset; });
+    return absl::OkStatus();
   }
 
   int64_t row_offset_;

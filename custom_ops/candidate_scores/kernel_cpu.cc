@@ -48,7 +48,7 @@ class CandidateScoresGradOp : public CandidateOp {
     if (context->output_required(kRowGradients) || context->output_required(kRows)) {
       WriteRows(context, p, groups, g, kRowGradients, kRows);
     }
-    if (context->output_required(kSlots)) WriteSlots(context, groups.slots, kSlots);
+    if (context->output_required(kSlots)) OP_REQUIRES_OK(context, WriteSlots(context, groups.slots, kSlots));
   }
 };
 

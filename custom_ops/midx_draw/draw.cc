@@ -32,6 +32,8 @@ class CellSampler {
   CellSampler(const Cells& cells, int64_t num_samples);
   void SetQuery(const float* row_logits, const float* column_logits);
   void Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob);
+  // log Z, in terms of the logits given.
+  double LogPartition(const float* row_logits, const float* column_logits) const;
 
  private:
   void AddUpSeparably();
@@ -285,6 +287,12 @@ void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, flo
                    std::log(total_), samples_, log_prob);
 }
 
+// The shifts show at any codeword: at those of a draw, which are in use.
+double CellSampler::LogPartition(const float* row_logits, const float* column_logits) const {
+  const int32_t a = row_[0], b = column_[0];
+  return std::log(total_) + (row_logits[a] - row_logit_[a]) + (column_logits[b] - column_logit_[b]);
+}
+
 }  // namespace
 
 Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
@@ -306,13 +314,15 @@ Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, cons
 }
 
 void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
-                 float* log_prob) {
+                 float* log_prob, float* log_partition) {
   CellSampler sampler(cells, queries.num_samples);
   for (int64_t n = first; n < last; ++n) {
-    sampler.SetQuery(queries.row_logits + n * cells.num_codewords,
-                     queries.column_logits + n * cells.num_codewords);
+    const float* row_logits = queries.row_logits + n * cells.num_codewords;
+    const float* column_logits = queries.column_logits + n * cells.num_codewords;
+    sampler.SetQuery(row_logits, column_logits);
     sampler.Draw(queries.seed, static_cast<uint32_t>(n), class_ids + n * queries.num_samples,
                  log_prob + n * queries.num_samples);
+    log_partition[n] = static_cast<float>(sampler.LogPartition(row_logits, column_logits));
   }
 }
 

@@ -34,12 +34,12 @@ struct CellQueries {
   int64_t num_samples;         // S
 };
 
-// Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]. What comes out
-// is a pure function of the seed, the query's number and the draw's number. Precondition: some
+// Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]; log Z into log_partition [N]. What
+// comes out is a pure function of the seed, the query's number and the draw's number. Precondition: some
 // mass is positive, every cell with mass has a class, and the logits are finite. A class of
 // non-positive weight, which a decreasing cumulative_weight can yield, gets log_prob NaN.
 void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
-                 float* log_prob);
+                 float* log_prob, float* log_partition);
 
 }  // namespace tfxc
 

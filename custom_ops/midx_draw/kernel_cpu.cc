@@ -129,18 +129,19 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, CheckMass(cells));
 
     const int64_t num_queries = row_logits.dim_size(0);
-    Tensor *class_ids, *log_prob;
+    Tensor *class_ids, *log_prob, *log_partition;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
+    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_queries}), &log_partition));
     Seed seed;
     OP_REQUIRES_OK(context, ReadSeed(context, 7, &seed));
     const CellQueries queries{Data<float>(row_logits), Data<float>(column_logits), seed, num_samples_};
     int32_t* ids = Data<int32_t>(class_ids);
-    float* log_q = Data<float>(log_prob);
+    float *log_q = Data<float>(log_prob), *log_z = Data<float>(log_partition);
     const int64_t cost = num_codewords * num_codewords + 100 * num_samples_;
     ForEach(context, num_queries, cost,
-            [&](int64_t first, int64_t last) { DrawClasses(cells, queries, first, last, ids, log_q); });
+            [&](int64_t first, int64_t last) { DrawClasses(cells, queries, first, last, ids, log_q, log_z); });
     OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_prob, cells.num_classes));
   }
 

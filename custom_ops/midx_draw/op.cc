@@ -14,6 +14,7 @@ REGISTER_OP("Tfxc>MidxDraw")
     .Input("seed: int64")
     .Output("class_ids: int32")
     .Output("log_prob: float")
+    .Output("log_partition: float")
     .Attr("num_samples: int >= 1")
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       ShapeHandle logits, mass, unused;
@@ -27,8 +28,9 @@ REGISTER_OP("Tfxc>MidxDraw")
       TF_RETURN_IF_ERROR(c->GetAttr("num_samples", &num_samples));
       c->set_output(0, c->Matrix(c->Dim(logits, 0), num_samples));
       c->set_output(1, c->Matrix(c->Dim(logits, 0), num_samples));
+      c->set_output(2, c->Vector(c->Dim(logits, 0)));
       return absl::OkStatus();
     })
-    .Doc("Draws classes from the softmax over quantised class vectors, with their log-probabilities.");
+    .Doc("Draws classes from the softmax over quantised class vectors, with their log-probabilities and the log of the partition function.");
 
 }  // namespace tfxc

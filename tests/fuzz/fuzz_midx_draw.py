@@ -103,24 +103,25 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
         np.testing.assert_array_equal(got, again)
     wanted, log_z = log_q(rows, columns, index)
     position = np.argsort(index.cell_classes)
-    check_drawn(drawn, wanted, position, classes, (n, samples))
+    check_drawn(drawn, wanted, log_z, position, (n, samples))
     for _ in range(MORE_SEEDS):
         seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
         drawn = call("tfxc_midx_draw", op, *given, *tensors, seeds, num_samples=samples)
-        check_drawn(drawn, wanted, position, classes, (n, samples))
+        check_drawn(drawn, wanted, log_z, position, (n, samples))
     if not arrays.chance(0.2):
         return
     partition = call("midx_log_partition", midx_log_partition, *given, index.cell_mass)
     agree(partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition")
     if arrays.chance(0.03):
         stock = call("midx_draw_reference", midx_draw_reference, *given, index, samples, seeds)
-        check_drawn(stock, wanted, position, classes, (n, samples))
+        check_drawn(stock, wanted, log_z, position, (n, samples))
 
 
-def check_drawn(drawn, wanted, position, classes, shape):
-    ids, log_prob = (part.numpy() for part in drawn)
+def check_drawn(drawn, wanted, log_z, position, shape):
+    ids, log_prob, log_partition = (part.numpy() for part in drawn)
     assert ids.shape == log_prob.shape == shape
-    assert ((ids >= 0) & (ids < classes)).all()
+    assert ((ids >= 0) & (ids < len(position))).all()
+    agree(log_partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition of the draw")
     want = np.take_along_axis(wanted, position[ids], 1) if ids.size else np.zeros(shape)
     assert (want > -50).all(), f"a class of probability exp({want.min()}) was drawn"
     agree(log_prob, want, 2e-5 * (1 + np.abs(want)), "log-probabilities")
@@ -136,7 +137,7 @@ def check_broken(arrays, fault, given, index, samples, seeds):
         index = index._replace(cumulative_weight=sums)
     for op, function in (("midx_draw", midx_draw), ("tfxc_midx_draw", raw_draw)):
         try:
-            ids, log_prob = call(op, function, *given, index, samples, seeds)
+            ids, log_prob, _ = call(op, function, *given, index, samples, seeds)
         except AssertionError as error:
             assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
         else:

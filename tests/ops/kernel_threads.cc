@@ -295,9 +295,10 @@ Bytes Midx(const Threads& threads) {
   const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), classes.data(), cumulative.data(),
                     classes.data());
   std::vector<int32_t> ids(kQueries * kSamples);
-  std::vector<float> log_prob(ids.size());
+  std::vector<float> log_prob(ids.size()), log_partition(kQueries);
   threads.ForEach(kQueries, [&](int64_t first, int64_t last) {
-    DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data());
+    DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data(),
+                log_partition.data());
   });
   return Bytes().Add(ids).Add(log_prob);
 }

@@ -73,12 +73,14 @@ def test_frequencies_and_log_prob_follow_the_distribution(draw, num_codewords, n
     cells = random.integers(num_codewords**2, size=num_classes)
     weights = random.exponential(size=num_classes) if weighted else None
     u, v = random.normal(size=(2, 3, num_codewords)).astype(np.float32)
-    ids, log_prob = draw(u, v, _index(cells, num_codewords, weights), 20_000, seed=[7, num_classes])
+    index = _index(cells, num_codewords, weights)
+    ids, log_prob, log_partition = draw(u, v, index, 20_000, seed=[7, num_classes])
     assert (
         ids.dtype == tf.int32 and log_prob.dtype == tf.float32 and ids.shape == log_prob.shape == (3, 20_000)
     )
     exact = _log_prob(u, v, cells, weights)
     np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
+    np.testing.assert_allclose(log_partition, midx_log_partition(u, v, index.cell_mass), atol=2e-6)
     if num_classes > 1:
         assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
 
@@ -93,7 +95,8 @@ def test_log_prob_at_every_size(size, weighted):
         weights = random.exponential(size=50) if weighted else None
         u, v = random.normal(size=(2, num_queries, num_codewords)).astype(np.float32)
         index = _index(cells, num_codewords, weights)
-        ids, log_prob = midx_draw(u, v, index, num_samples, seed=[7, size])
+        ids, log_prob, log_partition = midx_draw(u, v, index, num_samples, seed=[7, size])
+        np.testing.assert_allclose(log_partition, midx_log_partition(u, v, index.cell_mass), atol=2e-6)
         exact = _log_prob(u, v, cells, weights)
         np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
 
@@ -101,7 +104,7 @@ def test_log_prob_at_every_size(size, weighted):
 @BOTH
 def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw):
     index = _index(np.arange(4), 2)
-    ids, _ = draw(np.zeros((200, 2)), np.zeros((200, 2)), index, 100, seed=[3, 4])
+    ids, *_ = draw(np.zeros((200, 2)), np.zeros((200, 2)), index, 100, seed=[3, 4])
     ids = ids.numpy()
     for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
         assert stats.chisquare(np.bincount((4 * first + second).ravel(), minlength=16)).pvalue > 1e-3
@@ -111,7 +114,7 @@ def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw):
 def test_hand_worked_case(draw):
     # Cell (0, 0) holds classes 1 and 2, cell (1, 0) holds class 0; e^u = (1, 3), e^v = (2, 5).
     index = _index([2, 0, 0], 2)
-    ids, log_prob = draw(np.log([[1.0, 3.0]]), np.log([[2.0, 5.0]]), index, 500, seed=[0, 0])
+    ids, log_prob, _ = draw(np.log([[1.0, 3.0]]), np.log([[2.0, 5.0]]), index, 500, seed=[0, 0])
     expected = np.array([6.0, 2.0, 2.0]) / 10
     np.testing.assert_allclose(np.exp(log_prob), expected[ids.numpy()], rtol=1e-5)
     assert set(ids.numpy().ravel()) == {0, 1, 2}
@@ -124,7 +127,7 @@ def test_the_log_probability_of_a_likely_class_is_exact(draw):
     """Beside class 0, class 1 has e^-x of its weight: log(1 + e^-x), small, shows e^-x to every digit."""
     x = np.concatenate([np.linspace(0, 30, 301), [87.3, 100, 700, 709, 745, 1e4]]).astype(np.float32)
     u, v = np.stack([np.zeros_like(x), -x], 1), np.zeros((len(x), 2), np.float32)
-    ids, log_prob = draw(u, v, _index([0, 2], 2), 50, seed=[2, 3])
+    ids, log_prob, _ = draw(u, v, _index([0, 2], 2), 50, seed=[2, 3])
     exact = -np.log1p(np.exp(-x.astype(np.float64)))
     found = np.where(ids == 0, log_prob, np.nan)
     assert (ids.numpy()[5:] == 0).any(1).all()
@@ -141,7 +144,7 @@ def test_weights_of_any_size_come_with_their_log(draw):
         scale = 1 if some[0] == 1 else 1e280
         with np.errstate(under="ignore"):
             index = _index(np.arange(len(some)), 3, some * scale)
-        ids, log_prob = draw(np.zeros((1, 3)), np.zeros((1, 3)), index, 500, seed=[1, 2])
+        ids, log_prob, _ = draw(np.zeros((1, 3)), np.zeros((1, 3)), index, 500, seed=[1, 2])
         want = np.log(some * scale) - np.log((some * scale).sum())
         np.testing.assert_allclose(log_prob, want[ids.numpy()], rtol=1e-6, atol=1e-7)
 
@@ -150,7 +153,7 @@ def test_weights_of_any_size_come_with_their_log(draw):
 def test_a_class_of_weight_zero_is_never_drawn(draw):
     weights = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0]
     cells = [0, 0, 0, 3, 3, 1]
-    ids, log_prob = draw(np.zeros((1, 2)), np.zeros((1, 2)), _index(cells, 2, weights), 3000, seed=[1, 1])
+    ids, log_prob, _ = draw(np.zeros((1, 2)), np.zeros((1, 2)), _index(cells, 2, weights), 3000, seed=[1, 1])
     assert set(ids.numpy().ravel()) == {1, 4}
     np.testing.assert_allclose(np.exp(log_prob), np.where(ids == 1, 1 / 3, 2 / 3), rtol=1e-5)
 
@@ -161,7 +164,7 @@ def test_logits_far_apart_neither_overflow_nor_vanish(draw):
     u = np.float32([[900.0, -900.0], [1e30, 1e30], [0.0, 0.0]])
     v = np.float32([[900.0, -900.0], [0.0, 1.0], [0.0, 0.0]])
     exact = _log_prob(u, v, cells)
-    ids, log_prob = draw(u, v, _index(cells, 2), 2000, seed=[5, 5])
+    ids, log_prob, _ = draw(u, v, _index(cells, 2), 2000, seed=[5, 5])
     np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=1e-5)
     assert np.isfinite(log_prob).all()
     assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
@@ -175,7 +178,7 @@ def test_every_class_of_a_large_cell_can_be_drawn(draw):
     weight = tf.range(num_classes + 1, dtype=tf.float64)
     every = tf.range(num_classes)
     index = CellIndex([[float(num_classes)]], [0, num_classes], every, weight, every)
-    ids, log_prob = draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 200_000, seed=[2, 9])
+    ids, log_prob, _ = draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 200_000, seed=[2, 9])
     ids = ids.numpy().ravel()
     np.testing.assert_allclose(log_prob, -np.log(num_classes), rtol=1e-6)
     for modulus in (2, 3, 16):
@@ -199,11 +202,11 @@ def test_same_seed_same_draws_in_eager_and_graph(draw):
 @compiled_only
 def test_compiled_draws_are_those_of_philox_whatever_the_batch_and_the_threads():
     index = _index(np.zeros(1000, int), 1)
-    ids, _ = midx_draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 1, seed=[0, 0])
+    ids, *_ = midx_draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 1, seed=[0, 0])
     # Published known answer for counter 0, key 0: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
     assert ids.numpy().item() == 0x9B00DBD8BC57AC4C * 1000 >> 64
-    few, _ = midx_draw(np.zeros((3, 1)), np.zeros((3, 1)), index, 5, seed=[8, 9])
-    many, _ = midx_draw(np.zeros((400, 1)), np.zeros((400, 1)), index, 50, seed=[8, 9])
+    few, *_ = midx_draw(np.zeros((3, 1)), np.zeros((3, 1)), index, 5, seed=[8, 9])
+    many, *_ = midx_draw(np.zeros((400, 1)), np.zeros((400, 1)), index, 50, seed=[8, 9])
     # 400 queries are drawn in several shards, 3 in one.
     np.testing.assert_array_equal(few, many[:3, :5])
 
@@ -238,7 +241,7 @@ def test_a_draw_is_a_step_or_two_from_where_the_guide_leads():
 
 @BOTH
 def test_an_empty_batch_draws_nothing(draw):
-    ids, log_prob = draw(np.zeros((0, 2)), np.zeros((0, 2)), _index([0, 1], 2), 3, seed=[0, 0])
+    ids, log_prob, _ = draw(np.zeros((0, 2)), np.zeros((0, 2)), _index([0, 1], 2), 3, seed=[0, 0])
     assert ids.shape == log_prob.shape == (0, 3)
 
 
@@ -286,7 +289,7 @@ def _spoiled_indices():
 def test_a_malformed_index_is_an_error(draw, index, parts, message):
     index = index._replace(**parts)
     if message is None:  # Not looked at before the draw: a positive weight or an error comes out of it.
-        ids, _ = draw(np.zeros((1, 2)), np.zeros((1, 2)), index, 50, seed=[0, 0])
+        ids, *_ = draw(np.zeros((1, 2)), np.zeros((1, 2)), index, 50, seed=[0, 0])
         assert np.isin(ids, [0, 2]).all()
         return
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -316,7 +319,7 @@ def test_shapes_that_do_not_fit_are_errors(draw):
 
 def test_works_inside_xla():
     index, zeros = _index([0, 3, 3], 2), tf.zeros([2, 2])
-    ids, log_prob = tf.function(lambda: midx_draw(zeros, zeros, index, 8, [1, 2]), jit_compile=True)()
+    ids, log_prob, _ = tf.function(lambda: midx_draw(zeros, zeros, index, 8, [1, 2]), jit_compile=True)()
     np.testing.assert_allclose(np.exp(log_prob), 1 / 3, rtol=1e-5)
     assert np.isin(ids, [0, 1, 2]).all()
 

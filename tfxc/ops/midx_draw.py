@@ -57,7 +57,7 @@ def guide_table(cell_offsets, cumulative_weight):
 
 
 def midx_draw(row_logits, column_logits, index, num_samples, seed):
-    """Draws S classes a query, with replacement, and the log-probability of each draw.
+    """Draws S classes a query, with replacement; the log-probability of each draw, and ``log Z``.
 
     A class of weight ``m_i`` in cell ``(a, b)`` comes with probability
     ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``: first the cell, by inverting the
@@ -74,7 +74,8 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         seed: ``[2]`` integers; the same seed gives the same draws.
 
     Returns:
-        ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
+        ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32, always finite; and ``log Z [N]`` float32, as
+        of :func:`midx_log_partition`. No gradient.
 
     Raises:
         ValueError: ``num_samples`` outside [1, 2^24].
@@ -84,9 +85,10 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4],
     ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[0, 1, 2, 3, 4],
     ...                   guide=[0, 1, 2, 3])
-    >>> ids, log_prob = midx_draw(tf.zeros([1, 2]), tf.zeros([1, 2]), index, num_samples=3, seed=[1, 2])
-    >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist()
-    ([1, 3], [[0.25, 0.25, 0.25]])
+    >>> zeros = tf.zeros([1, 2])
+    >>> ids, log_prob, log_z = midx_draw(zeros, zeros, index, num_samples=3, seed=[1, 2])
+    >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist(), round(float(tf.exp(log_z[0])), 3)
+    ([1, 3], [[0.25, 0.25, 0.25]], 4.0)
 
     Reference: Chen, Lian, Wu, et al., Adaptive Sampled Softmax with Inverted Multi-Index:
     Methods, Theory and Applications, 2025.
@@ -95,8 +97,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     if not library.use_compiled():
         return _draw(*arguments)
     rows, columns, index, num_samples, seed = arguments
-    class_ids, log_prob = library.load().tfxc_midx_draw(rows, columns, *index, seed, num_samples=num_samples)
-    return class_ids, log_prob
+    return tuple(library.load().tfxc_midx_draw(rows, columns, *index, seed, num_samples=num_samples))
 
 
 def midx_draw_reference(row_logits, column_logits, index, num_samples, seed):
@@ -153,10 +154,11 @@ def _draw(row_logits, column_logits, index, num_samples, seed):
     ]
     with tf.control_dependencies(checks):
         rows, columns, mass = (tf.cast(x, tf.float64) for x in (row_logits, column_logits, index.cell_mass))
-    rows, _ = _relative(rows, tf.reduce_any(mass > 0, axis=1))
-    columns, _ = _relative(columns, tf.reduce_any(mass > 0, axis=0))
+    rows, row_shift = _relative(rows, tf.reduce_any(mass > 0, axis=1))
+    columns, column_shift = _relative(columns, tf.reduce_any(mass > 0, axis=0))
     logits = _cell_logits(rows, columns, mass)
-    logits -= tf.reduce_max(logits, axis=1, keepdims=True)
+    shift = tf.reduce_max(logits, axis=1, keepdims=True)
+    logits -= shift
     cumulative = tf.cumsum(tf.exp(logits), axis=1)
     total = cumulative[:, -1:]
     cell_seed, class_seed = tf.unstack(tf.random.split(seed, 2))
@@ -169,7 +171,8 @@ def _draw(row_logits, column_logits, index, num_samples, seed):
     log_prob += log_weight - tf.math.log(tf.gather(tf.reshape(mass, [-1]), cell))
     class_ids = tf.gather(index.cell_classes, position)
     with tf.control_dependencies(_require_drawn(class_ids, log_weight, tf.size(index.cell_classes))):
-        return tf.identity(class_ids), tf.cast(log_prob, tf.float32)
+        log_partition = (tf.math.log(total) + shift + row_shift + column_shift)[:, 0]
+        return tf.identity(class_ids), tf.cast(log_prob, tf.float32), tf.cast(log_partition, tf.float32)
 
 
 def _choose_in_cell(index, cell, seed):

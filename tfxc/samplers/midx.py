@@ -249,12 +249,10 @@ class MIDX(Sampler):
 
     def draw(self, given, seed):
         logits = given.row_logits, given.column_logits
-        ids, log_prob = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
+        ids, log_prob, given.log_total = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
         if self.queries is not None:
             with tf.control_dependencies([ids]):  # raises where a query is not finite
                 self.queries.follow(given.query, tf_variable(self.counter))
-        # A draw tells the log of the partition function, at a fraction of what computing it takes.
-        given.log_total = self._log_weights(given, ids[:, :1])[:, 0] - log_prob[:, 0]
         return ids, self.log_num_draws + log_prob
 
     def _cell_index(self):
