@@ -25,6 +25,20 @@ def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
         check(tf.constant([4.5, 3.0]))
 
 
+def test_tensors_are_shown_alike_in_a_graph_and_outside():
+    def fail():
+        require(
+            tf.constant(False), "Numbers", tf.range(5), "texts", tf.constant(["a", "b"]), tf.constant("c")
+        )
+
+    sentences = []
+    for call in (fail, tf.function(fail, autograph=False)):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error, sentence_first():
+            call()
+        sentences.append(error.value.message)
+    assert sentences[0] == sentences[1]
+
+
 def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():
     @tf.function(autograph=False)
     def function(x):

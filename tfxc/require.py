@@ -1,6 +1,9 @@
 """What must hold while a graph runs."""
 
+import numpy as np
 import tensorflow as tf
+
+_NUM_SHOWN = 3
 
 
 def require(condition, *message):
@@ -26,6 +29,21 @@ def require(condition, *message):
         2
     """
     if tf.executing_eagerly():
-        tf.debugging.Assert(condition, list(message))
+        if not condition:
+            raise tf.errors.InvalidArgumentError(None, None, " ".join(map(_shown, message)))
         return []
     return [tf.raw_ops.Assert(condition=condition, data=list(message))]
+
+
+def at_least_one(number, name):
+    """``require``: a number of a graph is 1 or more."""
+    return require(number >= 1, f"{name} must be at least 1, but is", number)
+
+
+def _shown(part):
+    """A text, or the first few values of a tensor, as the op shows them."""
+    if not tf.is_tensor(part):
+        return str(part)
+    values = np.ravel(part.numpy())
+    shown = [value.decode() if isinstance(value, bytes) else str(value) for value in values[:_NUM_SHOWN]]
+    return " ".join(shown) + "..." * (len(values) > _NUM_SHOWN)

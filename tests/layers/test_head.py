@@ -43,6 +43,17 @@ def test_top_k_equals_ranking_all_logits(tiny_blocks, name, num_classes, num_que
         np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), rtol=1e-4, atol=1e-5)
 
 
+def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
+    query = queries(3, 4)
+    with pytest.raises(ValueError, match="no class vectors yet: call a model with it"):
+        DenseHead(9).top_k(query, 2)
+    layer = make_head("plain", 9, 4)
+    with pytest.raises(ValueError, match=r"k must be in \[1, 9\], the number of classes, but got 0"):
+        layer.top_k(query, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="k must be at least 1, but is"):
+        tf.function(lambda k: layer.top_k(query, k).ids)(tf.constant(0))
+
+
 @pytest.mark.parametrize("k", [1, 7, 41])
 def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):  # noqa: F811
     layer, query = tied_head(41), tf.constant([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0]])

@@ -375,20 +375,3 @@ def test_the_query_is_prepared_once_a_step(monkeypatch):
     model = make_model(Uniform(3), run_eagerly=True)
     model.train_on_batch(features(4), tf.zeros([4], tf.int32))
     assert len(calls) == 1
-
-
-@pytest.mark.parametrize(("method", "name"), [("save", "model.keras"), ("save_weights", "model.weights.h5")])
-def test_a_save_that_fails_leaves_the_earlier_file_whole(tmp_path, monkeypatch, method, name):
-    model, path = make_model(), tmp_path / name
-    getattr(model, method)(path)
-    whole = path.read_bytes()
-
-    def fail(self, filepath, **options):
-        with open(filepath, "w") as file:
-            file.write("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(keras.Model, method, fail)
-    with pytest.raises(OSError, match="No space left"):
-        getattr(model, method)(path)
-    assert path.read_bytes() == whole and [file.name for file in tmp_path.iterdir()] == [name]

@@ -22,7 +22,6 @@ NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
         f"{GRAPH}Too large: 5 of 3{NODE}",
         f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
         f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
-        "Expected 'tf.Tensor(False)' to be true. Summarized data: b'Too large:'\n5\nb'of'\n3",
         "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
     ],
 )

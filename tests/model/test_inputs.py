@@ -25,6 +25,18 @@ def test_reserved_inputs_are_taken_out():
 
 
 @pytest.mark.one_keras
+def test_a_reserved_input_that_is_misspelt_is_named():
+    x, encoder = tf.zeros([2, DIM]), keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(3)])
+    for name, meant in (("exlude", "exclude"), ("excluded", "exclude"), ("example_id", "example_ids")):
+        with pytest.raises(ValueError, match=f"no input '{name}'. The model reads '{meant}'"):
+            split_inputs({"features": x, name: tf.zeros([2, 1], tf.int32)}, encoder)
+    inputs = {name: keras.Input((DIM,), name=name) for name in ("features", "example_id")}
+    own = keras.Model(inputs, keras.layers.Add()(list(inputs.values())))
+    taken, reserved = split_inputs({"features": x, "example_id": x}, own)
+    assert set(taken) == set(inputs) and not reserved
+
+
+@pytest.mark.one_keras
 def test_sequences_have_an_id_a_position():
     where = tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
     reserved = {"exclude": tf.constant([[7], [8]]), "example_ids": tf.reshape(tf.range(6), [2, 3])}

@@ -161,6 +161,8 @@ def test_heads_without_class_vectors_are_refused():
             InvertedIndex().build_from(head)
     with pytest.raises(ValueError, match="build it, or the model, before the index"):
         InvertedIndex().build_from(DenseHead(50))
+    with pytest.raises(ValueError, match="built from a head, as model.head, but got Dense"):
+        InvertedIndex().build_from(keras.layers.Dense(3))
     broken = clustered(50, 4)
     broken[3] = np.inf
     with pytest.raises(ValueError, match="vector of class 3 is not finite"):

@@ -9,6 +9,7 @@ from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, require_rank_2
 from tfxc.layers.head_shards import HeadShards, divided
+from tfxc.require import at_least_one
 from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
@@ -232,11 +233,16 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if k is an int outside [1, L], for num_probes where the head has none, or for ids that
-                are not of rank 2.
-            tf.errors.InvalidArgumentError: for a class id outside [-1, L), or exclude of another number of
-                rows.
+            ValueError: if the head is not built, k is an int outside [1, L], the head has no num_probes but
+                they are given, or for ids that are not of rank 2.
+            tf.errors.InvalidArgumentError: for k below 1 in a graph, a class id outside [-1, L), or exclude
+                of another number of rows.
         """
+        if not self.built:
+            raise ValueError(
+                f"This {type(self).__name__} has no class vectors yet: call a model with it on a batch, or "
+                "build((None, D)) with D the width of the queries."
+            )
         if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if num_probes is not None and getattr(self, "num_probes", None) is None:
@@ -251,7 +257,9 @@ class Head(keras.layers.Layer):
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
             require_rank_2(allow, "allow")
-        k = tf.minimum(tf.cast(k, tf.int32), self.num_classes)
+        k = tf.cast(k, tf.int32)
+        with tf.control_dependencies(at_least_one(k, "k")):
+            k = tf.minimum(k, self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 
         def allowed():

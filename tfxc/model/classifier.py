@@ -1,6 +1,5 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
-import contextlib
 import inspect
 import json
 import numbers
@@ -17,7 +16,6 @@ from tfxc._keras import (
     is_compiled,
     keras,
     list_of_callbacks,
-    mask_of,
     refuse_keras_3,
     register,
     scales_loss,
@@ -28,12 +26,12 @@ from tfxc.arguments import positive_int
 from tfxc.callbacks.hard_negative_mining import warn_without_mining
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
-from tfxc.checked_file import replacing
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
 from tfxc.layers.head import Head
 from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
+from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite
@@ -45,6 +43,7 @@ from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
 from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
+from tfxc.model.saving import refuse_hdf5, written_aside
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
 from tfxc.samplers.sampler import Sampler
@@ -118,7 +117,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
-        query_dim = _output_dim(encoder)
+        query_dim = query_width(encoder)
         if query_dim is not None:
             self._build_parts(query_dim)
             self.built = True
@@ -203,14 +202,18 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
 
         Warns before it starts where that takes more than 4 GB of memory, and says what takes less.
+
+        Raises:
+            ValueError: for a file of HDF5, which could not be loaded.
         """
+        refuse_hdf5(filepath)
         warn_of_large_save(self)
-        with _aside(filepath, overwrite, **kwargs) as path:
+        with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save_weights``, with the care that ``save`` takes."""
-        with _aside(filepath, overwrite, **kwargs) as path:
+        with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)
 
     def summary(self, *args, **kwargs):
@@ -307,8 +310,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         else:
             return
         with self.distribute_strategy.scope():
-            query = self.encoder(split_inputs(x, self.encoder)[0], training=False)
-            self._build_parts(query.shape[-1])
+            self._encoded(split_inputs(x, self.encoder)[0], training=False)
         self.built = True
 
     def call(self, inputs, training=None):
@@ -347,17 +349,20 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def queries(self, inputs, training=False):
         """The encoder's queries [B, D] of its inputs; of sequences, that of the last unmasked position."""
-        query = self.encoder(inputs, training=training)
+        return last_position(self._encoded(inputs, training))
+
+    def _encoded(self, inputs, training):
+        """The encoder's output; the first one builds head and sampler."""
+        query = check_queries(self.encoder(inputs, training=training))
         self._build_parts(query.shape[-1])
-        return _last_position(query)
+        return query
 
     def _examples(self, x, y, sample_weight, training):
         """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
         if y is None:
             raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
         inputs, reserved = split_inputs(x, self.encoder)
-        query = self.encoder(inputs, training=training)
-        self._build_parts(query.shape[-1])
+        query = self._encoded(inputs, training)
         num_classes = self.head.num_classes
         query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
         return query, labels, sample_weight, flatten_reserved(reserved, where, num_classes)
@@ -430,21 +435,6 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         export_item_encoder(self.head, path)
 
 
-def _aside(filepath, overwrite, **kwargs):
-    """Where Keras is to write what it saves: aside, if that is one file on this machine; else in place."""
-    name = os.fspath(filepath)
-    in_place = (
-        not name.endswith((".keras", ".h5"))
-        or "://" in name
-        or os.path.isdir(name)
-        or kwargs.get("zipped") is False
-        or kwargs.get("max_shard_size") is not None
-        or kwargs.get("save_format") == "tf"
-        or (not overwrite and os.path.exists(name))  # Keras asks
-    )
-    return contextlib.nullcontext(filepath) if in_place else replacing(name)
-
-
 def _check_kinds(encoder, head, sampler):
     if not callable(encoder) or isinstance(encoder, type):
         raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
@@ -452,23 +442,3 @@ def _check_kinds(encoder, head, sampler):
         raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
     if not isinstance(sampler, Sampler | None):
         raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
-
-
-def _output_dim(encoder):
-    """The width of the encoder's queries, or None while it is not known."""
-    try:
-        return encoder.output_shape[-1]
-    except (AttributeError, RuntimeError):
-        return None
-
-
-def _last_position(query):
-    """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked."""
-    if query.shape.rank != 3:
-        return query
-    mask = mask_of(query)
-    if mask is None:
-        return query[:, -1]
-    steps = tf.range(tf.shape(mask)[1])
-    last = tf.reduce_max(tf.where(tf.cast(mask, tf.bool), steps, 0), axis=1)
-    return tf.gather(query, last, batch_dims=1)

@@ -49,7 +49,4 @@ def sentence_of(report):
     asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
     if asserted:
         text = asserted[1].replace("] [", " ")
-    elif "Summarized data: " in text:  # an assertion outside a graph, a value a line
-        lines = text.split("Summarized data: ")[1].split("\n")
-        text = " ".join(re.sub(r"^b(['\"])(.*)\1$", r"\2", line) for line in lines)
     return text

@@ -1,5 +1,7 @@
 """Inputs that are not the encoder's: class ids not to be ranked, and the ids of examples."""
 
+import difflib
+
 import tensorflow as tf
 
 from tfxc.ids import check_ids
@@ -15,13 +17,19 @@ def split_inputs(inputs, encoder):
         inputs: anything an encoder takes; a dict may hold reserved keys too.
         encoder: if one input is left and the encoder does not take a dict, that one is given bare.
 
+    Raises:
+        ValueError: for a key that is no input of the encoder, but nearly a reserved one.
+
     Example:
         >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
         >>> x, reserved = split_inputs({"x": tf.zeros([4, 2]), "example_ids": tf.range(4)}, encoder)
         >>> x.shape, list(reserved)
         (TensorShape([4, 2]), ['example_ids'])
     """
-    if not isinstance(inputs, dict) or not any(name in inputs for name in _RESERVED):
+    if not isinstance(inputs, dict):
+        return inputs, {}
+    _refuse_misspelt(inputs, encoder)
+    if not any(name in inputs for name in _RESERVED):
         return inputs, {}
     reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
     rest = {name: value for name, value in inputs.items() if name not in _RESERVED}
@@ -30,6 +38,19 @@ def split_inputs(inputs, encoder):
     if "exclude" in reserved:
         reserved["exclude"] = pad_labels(reserved["exclude"])
     return rest, reserved
+
+
+def _refuse_misspelt(inputs, encoder):
+    # What a subclassed encoder reads is not known, and a single input may have any name.
+    if not getattr(encoder, "inputs", None) or len(inputs) == 1:
+        return
+    own = getattr(encoder, "input", None)
+    for name in set(map(str, inputs)) - set(_RESERVED) - set(own if isinstance(own, dict) else ()):
+        meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.8)
+        if meant:  # Keras passes over what an encoder does not read
+            raise ValueError(
+                f"The encoder has no input {name!r}. The model reads {meant[0]!r}: is that what you mean?"
+            )
 
 
 def flatten_reserved(reserved, where, num_classes):

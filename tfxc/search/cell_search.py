@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc.ids import check_ids, for_each_row
-from tfxc.require import require
+from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
@@ -41,7 +41,7 @@ class CellSearch:
         columns = self.columns()
         exclude = check_ids(exclude, self.num_classes, "excluded class")
         exclude = for_each_row(exclude, query)
-        with tf.control_dependencies(_at_least_one(k, "k") + _at_least_one(num_probes, "num_probes")):
+        with tf.control_dependencies(at_least_one(k, "k") + at_least_one(num_probes, "num_probes")):
             k = tf.minimum(k, self.num_classes)
             probes = tf.minimum(num_probes, self.num_cells)
 
@@ -223,7 +223,3 @@ def _products(rows, query):
     # tenth of a millisecond.
     products = tf.raw_ops.BatchMatMulV3(x=query[:, tf.newaxis], y=rows, adj_y=True, Tout=tf.float32)
     return tf.squeeze(products, 1)
-
-
-def _at_least_one(number, name):
-    return require(number >= 1, f"{name} must be at least 1, but is", number)

@@ -331,8 +331,10 @@ class InvertedIndex(keras.layers.Layer):
 def _make_ready(head):
     """Brings class vectors that a head caches up to date.
 
-    Raises ValueError for a head whose logits are no inner products of short vectors.
+    Raises ValueError for a head whose logits are no inner products of short vectors, or for what is no head.
     """
+    if not hasattr(head, "indexable"):
+        raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
     if not head.indexable:
         raise ValueError(
             f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "

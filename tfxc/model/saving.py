@@ -1,0 +1,42 @@
+"""Where Keras writes a model that it saves, so that a write cut off loses nothing."""
+
+import contextlib
+import os
+
+from tfxc.checked_file import replacing
+
+
+def written_aside(filepath, overwrite=True, **kwargs):
+    """A context that gives the path Keras is to write to: aside, if it writes one file on this machine.
+
+    Args:
+        filepath, overwrite, kwargs: what ``save`` or ``save_weights`` of a Keras model was given.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
+        >>> with written_aside(path) as aside:
+        ...     _ = pathlib.Path(aside).write_text("whole")
+        >>> path.read_text()
+        'whole'
+    """
+    name = os.fspath(filepath)
+    in_place = (
+        not name.endswith((".keras", ".h5"))
+        or "://" in name
+        or os.path.isdir(name)
+        or kwargs.get("zipped") is False
+        or kwargs.get("max_shard_size") is not None
+        or kwargs.get("save_format") == "tf"
+        or (not overwrite and os.path.exists(name))  # Keras asks
+    )
+    return contextlib.nullcontext(filepath) if in_place else replacing(name)
+
+
+def refuse_hdf5(filepath):
+    """Raises ValueError for a whole model to be saved as HDF5, which Keras writes but cannot load again."""
+    if os.fspath(filepath).endswith((".h5", ".hdf5")):
+        raise ValueError(
+            f"{os.fspath(filepath)!r} would be a file of HDF5, which keeps too little of a model to load it: "
+            'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
+        )
