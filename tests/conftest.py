@@ -6,8 +6,10 @@ import zlib
 from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(threads, "2")
+# FAISS and BLAS wait for their threads at work: two test processes of two each are slower than of one each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 
