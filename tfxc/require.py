@@ -41,9 +41,12 @@ def at_least_one(number, name):
 
 
 def _shown(part):
-    """A text, or the first few values of a tensor, as the op shows them."""
+    """A text, or the first few values of a tensor, nearly as the op shows them."""
     if not tf.is_tensor(part):
         return str(part)
     values = np.ravel(part.numpy())
-    shown = [value.decode() if isinstance(value, bytes) else str(value) for value in values[:_NUM_SHOWN]]
+    shown = [
+        value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        for value in values[:_NUM_SHOWN]
+    ]
     return " ".join(shown) + "..." * (len(values) > _NUM_SHOWN)

@@ -93,7 +93,7 @@ class CandidateLogSumExpGradOp : public CandidateOp {
     OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(kScoreGradients, context->input(2).shape(), &score_gradients));
     float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
-    // A few hundred cycles a query: of usual batches all together take less than to wake another thread.
+    // A few hundred cycles a query: a usual batch takes less, all told, than waking another thread.
     ForEach(context, num_queries, num_candidates + p.width + num_labels * (50 + p.width),
             [&](int64_t first, int64_t last) { UnfoldCandidates(p, given, first, last, of_query, of_scores); });
     if (context->output_required(kOffsetGradient)) WriteOffsetGradient(context, p, num_candidates, of_scores);

@@ -32,7 +32,7 @@ class CellSampler {
   CellSampler(const Cells& cells, int64_t num_samples);
   void SetQuery(const float* row_logits, const float* column_logits);
   void Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob);
-  // log Z, in terms of the logits given.
+  // log Z, in terms of the logits given, after Draw.
   double LogPartition(const float* row_logits, const float* column_logits) const;
 
  private:
@@ -287,7 +287,7 @@ void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, flo
                    std::log(total_), samples_, log_prob);
 }
 
-// The shifts show at any codeword: at those of a draw, which are in use.
+// A logit given less the relative one is the shift, the same at every codeword: here at those of the first draw.
 double CellSampler::LogPartition(const float* row_logits, const float* column_logits) const {
   const int32_t a = row_[0], b = column_[0];
   return std::log(total_) + (row_logits[a] - row_logit_[a]) + (column_logits[b] - column_logit_[b]);

@@ -31,6 +31,7 @@ REGISTER_OP("Tfxc>MidxDraw")
       c->set_output(2, c->Vector(c->Dim(logits, 0)));
       return absl::OkStatus();
     })
-    .Doc("Draws classes from the softmax over quantised class vectors, with their log-probabilities and the log of the partition function.");
+    .Doc("Draws classes from the softmax over quantised class vectors: ids, log-probabilities, and the log of the "
+         "partition function.");
 
 }  // namespace tfxc

@@ -45,13 +45,26 @@ def test_queries_are_taken():
 def test_outputs_that_are_known_are_checked_at_once():
     x = keras.Input((DIM,))
     for outputs, message in (
-        ([x, x], "has 2 outputs"),
+        ([x, x], "gives a list of 2"),
         (keras.layers.Reshape((1, 1, DIM))(x), r"gives \(None, 1, 1, "),
     ):
         with pytest.raises(ValueError, match=message):
             make_model(encoder=keras.Model(x, outputs))
     assert query_width(keras.Model(x, keras.layers.Dense(3)(x))) == 3
     assert query_width(Gives(lambda x: x)) is None
+
+
+@pytest.mark.one_keras
+def test_a_width_that_is_not_known_is_asked_for_where_nothing_is_built():
+    def hidden(x):
+        return tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), [None, None])
+
+    x = features(4)
+    model = tfxc.ExtremeClassifier(Gives(hidden), tfxc.layers.DenseHead(50), k=2)
+    with pytest.raises(ValueError, match="whose width is not known: call the model on one batch first"):
+        tf.function(model.queries)(x)
+    want = model(x)["ids"]
+    np.testing.assert_array_equal(model.rank(x, 2)["ids"], want)
 
 
 def test_the_last_position_that_is_not_masked():

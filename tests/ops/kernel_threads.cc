@@ -300,7 +300,7 @@ Bytes Midx(const Threads& threads) {
     DrawClasses(index, {u.data(), v.data(), {7, 8}, kSamples}, first, last, ids.data(), log_prob.data(),
                 log_partition.data());
   });
-  return Bytes().Add(ids).Add(log_prob);
+  return Bytes().Add(ids).Add(log_prob).Add(log_partition);
 }
 
 Hashes MachHashes(int64_t num_classes, int64_t num_buckets, uint64_t prime, int64_t count) {

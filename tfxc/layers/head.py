@@ -233,9 +233,9 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if the head is not built, k is an int outside [1, L], the head has no num_probes but
-                they are given, or for ids that are not of rank 2.
-            tf.errors.InvalidArgumentError: for k below 1 in a graph, a class id outside [-1, L), or exclude
+            ValueError: if the head is not built, k is an int outside [1, L], num_probes is given to a head
+                that has none, or for ids that are not of rank 2.
+            tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
                 of another number of rows.
         """
         if not self.built:
@@ -257,8 +257,9 @@ class Head(keras.layers.Layer):
         if allow is not None:
             allow = tf.convert_to_tensor(allow)
             require_rank_2(allow, "allow")
+        checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
         k = tf.cast(k, tf.int32)
-        with tf.control_dependencies(at_least_one(k, "k")):
+        with tf.control_dependencies(checks):
             k = tf.minimum(k, self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 

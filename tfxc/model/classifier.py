@@ -206,7 +206,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         Raises:
             ValueError: for a file of HDF5, which could not be loaded.
         """
-        refuse_hdf5(filepath)
+        refuse_hdf5(filepath, kwargs.get("save_format"))
         warn_of_large_save(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
@@ -354,6 +354,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def _encoded(self, inputs, training):
         """The encoder's output; the first one builds head and sampler."""
         query = check_queries(self.encoder(inputs, training=training))
+        if query.shape[-1] is None and not self.head.built:
+            raise ValueError(
+                f"The encoder gives {query.shape} here, whose width is not known: call the model on one "
+                "batch first, or let the encoder set_shape."
+            )
         self._build_parts(query.shape[-1])
         return query
 

@@ -11,7 +11,7 @@ def check_queries(query):
     """The output of an encoder, if it is one of queries.
 
     Raises:
-        ValueError: for several outputs, another number of dimensions, an unknown width, or other numbers.
+        ValueError: for several outputs, another number of dimensions, or other numbers.
 
     Example:
         >>> check_queries(tf.zeros([4, 8])).shape
@@ -23,7 +23,7 @@ def check_queries(query):
     """
     if not tf.is_tensor(query) or not hasattr(query, "shape"):
         raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
-    if not query.dtype.is_floating or query.shape.rank not in (2, 3) or query.shape[-1] is None:
+    if not query.dtype.is_floating or query.shape.rank not in (2, 3):
         raise ValueError(f"{_WANTED}, but gave {query.dtype.name} {query.shape}.")
     return query
 
@@ -43,7 +43,8 @@ def query_width(encoder):
     except (AttributeError, RuntimeError):
         return None
     if isinstance(shape, dict | list) or (shape and isinstance(shape[0], tuple | list)):
-        raise ValueError(f"{_WANTED}, but has {len(shape)} outputs.")
+        kind = "dict" if isinstance(shape, dict) else "list"
+        raise ValueError(f"{_WANTED}, but gives a {kind} of {len(shape)}.")
     if len(shape) not in (2, 3):
         raise ValueError(f"{_WANTED}, but gives {tuple(shape)}.")
     return shape[-1]

@@ -1,6 +1,7 @@
 """Inputs that are not the encoder's: class ids not to be ranked, and the ids of examples."""
 
 import difflib
+import warnings
 
 import tensorflow as tf
 
@@ -17,8 +18,7 @@ def split_inputs(inputs, encoder):
         inputs: anything an encoder takes; a dict may hold reserved keys too.
         encoder: if one input is left and the encoder does not take a dict, that one is given bare.
 
-    Raises:
-        ValueError: for a key that is no input of the encoder, but nearly a reserved one.
+    Warns of a key that is no input of the encoder, but nearly a reserved one.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
@@ -28,7 +28,7 @@ def split_inputs(inputs, encoder):
     """
     if not isinstance(inputs, dict):
         return inputs, {}
-    _refuse_misspelt(inputs, encoder)
+    _warn_of_misspelt(inputs, encoder)
     if not any(name in inputs for name in _RESERVED):
         return inputs, {}
     reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
@@ -40,16 +40,20 @@ def split_inputs(inputs, encoder):
     return rest, reserved
 
 
-def _refuse_misspelt(inputs, encoder):
+def _warn_of_misspelt(inputs, encoder):
+    tensors = getattr(encoder, "inputs", None)
     # What a subclassed encoder reads is not known, and a single input may have any name.
-    if not getattr(encoder, "inputs", None) or len(inputs) == 1:
+    if not tensors or len(inputs) == 1:
         return
-    own = getattr(encoder, "input", None)
-    for name in set(map(str, inputs)) - set(_RESERVED) - set(own if isinstance(own, dict) else ()):
-        meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.8)
+    own, by_key = {tensor.name.split(":")[0] for tensor in tensors}, getattr(encoder, "input", None)
+    own |= set(by_key if isinstance(by_key, dict) else ())
+    for name in set(map(str, inputs)) - set(_RESERVED) - own:
+        meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.75)
         if meant:  # Keras passes over what an encoder does not read
-            raise ValueError(
-                f"The encoder has no input {name!r}. The model reads {meant[0]!r}: is that what you mean?"
+            warnings.warn(
+                f"The input {name!r} is read by nobody: the encoder has none of that name. The model reads "
+                f"{meant[0]!r}: is that what you mean?",
+                stacklevel=2,
             )
 
 

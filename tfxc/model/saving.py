@@ -1,4 +1,4 @@
-"""Where Keras writes a model that it saves, so that a write cut off loses nothing."""
+"""Where Keras writes a model that it saves, so that a write that is cut off leaves the earlier file whole."""
 
 import contextlib
 import os
@@ -33,9 +33,9 @@ def written_aside(filepath, overwrite=True, **kwargs):
     return contextlib.nullcontext(filepath) if in_place else replacing(name)
 
 
-def refuse_hdf5(filepath):
+def refuse_hdf5(filepath, save_format=None):
     """Raises ValueError for a whole model to be saved as HDF5, which Keras writes but cannot load again."""
-    if os.fspath(filepath).endswith((".h5", ".hdf5")):
+    if os.fspath(filepath).endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5"):
         raise ValueError(
             f"{os.fspath(filepath)!r} would be a file of HDF5, which keeps too little of a model to load it: "
             'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
