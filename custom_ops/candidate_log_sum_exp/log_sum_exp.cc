@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "candidate_scores/slot_rows.h"
+#include "common/aligned_vector.h"
 #include "common/lanes.h"
 #include "common/vectorize.h"
 
@@ -41,43 +41,12 @@ TFXC_INLINE float BecomeSharesOf(float* scores, int64_t count) {
   return largest + std::log(total);
 }
 
-template <typename Lanes>
-TFXC_INLINE void FoldCandidatesOf(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last) {
-  const int64_t num_labels = out.num_labels, num_candidates = p.samples - num_labels;
-  const int64_t padded = (num_candidates + kLanes - 1) / kLanes * kLanes;
-  FewRows few(p.table);
-  std::vector<int32_t> filled(p.samples);
-  std::vector<float> scales(p.samples), scores(num_labels + padded), weights(p.samples);
-  float* const shares = scores.data() + num_labels;
-  for (int64_t n = first; n < last; ++n) {
-    const int32_t* ids = p.ids + n * p.samples;
-    int64_t count = ListFilled(ids, p.samples, filled.data());
-    std::fill(scores.begin(), scores.end(), -kInfinity);
-    ScoreSlots<Lanes>(p, n, filled.data(), count, &few, scales.data(), scores.data());
+TFXC_BY_WIDTH(float, BecomeShares, (float* scores, int64_t count), (scores, count))
 
-    for (int32_t s = 0; s < num_labels; ++s) {
-      const int64_t label = n * num_labels + s;
-      out.label_scores[label] = ids[s] < 0 ? 0.0f : scores[s];
-      if (ids[s] < 0) continue;
-      few.Read<1>(ids, &s);
-      ScaleInto(scales[s], few.rows[0], out.label_vectors + label * p.width, p.width);
-    }
-    const float* offsets = out.offsets + n * num_candidates;
-    for (int64_t s = 0; s < num_candidates; ++s) shares[s] += ids[num_labels + s] < 0 ? 0.0f : offsets[s];
-    out.log_sum[n] = BecomeSharesOf<Lanes>(shares, padded);
-    std::copy_n(shares, num_candidates, out.shares + n * num_candidates);
-
-    count = 0;
-    for (int64_t s = num_labels; s < p.samples; ++s) {
-      const float share = shares[s - num_labels];
-      if (ids[s] < 0 || share == 0.0f) continue;
-      weights[count] = share * scales[s];
-      filled[count++] = s;
-    }
-    float* mean = out.mean + n * p.width;
-    std::fill(mean, mean + p.width, 0.0f);
-    AddSlots<Lanes>(p, ids, filled.data(), weights.data(), count, &few, mean);
-  }
+// What scales a row to length one, if class vectors are normalised.
+TFXC_INLINE float ScaleOf(const CandidateProblem& p, const float* row) {
+  bool is_short;
+  return p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
 }
 
 }  // namespace
@@ -92,8 +61,45 @@ TFXC_VECTORIZE std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t
   return ids;
 }
 
-TFXC_BY_WIDTH(void, FoldCandidates, (const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last),
-              (p, out, first, last))
+TFXC_VECTORIZE void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last) {
+  const int64_t num_candidates = p.samples - out.num_labels;
+  const int64_t padded = (num_candidates + kLanes - 1) / kLanes * kLanes;
+  std::vector<float> buffer = p.table.Buffer(1), scales(p.samples);
+  AlignedVector<float> scores(padded);
+  for (int64_t n = first; n < last; ++n) {
+    const float* query = p.query + n * p.width;
+    const float* offsets = out.offsets + n * num_candidates;
+    const int32_t* ids = p.ids + n * p.samples;
+    std::fill(scores.begin(), scores.end(), -kInfinity);
+    for (int64_t s = 0; s < p.samples; ++s) {
+      p.Prefetch(n * p.samples + s + kPrefetchDistance);
+      float score = 0.0f;
+      if (ids[s] >= 0) {
+        const float* row = p.table.Read(ids[s], 1, &buffer);
+        scales[s] = ScaleOf(p, row);
+        score = scales[s] * Dot(query, row, p.width);
+      }
+      if (s < out.num_labels) {
+        const int64_t label = n * out.num_labels + s;
+        out.label_scores[label] = score;
+        if (ids[s] >= 0) {
+          ScaleInto(scales[s], p.table.Read(ids[s], 1, &buffer), out.label_vectors + label * p.width, p.width);
+        }
+      } else if (ids[s] >= 0) {
+        scores[s - out.num_labels] = score + offsets[s - out.num_labels];
+      }
+    }
+    out.log_sum[n] = BecomeShares(scores.data(), padded);
+    std::copy_n(scores.data(), num_candidates, out.shares + n * num_candidates);
+    float* mean = out.mean + n * p.width;
+    std::fill(mean, mean + p.width, 0.0f);
+    for (int64_t s = out.num_labels; s < p.samples; ++s) {
+      const float share = scores[s - out.num_labels];
+      if (ids[s] < 0 || share == 0.0f) continue;
+      AddScaled(share * scales[s], p.table.Read(ids[s], 1, &buffer), mean, p.width);
+    }
+  }
+}
 
 TFXC_VECTORIZE void UnfoldCandidates(const CandidateProblem& p, const LogSumExpGradients& given, int64_t first,
                                      int64_t last, float* query_gradients, float* score_gradients) {

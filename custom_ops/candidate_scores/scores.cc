@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "candidate_scores/slot_rows.h"
 #include "common/vectorize.h"
 
 namespace tfxc {
@@ -11,23 +10,25 @@ namespace {
 
 TFXC_INLINE void ZeroRow(float* out, int64_t width) { std::fill(out, out + width, 0.0f); }
 
-template <typename Lanes>
-TFXC_INLINE void ScoreCandidatesOf(const CandidateProblem& p, int64_t first, int64_t last, float* scores) {
-  FewRows few(p.table);
-  std::vector<int32_t> filled(p.samples);
-  std::vector<float> scales(p.samples);
-  for (int64_t n = first; n < last; ++n) {
-    float* of_query = scores + n * p.samples;
-    ZeroRow(of_query, p.samples);
-    const int64_t count = ListFilled(p.ids + n * p.samples, p.samples, filled.data());
-    ScoreSlots<Lanes>(p, n, filled.data(), count, &few, scales.data(), of_query);
-  }
-}
-
 }  // namespace
 
-TFXC_BY_WIDTH(void, ScoreCandidates, (const CandidateProblem& p, int64_t first, int64_t last, float* scores),
-              (p, first, last, scores))
+TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, int64_t last, float* scores) {
+  std::vector<float> buffer = p.table.Buffer(1);
+  for (int64_t n = first; n < last; ++n) {
+    const float* query = p.query + n * p.width;
+    for (int64_t slot = n * p.samples; slot < (n + 1) * p.samples; ++slot) {
+      p.Prefetch(slot + kPrefetchDistance);
+      if (p.ids[slot] < 0) {
+        scores[slot] = 0.0f;
+        continue;
+      }
+      const float* row = p.table.Read(p.ids[slot], 1, &buffer);
+      bool is_short;
+      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
+      scores[slot] = scale * Dot(query, row, p.width);
+    }
+  }
+}
 
 TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last,
                                             const float* gradients, float* query_gradients) {
@@ -40,7 +41,9 @@ TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t f
       p.Prefetch(slot - kPrefetchDistance);
       if (p.ids[slot] < 0 || gradients[slot] == 0.0f) continue;
       const float* row = p.table.Read(p.ids[slot], 1, &buffer);
-      AddScaled(gradients[slot] * ScaleOf(p, row), row, out, p.width);
+      bool is_short;
+      const float scale = p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
+      AddScaled(gradients[slot] * scale, row, out, p.width);
     }
   }
 }
