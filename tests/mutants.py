@@ -204,10 +204,10 @@ MUTANTS = [
         "tests/samplers/test_in_batch.py tests/samplers/test_class_counts.py",
     ),
     Mutant(
-        "a draw's log of the partition function comes from another query's draw",
+        "the log of the partition function comes from another query's draw",
         "tfxc/samplers/midx.py",
-        "- log_prob[:, 0]",
-        "- log_prob[::-1, 0]",
+        "- log_total[:, tf.newaxis]",
+        "- log_total[::-1, tf.newaxis]",
         "tests/samplers/test_midx.py -k distribution",
     ),
     Mutant(
