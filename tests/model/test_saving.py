@@ -23,8 +23,10 @@ def test_a_save_that_fails_leaves_the_earlier_file_whole(tmp_path, monkeypatch, 
     assert path.read_bytes() == whole and [file.name for file in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("name", ["model.h5", "model.hdf5"])
-def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "options"), [("model.h5", {}), ("model.hdf5", {}), ("model", {"save_format": "h5"})]
+)
+def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name, options):
     with pytest.raises(ValueError, match=r"too little of a model to load it: save to \"model.keras\""):
-        make_model().save(tmp_path / name)
+        make_model().save(tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
