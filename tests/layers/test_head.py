@@ -54,6 +54,19 @@ def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
         tf.function(lambda k: layer.top_k(query, k).ids)(tf.constant(0))
 
 
+@EVERY_CONFIGURATION
+@pytest.mark.parametrize("width", [3, 5])
+def test_queries_of_another_width_are_refused(name, width):
+    layer, query = make_head(name, 9, 4), queries(3, width)
+    for ask in (layer, lambda query: layer.top_k(query, 2)):
+        with pytest.raises(
+            ValueError, match=rf"was built for queries \[N, 4\], but query has shape \(3, {width}\)"
+        ):
+            ask(query)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        layer.score(query, tf.zeros([3, 1], tf.int32))
+
+
 @pytest.mark.parametrize("k", [1, 7, 41])
 def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):  # noqa: F811
     layer, query = tied_head(41), tf.constant([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0]])

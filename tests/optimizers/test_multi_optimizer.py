@@ -119,6 +119,12 @@ def test_what_does_not_fit_is_refused():
     model, top = two_layers()
     with pytest.raises(ValueError, match="at least one pair"):
         MultiOptimizer(LazyAdam())
+    for pair in (LazySGD(), (LazySGD(), top, top)):
+        with pytest.raises(ValueError, match=r"come pairs \(optimizer, layers\), but one is"):
+            MultiOptimizer(LazyAdam(), pair)
+    for default, other in (("adam", LazySGD()), (LazyAdam(), "sgd")):
+        with pytest.raises(ValueError, match="'adam' is no Keras optimizer|'sgd' is no Keras optimizer"):
+            MultiOptimizer(default, (other, top))
     stranger = keras.layers.Dense(2)
     stranger.build((None, 3))
     with pytest.raises(ValueError, match="owns no trainable weight of the model"):

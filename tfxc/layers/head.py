@@ -65,6 +65,7 @@ class Head(keras.layers.Layer):
     # and its sum with that of the labels' scores.
     num_whole_gradients = 2
     can_filter = False  # whether reduce_classes heeds the loss's filter_below
+    query_dim = None  # D, once built
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
@@ -76,11 +77,24 @@ class Head(keras.layers.Layer):
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}
 
+    def build(self, input_shape):
+        self.query_dim = input_shape[-1]
+        super().build(input_shape)
+
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
 
+    def require_width(self, query):
+        """Raises ValueError for queries that are known to be of another width than the head was built for."""
+        if self.query_dim is not None and query.shape[-1] not in (self.query_dim, None):
+            raise ValueError(
+                f"This {type(self).__name__} was built for queries [N, {self.query_dim}], but query has "
+                f"shape {tuple(query.shape)}."
+            )
+
     def call(self, query):
         """All logits float32 [..., L] of queries [..., D]."""
+        self.require_width(query)
         shape = tf.shape(query)
         logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1]]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
@@ -233,8 +247,8 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if the head is not built, k is an int outside [1, L], num_probes is given to a head
-                that has none, or for ids that are not of rank 2.
+            ValueError: if the head is not built, or for queries of another width; if k is an int outside
+                [1, L], or num_probes is given to a head that has none; for ids that are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
                 of another number of rows.
         """
@@ -243,6 +257,8 @@ class Head(keras.layers.Layer):
                 f"This {type(self).__name__} has no class vectors yet: call a model with it on a batch, or "
                 "build((None, D)) with D the width of the queries."
             )
+        query = tf.convert_to_tensor(query)
+        self.require_width(query)
         if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if num_probes is not None and getattr(self, "num_probes", None) is None:

@@ -153,7 +153,6 @@ class MACHHead(Head):
         dim = input_shape[-1]
         if dim % self.num_groups:
             raise ValueError(f"Queries of width {dim} cannot be split into {self.num_groups} equal groups.")
-        self.query_dim = dim
         width = self.num_repetitions * self.num_buckets
         shape = (dim // self.num_groups, width // self.num_groups)
         # An initializer gives the same numbers each time: every group takes a copy.

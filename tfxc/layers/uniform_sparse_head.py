@@ -178,8 +178,10 @@ class UniformSparseHead(Head):
             class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
 
         Raises:
+            ValueError: for queries of another width.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
+        self.require_width(query)  # a wider one would go unnoticed
         each = class_ids
         if class_ids.shape.rank == 1:
             each = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])

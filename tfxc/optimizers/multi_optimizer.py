@@ -29,8 +29,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         name: Name of the optimizer.
 
     Raises:
-        ValueError: without others; when it is built, if a layer owns no trainable weight of the model, or
-            two optimizers claim the same weight.
+        ValueError: without others, or for what is no optimizer or no such pair; when it is built, if a layer
+            owns no trainable weight of the model, or two optimizers claim the same weight.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -48,6 +48,14 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def __init__(self, default, *others, name="multi_optimizer"):
         if not others:
             raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) beside the default.")
+        for pair in others:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(f"Beside the default come pairs (optimizer, layers), but one is {pair!r}.")
+        for optimizer in (default, *(pair[0] for pair in others)):
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise ValueError(
+                    f"{optimizer!r} is no Keras optimizer: write for instance tfxc.optimizers.LazyAdam(1e-3)."
+                )
         start_optimizer(self, None, name)
         self._num_optimizers = 1 + len(others)
         for i, optimizer in enumerate([default, *(pair[0] for pair in others)]):
