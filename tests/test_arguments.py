@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfxc.arguments import integers, positive_int
+from tfxc.arguments import integers, positions, positive_int
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -35,6 +35,13 @@ def test_integers_keep_their_type(values):
 def test_no_integers(values):
     with pytest.raises(ValueError, match="ids must be integers, but are"):
         integers(values, "ids")
+
+
+def test_positions_that_choose_nothing():
+    assert positions([], 3, "index").tolist() == positions([False] * 3, 3, "index").tolist() == []
+    assert positions([], 0, "index").dtype == np.int64
+    with pytest.raises(ValueError, match=r"index must be positions in \[-3, 3\), but range from -4 to 0"):
+        positions([0, -4], 3, "index")
 
 
 def test_what_is_mapped_from_disk_stays_mapped(tmp_path):

@@ -51,3 +51,33 @@ def integers(values, name):
     if values.size and values.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, but are {values.dtype}.")
     return values if values.size else values.astype(np.int64)
+
+
+def positions(values, size, name):
+    """Positions int64 [V] in [0, size), chosen by integers, negative ones from the end, or by a boolean mask.
+
+    Args:
+        values: integers [V], or booleans [size].
+        size: of what they choose from.
+        name: what the error calls them.
+
+    Raises:
+        ValueError: for other values, positions outside [-size, size), or a mask of another length.
+
+    Example:
+        >>> positions([2, -1], 3, "index").tolist(), positions([False, True, True], 3, "index").tolist()
+        ([2, 2], [1, 2])
+    """
+    values = np.asarray(values)
+    if values.dtype == bool:
+        if values.shape != (size,):
+            raise ValueError(
+                f"{name} is a mask of shape {values.shape}, but there are {size} to choose from."
+            )
+        return np.flatnonzero(values)
+    values = integers(values, name).astype(np.int64)
+    if values.size and not (-size <= values.min() and values.max() < size):
+        raise ValueError(
+            f"{name} must be positions in [-{size}, {size}), but range from {values.min()} to {values.max()}."
+        )
+    return np.where(values < 0, values + size, values)

@@ -41,9 +41,9 @@ def replacing(path):
     aside = os.path.join(folder, ASIDE + name)  # in front: whoever writes may go by the suffix
     try:
         yield aside
-        _sync(aside)
+        sync(aside)
         os.replace(aside, path)
-        _sync(folder or ".")  # the name, too, has to last
+        sync(folder or ".")  # the name, too, has to last
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(aside)
@@ -126,7 +126,7 @@ def seal_array(path, name, array, notes):
         checksums = [zlib.crc32(block) for block in _blocks(bytes_of(array))]
         file.seek(0, os.SEEK_END)
         _write_index(file, [[name, array.dtype.name, list(array.shape), 0, checksums]], notes)
-    _sync(path)
+    sync(path)
 
 
 def bytes_of(array):
@@ -197,7 +197,13 @@ def _read_index(file, path):
     return found["arrays"], found["notes"]
 
 
-def _sync(path):
+def sync(path):
+    """Waits until a file, or the names in a folder, are on the disk.
+
+    Example:
+        >>> import tempfile
+        >>> sync(tempfile.mkdtemp())
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

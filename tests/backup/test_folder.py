@@ -121,9 +121,9 @@ def test_where_none_is_whole_nothing_starts_anew_by_itself(tmp_path):
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / "writing-step-000000000001.backup").write_text("half")
-    (tmp_path / "notes.txt").write_text("of the user")
+    (tmp_path / "writing-notes.txt").write_text("of the user")
     BackupFolder(tmp_path)
-    assert os.listdir(tmp_path) == ["notes.txt"]
+    assert os.listdir(tmp_path) == ["writing-notes.txt"]
 
 
 def test_a_full_disk_is_told_and_the_last_one_stays(tmp_path):

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfxc.backup.state import (
@@ -67,6 +68,12 @@ def test_bfloat16_is_plain():
     owner.weights = weights
     again = from_json(to_json(plain_attributes(owner), arrays), arrays)["weights"]
     assert again[0].dtype == weights[0].dtype and again[0].tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("value", [{1}, b"raw", object()], ids=["set", "bytes", "object"])
+def test_what_no_file_can_hold_is_refused(value):
+    with pytest.raises(ValueError, match="state_to_keep gives .*make it one of these"):
+        to_json({"kept": [value]}, {})
 
 
 def test_what_training_does_not_change_is_what_it_was_told():

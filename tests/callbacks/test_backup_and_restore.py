@@ -109,6 +109,21 @@ def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, scr
     assert_same(script(tmp_path / "backups", epochs=3), whole)
 
 
+def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
+    model = made()
+    backup = BackupAndRestore(tmp_path)
+    model.fit(X, Y, callbacks=[backup], verbose=0)
+    with pytest.warns(UserWarning, match="is finished, .* fit has nothing left to do. For another training"):
+        model.fit(X, Y, callbacks=[backup], verbose=0)
+    model.fit(X, Y, verbose=0)
+    steps = int(model.optimizer.iterations.numpy())
+    with pytest.raises(
+        ValueError, match=f"at step {steps // 2}, and this model is at step {steps}: fit would undo"
+    ):
+        model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == steps
+
+
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
     expected = script(tmp_path, callbacks=stopping)

@@ -102,6 +102,18 @@ def test_a_model_without_a_sampler_is_refused():
         fit(make_model(), SamplerDiagnostics(*PROBE))
 
 
+def test_a_model_of_ones_own_is_refused():
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    own = Own()
+    own.sampler, own.head = Uniform(4), make_model().head
+    own.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="needs an ExtremeClassifier, not Own"):
+        own.fit(np.ones([2, 1]), np.ones([2, 1]), callbacks=[SamplerDiagnostics(*PROBE)], verbose=0)
+
+
 @pytest.mark.one_keras
 def test_a_sampler_of_no_known_distribution_is_refused():
     with pytest.raises(ValueError, match="no measure for DNS"):

@@ -43,6 +43,12 @@ def test_what_cannot_be_numbered_is_refused():
     for later in (examples.shuffle(4).batch(2), examples.repeat()):
         with pytest.raises(ValueError, match="call with_example_ids first"):
             with_example_ids(later)
+    options = tf.data.Options()
+    options.deterministic = False
+    mapped = examples.map(lambda *example: example, num_parallel_calls=2, deterministic=False)
+    for earlier in (mapped, examples.with_options(options)):
+        with pytest.raises(ValueError, match="Where deterministic=False, examples come in another order"):
+            with_example_ids(earlier)
     with pytest.raises(ValueError, match=r"one length N, but have \[3, 4\]"):
         with_example_ids({"a": np.zeros(3), "b": np.zeros(4)})
     with pytest.raises(ValueError, match="have 'example_ids' already"):

@@ -222,6 +222,19 @@ def test_rows_of_a_text_file_are_named_as_they_stand(tmp_path):
         assert message in str(error.value)
 
 
+def test_a_quote_that_is_not_closed_is_a_bad_row(tmp_path):
+    path = tmp_path / "log.csv"
+    lines = [f"u{row % 3},i{row}" for row in range(9)]
+    path.write_text("\n".join(["who,what", *lines[:4], 'ann,"27in monitor', *lines[4:]]) + "\n")
+    with pytest.raises(ValueError, match="row 4: the item id holds a line break, as behind a quote"):
+        from_frame(path, "who", "what")
+    with pytest.warns(UserWarning, match="1 bad of 5 rows"):
+        log = from_frame(path, "who", "what", on_error="skip")
+    assert log.vocabulary.names == ["i0", "i1", "i2", "i3"]
+    frame = pandas.DataFrame({"who": ["ann"], "what": ["two\nlines"]})
+    assert from_frame(frame, "who", "what").vocabulary.names == ["two\nlines"]
+
+
 def test_nat_is_a_bad_row():
     frame = pandas.DataFrame({"u": [1, 1], "i": [1, 2], "t": pandas.to_datetime(["2024-05-01", None])})
     with pytest.raises(ValueError, match="row 1: the time is null"):
@@ -288,6 +301,14 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "log.csv").write_bytes(b"who,what\nann,\xff\n")
     with pytest.raises(ValueError, match="log.csv cannot be read.*UTF8.*read_csv names each bad line"):
         from_frame(tmp_path / "log.csv", "who", "what")
+
+
+def test_a_column_that_changes_its_type_in_a_text_file_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.tables._CSV_BLOCK", 64)
+    rows = [f"ann,tea,{price}" for price in [3] * 20 + [3.5]]
+    (tmp_path / "log.csv").write_text("\n".join(["who,what,price", *rows]) + "\n")
+    with pytest.raises(ValueError, match="cannot be read.* give the data frame that pandas makes of it"):
+        from_frame(tmp_path / "log.csv", "who", "what", columns=["price"])
 
 
 def test_one_line_in_the_log(caplog):

@@ -44,6 +44,11 @@ def test_floats():
     assert encoded(encoder, pa.array([2.0, float("nan"), None])) == [0, -1, -1]
     with pytest.raises(ValueError, match="'x' holds floats that are no integers"):
         encoder.condense(pa.array([2.5]))
+    for kind, least in ((pa.float64(), 2.0**53), (pa.float32(), 2.0**24)):
+        encoder = NameEncoder("x", kind)
+        assert encoded(encoder, pa.array([1 - least], kind)) == [0]
+        with pytest.raises(ValueError, match="'x' holds names as floats up to .*read it as strings"):
+            encoder.condense(pa.array([1.0, -least], kind))
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.binary(), pa.list_(pa.int64())], ids=str)

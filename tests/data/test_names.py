@@ -12,6 +12,9 @@ def test_reads_like_a_list():
     assert list(names) == ["b", "", "7", "é"] == names and names == ("b", "", "7", "é")
     assert names[0] == "b" and names[np.int64(-1)] == "é" and type(names[0]) is str
     assert names[1:3] == ["", "7"] and names[np.array([3, 3])] == ["é", "é"] and names[[]] == []
+    assert names[np.array([False, True, False, True])] == ["", "é"] and names[[-1]] == ["é"]
+    with pytest.raises(ValueError, match="mask of shape"):
+        names[[True]]
     assert "7" in names and "x" not in names and names.index("7") == 2
     with pytest.raises(IndexError):
         names[4]

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pandas
@@ -19,7 +20,7 @@ def folder(tmp_path):
 
 
 def data_of(folder):
-    return folder / next(name for name in os.listdir(folder) if name.startswith("data-"))
+    return folder / next(name for name in os.listdir(folder) if name.startswith("tfxc-sequences-"))
 
 
 def test_arrays_stay_on_disk(folder):
@@ -68,6 +69,33 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="holds other files"):
         from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_folders_of_the_user_are_left_alone(tmp_path):
+    (tmp_path / "data-2024").mkdir()
+    (tmp_path / "data-2024" / "part.parquet").touch()
+    with pytest.raises(ValueError, match="holds other files than sequences, as data-2024"):
+        from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
+    assert os.listdir(tmp_path / "data-2024") == ["part.parquet"]
+
+
+def test_the_version_that_the_index_names_is_replaced_whatever_its_name(folder):
+    index = json.loads((folder / "sequences.json").read_text())
+    os.rename(data_of(folder), folder / "data-abc")
+    index["data"] = "data-abc"
+    del index["checksum"]
+    index["checksum"] = zlib.crc32(json.dumps(index).encode())
+    (folder / "sequences.json").write_text(json.dumps(index))
+    assert open_sequences(folder).user_ids == ["a", "b"]
+    from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=folder)
+    assert open_sequences(folder).user_ids == ["1"] and len(os.listdir(folder)) == 2
+
+
+def test_a_name_of_a_column_that_cannot_be_leaves_the_old_whole(folder):
+    frame = pandas.DataFrame({"u": [1], "i": [1], "items": [2]})
+    with pytest.raises(ValueError, match="may not be called 'items'"):
+        from_frame(frame, "u", "i", columns=["items"], directory=folder)
+    assert open_sequences(folder).user_ids == ["a", "b"]
 
 
 KILLED = """

@@ -104,4 +104,13 @@ def test_select_by_mask_and_position():
     sequences = Sequences.from_lists(["ab", "c", "d"], LETTERS)
     assert [s.tolist() for s in sequences.select([2, 0])] == [[3], [0, 1]]
     assert [s.tolist() for s in sequences.select(sequences.lengths > 1)] == [[0, 1]]
+    assert [s.tolist() for s in sequences.select([-1])] == [[3]]
     assert len(sequences.select([])) == 0
+    assert [s.tolist() for s in sequences.slices([False, True, True], 0, 1)] == [[2], [3]]
+    for index, message in (
+        ([True, False], r"mask of shape \(2,\), but there are 3"),
+        ([0.7], "must be integers"),
+        ([3], r"positions in \[-3, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sequences.select(index)

@@ -28,6 +28,45 @@ def test_files_of_a_folder_in_order_with_types_of_the_first(tmp_path):
     assert rows_of(table) == [{"n": 97}, {"n": 98}]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "values"),
+    [
+        (pa.array([1], pa.int8()), pa.array([2**40]), [1, 2**40]),
+        (pa.array([1]), pa.array([1.5]), [1.0, 1.5]),
+        (pa.array([None], pa.null()), pa.array(["b"]), [None, "b"]),
+        (pa.array(["a"]).dictionary_encode(), pa.array(["b"], pa.large_string()), ["a", "b"]),
+        (
+            pa.DictionaryArray.from_arrays(pa.array([1], pa.int8()), ["x", "a"]),
+            pa.DictionaryArray.from_arrays(pa.array([200], pa.int16()), [str(i) for i in range(201)]),
+            ["a", "200"],
+        ),
+    ],
+    ids=["widths", "floats", "nulls", "strings", "categories"],
+)
+def test_files_of_a_folder_whose_types_differ(tmp_path, first, second, values):
+    for name, column in (("a", first), ("b", second)):
+        pa.parquet.write_table(pa.table({"n": column}), tmp_path / f"{name}.parquet")
+    table = open_table(tmp_path, ["n"], [], BadRows("t", "row"))
+    assert [row["n"] for row in rows_of(table)] == values
+
+
+def test_files_of_a_folder_whose_types_do_not_go_together(tmp_path):
+    for name, column in (("a", pa.array([1])), ("b", pa.array(["x"]))):
+        pa.parquet.write_table(pa.table({"n": column}), tmp_path / f"{name}.parquet")
+    with pytest.raises(ValueError, match="types that do not go together: .*n.* Write it with one"):
+        open_table(tmp_path, ["n"], [], BadRows("t", "row"))
+    pa.parquet.write_table(pa.table({"m": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match="b.parquet has no column 'n'"):
+        open_table(tmp_path, ["n"], [], BadRows("t", "row"))
+
+
+def test_a_number_that_is_no_number_of_the_other_files_is_told(tmp_path):
+    for name, column in (("a", pa.array([2**62 + 1])), ("b", pa.array([1.5]))):
+        pa.parquet.write_table(pa.table({"n": column}), tmp_path / f"{name}.parquet")
+    with pytest.raises(ValueError, match="'n' holds int64 here and double elsewhere.*write it with one type"):
+        rows_of(open_table(tmp_path, ["n"], [], BadRows("t", "row")))
+
+
 def test_skipped_rows_shift_the_numbers_of_those_behind_them(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n0,0\n1\n2,2\n3\n4\n5,5\n")
     bad = BadRows("t", "row")

@@ -40,13 +40,13 @@ def test_resume_takes_the_newest_that_was_in_use_and_clears_the_rest(tmp_path):
         os.rmdir(source.folder)
     table = table_of(tmp_path)
     filled(table, 0)  # never swapped in
-    (tmp_path / "notes.txt").write_text("of the user")
+    (tmp_path / "notes.writing").write_text("of the user")
     table.resume(epoch=5)
     assert table.epoch == 4 and table.rows(np.array([2])).tolist() == [[4, 4]]
-    assert sorted(os.listdir(tmp_path)) == ["hard-negatives-of-epoch-000004.table", "notes.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["hard-negatives-of-epoch-000004.table", "notes.writing"]
     fresh = table_of(tmp_path)
     fresh.resume(epoch=-2)
-    assert fresh.epoch is None and os.listdir(tmp_path) == ["notes.txt"]
+    assert fresh.epoch is None and os.listdir(tmp_path) == ["notes.writing"]
 
 
 def test_a_table_of_other_data_is_refused(tmp_path):

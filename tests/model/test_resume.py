@@ -54,6 +54,10 @@ def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
             lambda: [(X[:10], Y[:10])], output_signature=dataset.batch(10).element_spec
         ),
         "random": dataset.map(lambda x, y: (x + tf.random.normal([DIM]), y)).batch(10),
+        "any order": dataset.batch(10).map(lambda *both: both, num_parallel_calls=2, deterministic=False),
+        "cache": tfxc.data.row_batches(
+            95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), 3
+        ).cache(),
     }
     for name, trouble in troubles.items():
         with pytest.warns(UserWarning, match="cannot give the data of an epoch a second time .*row_batches"):

@@ -50,8 +50,9 @@ class BackupFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
-        for left in self.path.glob(f"{ASIDE}*"):
-            left.unlink()
+        for left in self.path.iterdir():  # by a killed write; what else is there is the user's
+            if _PATTERN.fullmatch(left.name.removeprefix(ASIDE)) and left.name.startswith(ASIDE):
+                left.unlink()
         self.last_step = None
         self._bases = []  # the last two whole backups; changes are told from the latter
         self._num_changes = _MOST_CHANGES  # backups that tell changes from it; the first is whole

@@ -114,6 +114,9 @@ def _named(name):
 def to_json(value, arrays):
     """A plain value as JSON holds it, its arrays moved to ``arrays``, a dict that gets them under new names.
 
+    Raises:
+        ValueError: for a value that is none.
+
     Example:
         >>> arrays = {}
         >>> notes = to_json({"best": 0.1, "seen": (1, [np.arange(2)])}, arrays)
@@ -129,7 +132,14 @@ def to_json(value, arrays):
         # A copy, but of what is mapped from a file that nobody writes any more.
         arrays[name] = value if isinstance(value, np.memmap) else np.array(value)
         return {"array" if isinstance(value, np.ndarray) else "scalar": name}
-    return value if isinstance(value, _NUMBERS) else {"function": _name_of(value)}
+    if isinstance(value, _NUMBERS):
+        return value
+    if not _is_plain(value):
+        raise ValueError(
+            f"A backup keeps numbers, strings and arrays, and lists and dicts of such, but a callback's "
+            f"state_to_keep gives {value!r}: make it one of these, and back in restore_state."
+        )
+    return {"function": _name_of(value)}
 
 
 def from_json(notes, arrays):

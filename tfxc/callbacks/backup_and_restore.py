@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import keras, layers_of, variables_of_training
+from tfxc._keras import keras, layers_of, tf_variable, variables_of_training
 from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace
 from tfxc.backup.state import (
@@ -48,7 +48,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     damaged, a warning names it and the one before is used. A disk that is full is a warning, and training
     goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before.
 
-    A finished training is restored, too, not repeated: to start anew, delete the folder.
+    A finished training is restored, too, not repeated: to start anew, delete the folder. Each training wants
+    a folder of its own: to restore a finished one into a model that has learnt more since is refused.
 
     Data: arrays (shuffled in an order of this callback's), or a ``tf.data.Dataset`` that gives epoch e the
     same batches each time, as those of ``tfxc.data`` do, or any that is not shuffled. Where that cannot be,
@@ -61,7 +62,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     Raises:
         ValueError: for another ``save_freq``; when training starts, for a model that is no
-            ``ExtremeClassifier``, or a backup of another model.
+            ``ExtremeClassifier``, a backup of another model, or of a finished training that the model has
+            gone beyond.
         OSError: when training starts, if the folder cannot be written.
 
     Example:
@@ -214,6 +216,24 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"The model has the seeds {self._seeds}, but its backup in {self.directory} has "
                 f"{notes['seeds']}: call keras.utils.set_random_seed before the model is built. Now, give "
                 "its sampler and head those of the backup as seed=."
+            )
+
+    def check_nothing_is_undone(self, model):
+        """Refuses, and warns of, a finished training that a model has gone through already."""
+        steps = tf_variable(model.optimizer.iterations)
+        name = next(name for name, variable in self._variables.items() if variable is steps)
+        own, finished = int(steps), int(self._found[0][name])
+        if own > finished:
+            raise ValueError(
+                f"The training in {self.directory} is finished, at step {finished}, and this model is at "
+                f"step {own}: fit would undo what it learnt since, and train nothing. Name a folder for each "
+                "training, or delete this one."
+            )
+        if own == finished:
+            warnings.warn(
+                f"The training in {self.directory} is finished, and this model is what came of it: fit has "
+                "nothing left to do. For another training name another folder.",
+                stacklevel=5,
             )
 
     def _restore_variables(self):

@@ -28,8 +28,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         every: "epoch" (at the end of each), or also after every so many training steps.
 
     Raises:
-        ValueError: for another ``every``, or a model without a sampler, or whose sampler follows no known
-            distribution (``DNS``).
+        ValueError: for another ``every``, or a model that is no ``ExtremeClassifier``, has no sampler, or one
+            that follows no known distribution (``DNS``).
 
     Example:
         >>> x, y = tf.random.normal([64, 8]), tf.range(64)
@@ -53,6 +53,11 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         if sampler is None:
             raise ValueError(
                 "SamplerDiagnostics needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
+            )
+        if not hasattr(self.model, "examples"):
+            raise ValueError(
+                f"SamplerDiagnostics needs an ExtremeClassifier, not {type(self.model).__name__}: in a model "
+                "of your own, ask tfxc.samplers.proposal_quality."
             )
         if not knows_counts(sampler):
             raise ValueError(f"SamplerDiagnostics has no measure for {type(sampler).__name__}: leave it out.")

@@ -4,6 +4,19 @@ import numpy as np
 import tensorflow as tf
 
 
+def in_any_order(step: tf.data.Dataset) -> bool:
+    """Whether a dataset may give its elements in another order each time, for the sake of speed.
+
+    Example:
+        >>> numbers = tf.data.Dataset.range(3)
+        >>> one_by_one = numbers.map(lambda i: i, num_parallel_calls=2)
+        >>> as_they_come = numbers.map(lambda i: i, num_parallel_calls=2, deterministic=False)
+        >>> in_any_order(one_by_one), in_any_order(as_they_come)
+        (False, True)
+    """
+    return getattr(step, "_deterministic", None) == "false" or step.options().deterministic is False
+
+
 class EpochOrder:
     """Which epoch's order a shuffled dataset gives when it is read next; each reading is one epoch more.
 

@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tfxc.data.batching import in_any_order
+
 _NAME = "example_ids"
 
 
@@ -22,7 +24,7 @@ def with_example_ids(data):
 
     Raises:
         ValueError: for arrays of different lengths, inputs that have ids already, or a dataset that is
-            shuffled or repeated.
+            shuffled or repeated, or in an order that may differ from epoch to epoch.
 
     Example:
         >>> with_example_ids(np.zeros([3, 2]))["example_ids"].tolist()
@@ -58,5 +60,10 @@ def _refuse_shuffled(dataset):
             raise ValueError(
                 "Numbered after shuffle or repeat, an example would have another id in each epoch: call "
                 "with_example_ids first."
+            )
+        if in_any_order(step):
+            raise ValueError(
+                "Where deterministic=False, examples come in another order in each epoch, and would have "
+                "other ids: leave it away before with_example_ids."
             )
         steps.extend(step._inputs())

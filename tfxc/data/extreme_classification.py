@@ -16,6 +16,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc.arguments import positive_int
+from tfxc.checked_file import replacing
 from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
@@ -200,19 +201,13 @@ def write_extreme_classification(path, points: LabeledPoints):
         >>> path.read_text()
         '1 2 2\\n0,1 1:0.5\\n'
     """
-    path = os.fspath(path)
-    aside = f"{path}.writing"
     openers: dict = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(os.path.splitext(path)[1], open)(aside, "wt", encoding="utf-8") as file:
-            file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")
-            for labels, features in zip(_split(points.labels), _split(points.features), strict=True):
-                pairs = "".join(f" {i}:{value:.9g}" for i, value in zip(*features, strict=True))
-                file.write(",".join(map(str, labels[0])) + (pairs or " ") + "\n")
-        os.replace(aside, path)
-    finally:
-        if os.path.exists(aside):
-            os.remove(aside)
+    opened = openers.get(os.path.splitext(path)[1], open)
+    with replacing(path) as aside, opened(aside, "wt", encoding="utf-8") as file:
+        file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")
+        for labels, features in zip(_split(points.labels), _split(points.features), strict=True):
+            pairs = "".join(f" {i}:{value:.9g}" for i, value in zip(*features, strict=True))
+            file.write(",".join(map(str, labels[0])) + (pairs or " ") + "\n")
 
 
 def _split(matrix):

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.column import Column
 from tfxc.data.grouped_columns import GroupedColumns, GroupedFiles
-from tfxc.data.interaction_table import InteractionTable
+from tfxc.data.interaction_table import InteractionTable, is_number
 from tfxc.data.sequence_folder import new_version, open_sequences, write_index, write_names
-from tfxc.data.sequences import Sequences
-from tfxc.data.tables import open_table
+from tfxc.data.sequences import Sequences, check_column_name
+from tfxc.data.tables import Table, open_table
 from tfxc.data.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -52,8 +52,9 @@ def from_frame(
 
     Raises:
         ValueError: for a missing column or one of another type, for bad rows (a user, item or time that is
-            null or empty, a time or number that is none), with the first ten and their number, counted from
-            0; for a table without any interaction, and a file that cannot be read.
+            null or empty, a time or number that is none; in a text file, a user or item that holds a line
+            break), with the first ten and their number, counted from 0; for a table without any interaction,
+            and a file that cannot be read.
 
     Example:
         >>> import pyarrow
@@ -73,9 +74,13 @@ def from_frame(
         if isinstance(columns, Mapping)
         else dict.fromkeys(columns)
     )
+    for name in vocabularies:
+        check_column_name(name)  # before a long table is read
     named = [user, item] if time is None else [user, item, time]
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
     table = open_table(frame, named + list(vocabularies), text, bad)
+    if isinstance(columns, Mapping):
+        _check_numbers(table, columns)
     rows = InteractionTable(table, user, item, time, vocabulary, vocabularies, bad)
     if directory is None:
         sequences = _in_memory(rows, vocabulary)
@@ -84,6 +89,17 @@ def from_frame(
         sequences = open_sequences(directory)
     _logger.info("%s: %r in %.0f s", table.name, sequences, clock.perf_counter() - start)
     return sequences
+
+
+def _check_numbers(table: Table, columns: Mapping[str, Column]):
+    """That numbers of training are numbers here, which would else become ids."""
+    for name, column in columns.items():
+        kind = table.schema.field(name).type
+        if column.vocabulary is None and not is_number(kind):
+            raise ValueError(
+                f"The column {name!r} of {table.name} is of type {kind}, but numbers are wanted, as in the "
+                "columns that were passed: convert it."
+            )
 
 
 def _in_memory(rows: InteractionTable, vocabulary: Vocabulary | None) -> Sequences:

@@ -71,7 +71,7 @@ class InteractionTable:
         self._encoders = {user: self.users, item: self.items} | {
             name: NameEncoder(name, kind(name), None if given is None else given.names)
             for name, given in columns.items()
-            if given is not None or not _is_number(kind(name))
+            if given is not None or not is_number(kind(name))
         }
 
     @property
@@ -144,6 +144,10 @@ class InteractionTable:
         for name, role in ((self._user, "user"), (self._item, "item")):
             for position in np.flatnonzero(block[name].is_null()).tolist():
                 reasons.setdefault(position, f"the {role} id is empty")
+            if self._table.is_text:
+                for position in _positions_of_line_breaks(block[name]):
+                    reason = f"the {role} id holds a line break, as behind a quote that is not closed"
+                    reasons.setdefault(position, reason)
         if self._num_classes is not None:
             arrays["items"] = self.items.encode(block[self._item].chunks)
             for position in np.flatnonzero(arrays["items"] >= self._num_classes).tolist():
@@ -220,7 +224,24 @@ def _with_next(function, arguments):
             yield waiting.popleft().result()
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _positions_of_line_breaks(column: pa.ChunkedArray) -> list[int]:
+    """Where condensed names hold one."""
+    positions, start = [], 0
+    for chunk in column.chunks:
+        has_break = pc.match_substring_regex(chunk.dictionary, "[\r\n]")
+        if pc.any(has_break).as_py():
+            positions += (start + np.flatnonzero(has_break.take(chunk.indices).fill_null(False))).tolist()
+        start += len(chunk)
+    return positions
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type are kept as they are, not numbered.
+
+    Example:
+        >>> is_number(pa.float32()), is_number(pa.string())
+        (True, False)
+    """
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 

@@ -50,7 +50,7 @@ class NameEncoder:
         """The batch as positions among its different names; what is no name, as an empty one, is null.
 
         Raises:
-            ValueError: for floats that are no integers.
+            ValueError: for floats that are no integers, or so large that several integers are one float.
         """
         if pa.types.is_dictionary(batch.type):
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused
@@ -90,6 +90,14 @@ class NameEncoder:
 
     def _integers(self, batch: pa.Array) -> pa.Array:
         batch = pc.if_else(pc.is_finite(batch), batch, None)
+        largest = pc.max(pc.abs(batch)).as_py()
+        exact = 2 ** (np.finfo(batch.type.to_pandas_dtype()).nmant + 1)
+        if largest is not None and largest >= exact:
+            raise ValueError(
+                f"The column {self._name!r} holds names as floats up to {largest:.0f}. From {exact} on "
+                "several integers are one float, and would be one name: read it as strings, or as integers "
+                '("Int64" in pandas).'
+            )
         try:
             return batch.cast(pa.int64())
         except pa.ArrowInvalid as error:

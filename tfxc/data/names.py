@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tfxc.arguments import positions
+
 _PER_BLOCK = 1 << 16
 _SHOWN = 10
 
@@ -14,8 +16,8 @@ class Names(Sequence):
     """An immutable list of strings kept as one Arrow array: ten million cost their characters and 8 bytes
     each.
 
-    It reads like a list of `str`, which it equals if that holds the same strings. A slice or an array of
-    positions gives `Names` again.
+    It reads like a list of `str`, which it equals if that holds the same strings. A slice, an array of
+    positions or a boolean mask gives `Names` again.
 
     Args:
         names: the strings; anything else is converted with `str`. An Arrow array of strings is not copied.
@@ -44,7 +46,7 @@ class Names(Sequence):
         if isinstance(where, slice):
             where = np.arange(len(self))[where]
         if np.ndim(where):
-            return Names(self.array.take(pa.array(np.asarray(where, np.int64))))
+            return Names(self.array.take(pa.array(positions(where, len(self), "where"))))
         return self.array[range(len(self))[where]].as_py()  # negative positions, and IndexError past the end
 
     def __iter__(self) -> Iterator[str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from tfxc.checked_file import sync
 from tfxc.data.column import Column
 from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
@@ -23,7 +24,7 @@ from tfxc.data.vocabulary import Vocabulary
 
 _FORMAT = "tfxc-sequences 1"
 _INDEX = "sequences.json"
-_PREFIX = "data-"
+_PREFIX = "tfxc-sequences-"
 _BYTES_PER_READ = 1 << 24
 
 
@@ -76,7 +77,8 @@ def open_sequences(directory) -> Sequences:
 def new_version(directory) -> Iterator[str]:
     """A new subfolder to fill with the arrays; on leaving without an error it becomes the valid one.
 
-    `write_names` and the arrays are to be there by then, and `write_index` ends it.
+    `write_names` and the arrays are to be there by then, and `write_index` ends it. Older versions are
+    removed when the new one is on the disk.
 
     Raises:
         ValueError: if the folder holds something else.
@@ -91,19 +93,27 @@ def new_version(directory) -> Iterator[str]:
     """
     directory = os.fspath(directory)
     os.makedirs(directory, exist_ok=True)
-    if any(name != _INDEX and not name.startswith(_PREFIX) for name in os.listdir(directory)):
-        raise ValueError(f"{directory} holds other files than sequences: name an empty or a new folder.")
+    others = [name for name in os.listdir(directory) if name not in (_INDEX, _named(directory))]
+    others = [name for name in others if not name.startswith(_PREFIX)]
+    if others:
+        raise ValueError(
+            f"{directory} holds other files than sequences, as {others[0]}: name an empty or a new folder."
+        )
+    older = [name for name in os.listdir(directory) if name != _INDEX]  # or what a killed write left
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
     os.chmod(folder, 0o755)  # mkdtemp makes it readable by its owner alone
     try:
         yield folder
+        for name in os.listdir(folder):
+            sync(os.path.join(folder, name))
+        sync(folder)
         os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
+        sync(directory)
     except BaseException:
         shutil.rmtree(folder)
         raise
-    for name in os.listdir(directory):  # older versions, and what a killed write left
-        if name not in (_INDEX, os.path.basename(folder)):
-            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+    for name in older:
+        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
 def write_names(folder: str, name: str, names: Names):
@@ -157,6 +167,14 @@ def _index(directory) -> dict:
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}). Write the folder again.") from error
+
+
+def _named(directory) -> str | None:
+    """The subfolder that holds the valid version, if there is one."""
+    try:
+        return _index(directory)["data"]
+    except ValueError:
+        return None
 
 
 def _check(path, size, checksum):

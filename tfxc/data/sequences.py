@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfxc.arguments import integers
+from tfxc.arguments import integers, positions
 from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, falls_inside, sort_by_time
 from tfxc.data.names import Names
@@ -13,6 +13,16 @@ from tfxc.data.vocabulary import Vocabulary, name_ids
 
 # What the batches of the pipeline call their own parts.
 _RESERVED = ("items", "exclude")
+
+
+def check_column_name(name: str):
+    """Raises ValueError for a name that a part of the batches has.
+
+    Example:
+        >>> check_column_name("price")
+    """
+    if name in _RESERVED:
+        raise ValueError(f"A column may not be called {name!r}, as a part of the batches is: rename it.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +84,7 @@ class Sequences:
         if self.times is not None:
             self._check_times()
         for name, column in self.columns.items():
-            if name in _RESERVED:
-                raise ValueError(
-                    f"A column may not be called {name!r}, as a part of the batches is: rename it."
-                )
+            check_column_name(name)
             if len(column.values) != num_items:
                 raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
@@ -177,11 +184,11 @@ class Sequences:
         """New sequences: of each sequence chosen by `index`, its items from `starts` up to `stops`.
 
         Args:
-            index: [V] positions of sequences.
+            index: [V] positions of sequences, negative ones from the end, or a boolean mask [U].
             starts: [V] or scalar, first item kept, counted from the sequence's start.
             stops: [V] or scalar, one past the last item kept; `0 <= start <= stop <= length`.
         """
-        index = np.asarray(index, np.int64)
+        index = positions(index, len(self), "index")
         starts, stops = np.broadcast_to(starts, index.shape), np.broadcast_to(stops, index.shape)
         if ((starts < 0) | (stops < starts) | (stops > self.lengths[index])).any():
             raise ValueError("A slice must satisfy 0 <= start <= stop <= length of its sequence.")
@@ -198,7 +205,10 @@ class Sequences:
         )
 
     def select(self, index) -> "Sequences":
-        """The sequences chosen by positions [V] or by a boolean mask [U]."""
-        index = np.asarray(index)
-        index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+        """The sequences chosen by positions [V], negative ones from the end, or by a boolean mask [U].
+
+        Raises:
+            ValueError: for a mask of another length, or positions that are no integers or outside the range.
+        """
+        index = positions(index, len(self), "index")
         return self.slices(index, 0, self.lengths[index])

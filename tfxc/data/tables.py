@@ -28,6 +28,7 @@ class Table:
         num_rows: how many, or None where that takes reading.
         skipped: the rows (from 0) of a text file that are in no batch read so far; it grows while they are
             read.
+        is_text: whether it is a text file, in which a quote that is not closed takes in the rows behind it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Table:
     batches: Iterator[pa.RecordBatch]
     num_rows: int | None = None
     skipped: list[int] = field(default_factory=list)
+    is_text: bool = False
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Numbers of rows in the table, from 0, of positions in the batches."""
@@ -87,33 +89,58 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
     return Table(bad.source, schema, batches, table.num_rows)
 
 
+def _common_schema(path, dataset, columns: list[str]) -> pa.Schema:
+    """That of all files, whose types may differ: numbers of several widths, categories, nothing but nulls."""
+    schemas = []
+    for part in dataset.get_fragments():
+        _check(columns, part.physical_schema.names, part.path)
+        schemas.append(_schema(part.physical_schema, columns))
+    if all(schema.equals(schemas[0]) for schema in schemas):
+        return schemas[0]
+    plain = [pa.schema([(own.name, _without_categories(own.type)) for own in schema]) for schema in schemas]
+    try:
+        return pa.unify_schemas(plain, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise ValueError(
+            f"The files of {path} hold a column in types that do not go together: {error}. Write it with one."
+        ) from error
+
+
 def _schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
     return pa.schema([(name, _without_views(given.field(name).type)) for name in columns])
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
     """The type to use instead of string views, which Polars gives and few functions of Arrow take."""
-    strings = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.large_string() if pa.types.is_string_view(strings) else kind
+    return pa.large_string() if pa.types.is_string_view(_without_categories(kind)) else kind
+
+
+def _without_categories(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
-    for array, kind in zip(batch.columns, schema.types, strict=True):
+    for array, name, kind in zip(batch.columns, schema.names, schema.types, strict=True):
         if array.type != kind and pa.types.is_dictionary(array.type):
             array = array.dictionary.cast(kind).take(array.indices)
-        arrays.append(array.cast(kind))
+        try:
+            arrays.append(array.cast(kind))
+        except pa.ArrowInvalid as error:
+            raise ValueError(
+                f"The column {name!r} holds {array.type} here and {kind} elsewhere, and the one cannot be "
+                f"made the other ({error}): write it with one type."
+            ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _parquet(path, columns) -> Table:
     try:
         dataset = pyarrow.dataset.dataset(path, format="parquet")
-        _check(columns, dataset.schema.names, path)
+        schema = _common_schema(path, dataset, columns)
         num_rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
-    schema = _schema(dataset.schema, columns)
     batches = _guarded(path, _file_batches(dataset.files, columns))
     return Table(path, schema, (_converted(batch, schema) for batch in batches), num_rows)
 
@@ -148,7 +175,8 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
         raise _unreadable(path, error) from error
     _check(columns, reader.schema.names, path)
     schema = _schema(reader.schema, columns)
-    return Table(path, schema, (batch.select(columns) for batch in _guarded(path, reader)), None, skipped)
+    batches = (batch.select(columns) for batch in _guarded(path, reader))
+    return Table(path, schema, batches, None, skipped, is_text=True)
 
 
 def _guarded(path, batches):
@@ -161,7 +189,8 @@ def _guarded(path, batches):
 def _unreadable(path, error):
     return ValueError(
         f"{path} cannot be read as a table: {error}. It is damaged or not what its suffix says; "
-        "tfxc.data.read_csv names each bad line of a text file."
+        "tfxc.data.read_csv names each bad line of a text file. Where later rows are of another type than "
+        "the first ones, give the data frame that pandas makes of it."
     )
 
 

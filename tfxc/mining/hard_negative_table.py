@@ -13,7 +13,7 @@ from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS = "rows"
-_UNFINISHED = ".writing"
+_UNFINISHED = "hard-negatives-", ".writing"  # how the name of a file that is not whole begins and ends
 
 
 class Queries(NamedTuple):
@@ -58,12 +58,12 @@ class HardNegativeTable:
         self._collecting = None
 
     def resume(self, epoch):
-        """Maps the newest table, if there is one, of queries up to an epoch; removes all other files.
+        """Maps the newest table, if there is one, of queries up to an epoch; removes all other tables.
 
         Raises:
             ValueError: if the table is of another shape, as for other data, or damaged.
         """
-        for path in self.folder.glob("*" + _UNFINISHED):
+        for path in self.folder.glob("*".join(_UNFINISHED)):
             path.unlink()
         found = {
             int(match[1]): match[0] for match in map(_PATTERN.fullmatch, os.listdir(self.folder)) if match
@@ -96,7 +96,8 @@ class HardNegativeTable:
         Raises:
             OSError: if there is no space on the disk.
         """
-        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=_UNFINISHED, delete=False) as file:
+        start, end = _UNFINISHED
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=start, suffix=end, delete=False) as file:
             try:
                 _reserve(file, 4 * self.shape[0] * self.shape[1])
             except OSError:

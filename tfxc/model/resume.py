@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc.callbacks import BackupAndRestore
-from tfxc.data.batching import row_batches
+from tfxc.data.batching import in_any_order, row_batches
 
 
 @contextlib.contextmanager
@@ -45,6 +45,8 @@ def resuming(model, arguments):
         callbacks.append(keras.callbacks.History())
     with backup.at_work(model, callbacks) as position:
         if position is not None:
+            if position.has_stopped or position.epoch >= (arguments.get("epochs") or 1):
+                backup.check_nothing_is_undone(model)
             arguments["initial_epoch"] = position.epoch
             if position.has_stopped:
                 arguments["epochs"] = position.epoch
@@ -156,16 +158,19 @@ def _tensor(array):
 
 def _orders(dataset):
     """The ``EpochOrder``s that a dataset reads; and the name of what in it is in no known order, or None."""
-    orders, steps = [], [dataset]
+    orders, steps = [], [(dataset, False)]
     while steps:
-        step = steps.pop()
+        step, is_cached = steps.pop()
         if hasattr(step, "epoch_order"):
+            if is_cached:  # for good in the order of the first epoch that a process read
+                return [], "cache of a shuffled pipeline"
             orders.append(step.epoch_order)
             continue
         trouble = _trouble(step)
         if trouble:
             return [], trouble
-        steps.extend(step._inputs())
+        is_cached = is_cached or "Cache" in type(step).__name__
+        steps.extend((part, is_cached) for part in step._inputs())
     return orders, None
 
 
@@ -177,6 +182,8 @@ def _trouble(step):
         return None if fixed else "shuffle"
     if "Random" in name or "Generator" in name:
         return name
+    if in_any_order(step):
+        return f"deterministic=False of {name}"
     for function in step._functions():
         for op in function.function.graph.get_operations():
             drawn = "Random" in op.type and "Stateless" not in op.type
