@@ -27,7 +27,7 @@ import sequential_recommendation  # noqa: E402
 
 import tfxc  # noqa: E402
 
-DECODERS = {"mean": "-", "min": ":", "median": "--"}  # and their lines in the plot
+DECODERS = {"mean": "-", "min": ":", "median": "--", "geometric": "-."}  # and their lines in the plot
 BYTES = 12  # a weight and Adam's two moments of it
 
 

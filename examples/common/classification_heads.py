@@ -17,7 +17,8 @@ def add_arguments(add):
     add("--group-size", type=int, default=1, help="sparse: labels that read the same inputs")
     add("--num-buckets", type=int, default=512, help="mach: buckets of a repetition")
     add("--num-repetitions", type=int, default=4, help="mach: bucket classifiers")
-    add("--decoder", choices=("mean", "min", "median"), default="mean", help="mach: from buckets to classes")
+    decoders = "mean", "min", "median", "geometric"
+    add("--decoder", choices=decoders, default="mean", help="mach: from buckets to classes")
 
 
 def bag_inputs():

@@ -13,7 +13,7 @@ from tfxc.layers import MACHHead
 from tfxc.ops.library import stock_ops
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}
-EVERY_DECODER = pytest.mark.parametrize("decoder", ["mean", "min", "median", "unbiased"])
+EVERY_DECODER = pytest.mark.parametrize("decoder", ["mean", "min", "median", "geometric", "unbiased"])
 EVERY_ACTIVATION = pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 
 
@@ -54,6 +54,8 @@ def numpy_scores(head, query):
     if head.decoder == "unbiased":
         chance = head.family.collision_probability
         return (values.mean(0) - chance) / (1 - chance)
+    if head.decoder == "geometric":
+        return np.exp(np.log(values).mean(0))
     return {"mean": np.mean, "min": np.min, "median": np.median}[head.decoder](values, axis=0)
 
 
@@ -118,9 +120,21 @@ def test_the_best_of_all(tiny_blocks, decoder, ops):  # noqa: F811
 
 
 def test_fewer_classes_are_left_than_asked_for():
-    for decoder in ("mean", "unbiased"):
+    for decoder in ("mean", "geometric", "unbiased"):
         scores, ids = make_head(3, 4, 2, decoder).top_k(queries(1, 5), 3, [[0, 2]])
         assert ids.numpy().tolist() == [[1, -1, -1]] and np.isneginf(scores[0, 1:]).all()
+
+
+@pytest.mark.parametrize("num_probes", [None, 4])
+def test_probabilities_that_are_none_to_float32_and_those_that_are_nan(num_probes):
+    head = make_head(9, 4, 2, "geometric", num_probes=num_probes)
+    head.bias.assign(np.float32([0, -500, 0, -50, 0, 0, -500, -50]))
+    query = queries(3, 5) * np.float32([[1], [np.nan], [1]])
+    logs = np.log(np.maximum(numpy_tables(head, query[::2]), np.exp(-87.0)))
+    want = np.exp(np.mean([logs[:, r, own] for r, own in enumerate(numpy_buckets(head))], axis=0))
+    scores, ids = head.top_k(query, 9)
+    np.testing.assert_allclose(scores[::2], -np.sort(-want, axis=1), rtol=1e-4, atol=1e-37)
+    assert np.isneginf(scores[1]).all() and (ids[1].numpy() == -1).all()
 
 
 def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():

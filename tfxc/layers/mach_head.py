@@ -15,7 +15,10 @@ from tfxc.ops.library import use_compiled
 from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
 
 _UNBIASED = "unbiased"
+_GEOMETRIC = "geometric"
 _ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
+_LOG_ACTIVATIONS = {"softmax": tf.nn.log_softmax, "sigmoid": tf.math.log_sigmoid}
+_LEAST_LOG = -87.0  # about the logarithm of the smallest float32
 
 
 @register
@@ -23,8 +26,10 @@ class MACHHead(Head):
     """R classifiers of M buckets stand for L classes: memory ``R · M · D`` instead of ``L · D``.
 
     Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
-    ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum or
-    median over r. "unbiased", for the softmax, scales the mean such that its expectation over the hash
+    ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum, the
+    median or the geometric mean over r. The latter ranks by the product of the probabilities, as if
+    repetitions were independent: a likely class in one of the buckets does not lift a class whose others are
+    unlikely. "unbiased", for the softmax, scales the mean such that its expectation over the hash
     functions is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance
     that two classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of its
     classes' probabilities; the sigmoid, the chance that any of them applies, which is no sum.) Scores are no
@@ -44,7 +49,7 @@ class MACHHead(Head):
         num_classes: L.
         num_buckets: M, at least 1 ("unbiased": 2); :func:`suggest_mach` helps to choose M and R.
         num_repetitions: R.
-        decoder: "mean", "min", "median" or, with the softmax, "unbiased".
+        decoder: "mean", "min", "median", "geometric" or, with the softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
         num_probes: None to rank exactly, or how many buckets of each repetition are looked into.
         first_repetition: number of the first repetition. With one seed, other numbers are other hash
@@ -73,7 +78,8 @@ class MACHHead(Head):
 
     Reference:
         Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch: A Case Study of Amazon
-        Search with 50M Products", 2019.
+        Search with 50M Products", 2019; Serrà, Karatzoglou, "Getting Deep Recommenders Fit: Bloom Embeddings
+        for Sparse Binary Input/Output Networks", 2017 (the product of probabilities).
     """
 
     indexable = False  # it has no class vectors
@@ -116,8 +122,9 @@ class MACHHead(Head):
         }
         for name, minimum in least.items():
             setattr(self, name, positive_int(getattr(self, name), name, minimum))
-        if self.decoder not in (*DECODERS, _UNBIASED):
-            raise ValueError(f"decoder must be one of {(*DECODERS, _UNBIASED)}, but got {self.decoder!r}.")
+        decoders = (*DECODERS, _GEOMETRIC, _UNBIASED)
+        if self.decoder not in decoders:
+            raise ValueError(f"decoder must be one of {decoders}, but got {self.decoder!r}.")
         if self.activation not in _ACTIVATIONS:
             raise ValueError(f"activation must be one of {tuple(_ACTIVATIONS)}, but got {self.activation!r}.")
         if self.decoder == _UNBIASED and self.activation != "softmax":
@@ -190,8 +197,12 @@ class MACHHead(Head):
         return tf.reshape(logits + tf_variable(self.bias), [-1, self.num_repetitions, self.num_buckets])
 
     def prepare(self, query):
-        """Scores [N, R, M] of the buckets: their probabilities."""
-        return _ACTIVATIONS[self.activation](self.bucket_logits(query))
+        """Scores [N, R, M] of the buckets, at least 0: probabilities, or logarithms above the least one."""
+        logits = self.bucket_logits(query)
+        if self.decoder != _GEOMETRIC:
+            return _ACTIVATIONS[self.activation](logits)
+        above = _LOG_ACTIVATIONS[self.activation](logits) - _LEAST_LOG
+        return tf.where(above < 0, 0.0, above)  # NaN stays
 
     def block_logits(self, prepared, start, stop):
         """Scores [N, stop - start] of one block of classes; no logits."""
@@ -217,10 +228,12 @@ class MACHHead(Head):
 
     @property
     def _ranking_decoder(self):
-        return "mean" if self.decoder == _UNBIASED else self.decoder
+        return self.decoder if self.decoder in DECODERS else "mean"
 
     def _finished(self, scores):
         """The scores as the user asked for them, from those that ranked; the order stays."""
+        if self.decoder == _GEOMETRIC:  # where there is no class, -inf stays
+            return tf.where(tf.math.is_inf(scores), scores, tf.exp(scores + _LEAST_LOG))
         if self.decoder != _UNBIASED:
             return scores
         chance = self.family.collision_probability
