@@ -1,5 +1,6 @@
 """Labels of every form, at the door."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -73,6 +74,18 @@ def test_sequences_keep_what_is_labelled_and_unmasked():
 def test_ranks_are_checked(query, labels):
     with pytest.raises(ValueError, match="need labels of shape"):
         flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]]])
+def test_weights_of_sequences_whose_rank_is_not_known(weights):
+    query, labels = tf.zeros([2, 2, 3]), tf.constant([[0, 1], [2, -1]])
+    _, _, want, _ = flatten_examples(query, labels, tf.constant(weights))
+
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def traced(given):
+        return flatten_examples(query, labels, given)[2]
+
+    np.testing.assert_array_equal(traced(tf.constant(weights)), want)
 
 
 @pytest.mark.parametrize("positions", [2, 4])

@@ -174,6 +174,13 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
+def shape_called_with(layer):
+    """The shape of a layer's first input, in the structure in which it came; None before it was called."""
+    if IS_KERAS_3:
+        return next(iter((getattr(layer, "_build_shapes_dict", None) or {}).values()), None)
+    return getattr(layer, "_build_input_shape", None)
+
+
 def compiled_labels(labels):
     """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
 

@@ -52,6 +52,19 @@ def require_rank_2(ids, name):
         )
 
 
+def require_queries(query):
+    """Raises ValueError for queries that are known not to be of shape [N, D].
+
+    Example:
+        >>> require_queries(tf.zeros([4, 8]))
+    """
+    if query.shape.rank not in (2, None):
+        hint = (
+            "of sequences, model.queries(x) gives the last ones" if query.shape.rank == 3 else "a row a query"
+        )
+        raise ValueError(f"query must be [N, D], but has shape {tuple(query.shape)}: {hint}.")
+
+
 def for_each_row(ids, query):
     """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
 

@@ -111,8 +111,11 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         keep &= tf.cast(mask, tf.bool)
     if sample_weight is not None:
         sample_weight = tf.convert_to_tensor(sample_weight)
-        if sample_weight.shape.rank == 1:
-            sample_weight = sample_weight[:, tf.newaxis]
+        if sample_weight.shape.rank in (
+            1,
+            None,
+        ):  # None: Keras traced a step anew, for weights of either form
+            sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where

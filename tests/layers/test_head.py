@@ -67,6 +67,16 @@ def test_queries_of_another_width_are_refused(name, width):
         layer.score(query, tf.zeros([3, 1], tf.int32))
 
 
+def test_queries_of_sequences_are_refused():
+    layer = make_head("plain", 9, 4)
+    with pytest.raises(
+        ValueError, match=r"shape \(3, 2, 4\): of sequences, model.queries\(x\) gives the last"
+    ):
+        layer.top_k(tf.zeros([3, 2, 4]), 2)
+    with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(4,\): a row a query"):
+        layer.top_k(tf.zeros([4]), 2)
+
+
 @pytest.mark.parametrize("k", [1, 7, 41])
 def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):  # noqa: F811
     layer, query = tied_head(41), tf.constant([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0]])

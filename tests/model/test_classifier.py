@@ -140,6 +140,20 @@ def test_rank_takes_what_predict_takes():
     np.testing.assert_array_equal(got, ranking(logits, 5))
 
 
+def test_batches_one_by_one_read_class_vectors_of_now():
+    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
+    head = tfxc.layers.EncodedHead(encoder, np.random.default_rng(1).normal(size=(NUM_CLASSES, 3)))
+    model, x, y = make_model(head=head), features(20), np.arange(20)
+    for _ in range(3):
+        model.train_on_batch(x, y)
+        loss = model.test_on_batch(x, y)
+        loss = loss[0] if isinstance(loss, list) else loss
+        found = [model.predict_on_batch(x)["ids"], model(x)["ids"]]
+        np.testing.assert_allclose(loss, model.evaluate(x, y, verbose=0), rtol=1e-5)
+        for ids in found:
+            np.testing.assert_array_equal(ids, model.predict(x, verbose=0)["ids"])
+
+
 @pytest.mark.one_keras
 def test_rank_reads_class_vectors_of_now():
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
@@ -339,6 +353,42 @@ def test_batch_of_one_and_one_class(name):
     np.testing.assert_allclose(history.history["loss"], want, atol=1e-6)
     assert model.predict(features(1), verbose=0)["ids"].tolist() == [[0]]
     np.testing.assert_allclose(model.evaluate(features(1), np.zeros(1, int), verbose=0), [0, 1], atol=1e-6)
+
+
+@pytest.fixture
+def mixed_precision():
+    before = (
+        keras.mixed_precision.global_policy() if hasattr(keras.mixed_precision, "global_policy") else None
+    )
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    keras.mixed_precision.set_global_policy(before or "float32")
+
+
+def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
+    """Of 4,097 bfloat16 keeps 4,096."""
+    inputs = keras.Input((1,))
+    digits = keras.layers.Lambda(lambda x: tf.math.floormod(x, 8.0), output_shape=(1,), dtype="float32")
+    model = make_model(encoder=keras.Model(inputs, keras.layers.Dense(DIM)(digits(inputs))))
+    x = np.float32([[4097], [4099], [4102]])
+    ids = model.rank(x, 5)["ids"].numpy()
+    np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], ids)
+    np.testing.assert_array_equal(model(x)["ids"], ids)
+
+
+def test_ragged_inputs_of_a_subclassed_encoder():
+    class Mean(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(DIM)
+
+        def call(self, bags):
+            return self.dense(tf.reduce_mean(bags, 1))
+
+    model = make_model(encoder=Mean())
+    bags = tf.RaggedTensor.from_row_lengths(np.random.default_rng(0).normal(size=(9, 3)), [2, 3, 4])
+    history = model.fit(tf.cast(bags, tf.float32), np.arange(3), verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
 
 
 def test_class_names_are_kept_with_the_model(tmp_path):

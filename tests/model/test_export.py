@@ -280,6 +280,9 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
         model.export(tmp_path / "1", index=InvertedIndex())
     other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)))
+    wider = index_of(make_model(head=DenseHead(NUM_CLASSES)))
+    with pytest.raises(ValueError, match="vectors of width 6, but those of the head have 7"):
+        model.export(tmp_path / "1", index=wider)
     with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
         model.export(tmp_path / "1", index=other)
     assert os.listdir(tmp_path) == []
@@ -375,6 +378,44 @@ def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
     encoder = keras.Sequential([keras.Input((DIM,), name="user-id"), keras.layers.Dense(DIM)])
     with pytest.raises(ValueError, match="'user-id'.*rename"):
         make_model(encoder=encoder).export(tmp_path / "1")
+
+
+def test_strings_of_several_inputs(tmp_path):
+    items, user = (
+        keras.Input((3,), dtype="int32", name="items"),
+        keras.Input((1,), dtype="int32", name="user"),
+    )
+    parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in (items, user)]
+    flat = [keras.layers.Flatten()(part) for part in parts]
+    encoder = keras.Model([items, user], keras.layers.Dense(DIM)(keras.layers.Concatenate()(flat)))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
+    for strings, message in (
+        (True, r"could all be histories of class names: name those that are, as strings=\('items',\)"),
+        (("item",), r"names no input of integers \[B, T\]: these are \['items', 'user'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.export(tmp_path / "1", strings=strings)
+    model.export(tmp_path / "1", strings="items")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    found = served.serve(items=tf.constant([["item 3", "gone", "item 4"]]), user=tf.constant([[7]]))["ids"]
+    want = model.rank([np.int32([[0, 4, 5]]), np.int32([[7]])], 5)["ids"]
+    np.testing.assert_array_equal(found, want)
+
+
+def test_strings_of_positions_that_would_not_line_up(tmp_path):
+    inputs = [keras.Input((3,), dtype="int32", name=name) for name in ("items", "country")]
+    parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in inputs]
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Flatten()(keras.layers.Add()(parts))))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
+    with pytest.raises(ValueError, match="'country' .* goes with the history position by position"):
+        model.export(tmp_path / "1", strings=("items",))
+
+
+def test_a_folder_elsewhere_is_refused(exported):
+    with pytest.raises(ValueError, match="ram://served/1 is no folder of this machine: export to one"):
+        make_model().export("ram://served/1")
 
 
 def test_strings_need_a_row_for_padding(tmp_path):

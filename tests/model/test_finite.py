@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import features, make_model, only_in_keras_3, weights_of
+from classifier_checks import DIM, features, make_model, only_in_keras_3, weights_of
 
 import tfxc
 from tfxc._keras import keras
@@ -27,6 +27,18 @@ def test_training_stops_before_the_weights_are_touched(eager):
     for value, wanted in zip(weights_of(model), before, strict=True):
         np.testing.assert_array_equal(value, wanted)
     model.fit(x, y, verbose=0)
+
+
+def test_moving_averages_do_not_see_what_is_not_finite():
+    layers = [keras.Input((2, DIM)), keras.layers.BatchNormalization(), keras.layers.Flatten()]
+    model = make_model(encoder=keras.Sequential([*layers, keras.layers.Dense(DIM)]))
+    x, y = np.ones([4, 2, DIM], np.float32), np.arange(4)
+    x[2, 1, 0] = np.nan
+    before = weights_of(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The input of training step 1 is nan at row 2"):
+        model.fit(x, y, verbose=0)
+    for was, now in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(was, now)
 
 
 @pytest.mark.one_keras

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
 
+import tfxc
 from tfxc._keras import keras
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.samplers import Uniform
@@ -22,6 +23,38 @@ def test_reserved_inputs_are_taken_out():
     assert rest is x and reserved["exclude"].numpy().tolist() == [[1, -1], [2, 3]]
     rest, _ = split_inputs({"a": x, "b": x, "example_ids": tf.range(2)}, encoder)
     assert set(rest) == {"a", "b"}
+
+
+class Subclassed(keras.Model):
+    """An encoder whose inputs are not known, of an array or of a dict with one."""
+
+    def __init__(self, key=None):
+        super().__init__()
+        self.key = key
+        self.dense = keras.layers.Dense(DIM)
+
+    def call(self, inputs):
+        return self.dense(inputs if self.key is None else inputs[self.key])
+
+
+def test_a_subclassed_encoder_that_reads_a_dict_gets_one():
+    x, y = {"items": features(6)}, np.arange(6)
+    numbered, bare = make_model(encoder=Subclassed("items")), make_model(encoder=Subclassed("items"))
+    numbered.fit(tfxc.data.with_example_ids(x), y, verbose=0)
+    bare.fit(x, y, verbose=0)
+    for model in (numbered, bare):
+        ids = model.predict({**x, "exclude": np.full([6, 1], 3)}, verbose=0)["ids"]
+        assert ids.shape == (6, 5) and not (ids == 3).any()
+
+
+def test_a_subclassed_encoder_that_reads_an_array_gets_that():
+    x, y = features(6), np.arange(6)
+    numbered, bare = make_model(encoder=Subclassed()), make_model(encoder=Subclassed())
+    numbered.fit(tfxc.data.with_example_ids(x), y, verbose=0)
+    bare.fit(x, y, verbose=0)
+    for model in (numbered, bare):
+        ids = model.predict({"any name": x, "exclude": np.full([6, 1], 3)}, verbose=0)["ids"]
+        assert ids.shape == (6, 5) and not (ids == 3).any()
 
 
 @pytest.mark.one_keras

@@ -1,9 +1,25 @@
 """A model that is saved: whole, or the file of before, and in a form that loads."""
 
+import numpy as np
 import pytest
-from classifier_checks import make_model
+from classifier_checks import DIM, NUM_CLASSES, make_model, weights_of
 
-from tfxc._keras import keras
+import tfxc
+from tfxc._keras import keras, register
+from tfxc.samplers import MIDX
+
+
+@register
+class Histories(keras.Model):
+    """A subclassed encoder, whose width only its output tells."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.items = keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items")
+        self.dense = keras.layers.Dense(DIM)
+
+    def call(self, history):
+        return self.dense(self.items(history)[:, -1])
 
 
 @pytest.mark.parametrize(("method", "name"), [("save", "model.keras"), ("save_weights", "model.weights.h5")])
@@ -30,3 +46,20 @@ def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name, optio
     with pytest.raises(ValueError, match=r"too little of a model to load it: save to \"model.keras\""):
         make_model().save(tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tied_to", [None, "items"])
+def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to):
+    head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True, tied_to=tied_to, row_offset=int(bool(tied_to)))
+    model = make_model(MIDX(4, num_codewords=4, seed=0), head=head, encoder=Histories())
+    x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
+    model.fit(x, y, epochs=3, shuffle=False, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.built and int(loaded.optimizer.iterations.numpy()) == 3
+    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
+        np.testing.assert_array_equal(own, kept)
+    losses = [each.fit(x, y, shuffle=False, verbose=0).history["loss"] for each in (model, loaded)]
+    assert losses[0] == losses[1]
+    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
+        np.testing.assert_array_equal(own, kept)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids, for_each_row, require_rank_2
+from tfxc.ids import check_ids, for_each_row, require_queries, require_rank_2
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.require import at_least_one
 from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
@@ -247,8 +247,8 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if the head is not built, or for queries of another width; if k is an int outside
-                [1, L], or num_probes is given to a head that has none; for ids that are not of rank 2.
+            ValueError: if the head is not built, or for queries of another rank or width; if k is an int
+                outside [1, L], num_probes is given to a head that has none, or ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
                 of another number of rows.
         """
@@ -258,6 +258,7 @@ class Head(keras.layers.Layer):
                 "build((None, D)) with D the width of the queries."
             )
         query = tf.convert_to_tensor(query)
+        require_queries(query)
         self.require_width(query)
         if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")

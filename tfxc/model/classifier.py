@@ -34,7 +34,7 @@ from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
-from tfxc.model.finite import require_finite
+from tfxc.model.finite import require_finite, require_finite_inputs
 from tfxc.model.forked import refuse_forked
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
@@ -117,6 +117,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
+        # Encoder and head cast for themselves: ids and times, cast before, would lose digits.
+        self.autocast = self._autocast = False
         query_dim = query_width(encoder)
         if query_dim is not None:
             self._build_parts(query_dim)
@@ -147,6 +149,15 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if shared:
             config["head"] = config["head"].sharing(config["encoder"], shared)
         return cls(**config)
+
+    def get_build_config(self):
+        """What Keras keeps of a model whose encoder does not tell its width before it is called."""
+        return {"query_dim": self.head.query_dim} if self.built else None
+
+    def build_from_config(self, config):
+        if config["query_dim"] is not None and self.encoder.built:
+            self._build_parts(config["query_dim"])
+            self.built = True
 
     def save_assets(self, folder):
         """Keras calls this when it saves a model: writes the class names."""
@@ -281,6 +292,16 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         with sentence_first():
             return super().predict(x, *args, **kwargs)
 
+    def predict_on_batch(self, x):
+        """As Keras's ``predict_on_batch``."""
+        self._refresh_head(x)
+        return super().predict_on_batch(x)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        """As Keras's ``test_on_batch``."""
+        self._refresh_head(x)
+        return super().test_on_batch(x, *args, **kwargs)
+
     def _refresh_head(self, x=None):
         """Brings a head's cached class vectors up to date before they are read, of inputs ``x``."""
         if not self.head.cache_age:
@@ -306,7 +327,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         elif hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
             x = unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
         elif not hasattr(x, "__next__"):
-            x = tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:1]), x)
+            x = tf.nest.map_structure(lambda array: _as_tensor(array[:1]), x)
         else:
             return
         with self.distribute_strategy.scope():
@@ -314,6 +335,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
+        if tf.executing_eagerly() and not training:
+            self._refresh_head(inputs)
         inputs, reserved = split_inputs(inputs, self.encoder)
         return self._rank(inputs, self.k, reserved.get("exclude"), training)
 
@@ -338,10 +361,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             return self._rank(inputs, k, exclude, training, allow)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        # Ragged and sparse tensors stay what they are.
-        to_tensor = lambda part: part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)  # noqa: E731
-        inputs = tf.nest.map_structure(to_tensor, inputs)
-        return self._ranking.value(inputs, to_tensor(k), to_tensor(exclude), training, to_tensor(allow))
+        inputs = tf.nest.map_structure(_as_tensor, inputs)
+        return self._ranking.value(inputs, _as_tensor(k), _as_tensor(exclude), training, _as_tensor(allow))
 
     def _rank(self, inputs, k, exclude=None, training=False, allow=None):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
@@ -367,6 +388,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if y is None:
             raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
         inputs, reserved = split_inputs(x, self.encoder)
+        if training and getattr(
+            self.encoder, "non_trainable_weights", ()
+        ):  # moving averages see a batch before its loss is known
+            inputs = require_finite_inputs(inputs, self.optimizer)
         query = self._encoded(inputs, training)
         num_classes = self.head.num_classes
         query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
@@ -438,6 +463,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         See ``tfxc.model.export.export_item_encoder``.
         """
         export_item_encoder(self.head, path)
+
+
+def _as_tensor(part):
+    """Of an array or None; ragged and sparse tensors stay what they are."""
+    return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
 
 
 def _check_kinds(encoder, head, sampler):

@@ -58,13 +58,15 @@ def export_classifier(model, path, index=None, strings=False):
         strings: whether raw names come in, too: histories (inputs of integers [B, T], oldest first; the
             encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that are no
             class are passed over; histories are cut to their last items, or padded, as the encoder's input
-            is long. Pad them with "".
+            is long. Pad them with "". Where several inputs are integers [B, T], the names of those that are
+            histories.
 
     Raises:
         ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
-            of another head's size, the path is a file or a folder of other things, or strings are asked of a
-            model without class names, with names that are not distinct lines, or with a tied head whose table
-            has no row for padding; in the scope of the strategy that the weights were made by.
+            of another head's size, or the path is no folder of this machine, a file or a folder of other
+            things; if strings are asked of a model without class names, with names that are not distinct
+            lines, with a tied head whose table has no row for padding, or whose histories are not known or
+            go with other inputs position by position; in the scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -90,7 +92,8 @@ def export_classifier(model, path, index=None, strings=False):
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
-            module = _servable(served, index, os.path.join(scratch, "names.txt") if strings else None)
+            names_file = os.path.join(scratch, "names.txt") if strings else None
+            module = _servable(served, index, names_file, strings)
             tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
         if elsewhere:
             _add_values(aside, module.kept, elsewhere)
@@ -148,6 +151,8 @@ def export_item_encoder(head, path):
 @contextlib.contextmanager
 def _written_aside(path):
     """A folder to write, that takes its place under the path when it is whole."""
+    if "://" in path:
+        raise ValueError(f"{path} is no folder of this machine: export to one, and copy it there.")
     path = os.path.realpath(path)  # a link would be exchanged in place of the folder
     if os.path.isfile(path):
         raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
@@ -189,6 +194,11 @@ def _check_index(index, head):
             f"The index holds {index.num_classes} classes, but the head {head.num_classes}: build a new one "
             "from this model's head."
         )
+    if index.centres.shape[1] != head.effective_dim:
+        raise ValueError(
+            f"The index holds vectors of width {index.centres.shape[1]}, but those of the head have "
+            f"{head.effective_dim}: build a new one from this model's head."
+        )
 
 
 def _write_names(class_names, folder):
@@ -197,14 +207,14 @@ def _write_names(class_names, folder):
         json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
 
-def _servable(model, index, names_file):
+def _servable(model, index, names_file, strings):
     """A module with the function ``serve`` and all that it reads."""
     module = tf.Module()
     if model.class_names is not None:
         module.names = ClassNames(model.class_names)
     if names_file is not None:
         module.class_ids = ClassIds(model.class_names, names_file)
-    module.serve = _serving_function(model, index, module)
+    module.serve = _serving_function(model, index, module, strings)
     layers = [model.encoder, model.head] + ([] if index is None else [index])
     captured = {id(tensor) for tensor, _ in module.serve.get_concrete_function().graph.captures}
     weights = [variable for layer in layers for variable in variables_of(layer)]
@@ -228,12 +238,12 @@ def _add_values(folder, kept, elsewhere):
     write_fingerprint(folder)
 
 
-def _serving_function(model, index, module):
+def _serving_function(model, index, module, strings):
     names, specs, structure = _encoder_inputs(model.encoder, _OPTIONS)
     ids_of = getattr(module, "class_ids", None)
-    histories = {name: spec for name, spec in zip(names, specs, strict=True) if ids_of and _is_history(spec)}
+    histories = _histories(specs, strings)
     specs = [
-        tf.TensorSpec([None, None], tf.string, spec.name) if _is_history(spec) and ids_of else spec
+        tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
         for spec in specs
     ]
     row_offset = getattr(model.head, "row_offset", 0) or 1
@@ -275,8 +285,34 @@ def _serving_function(model, index, module):
     return tf.function(serve, input_signature=[*specs, *optional], autograph=False)
 
 
-def _is_history(spec):
-    return spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
+def _histories(specs, strings):
+    """The inputs that are histories of class names, by name."""
+    if not strings:
+        return {}
+    could_be = {
+        spec.name: spec for spec in specs if spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
+    }
+    named = could_be if strings is True else (strings,) if isinstance(strings, str) else strings
+    if strings is True and len(could_be) > 1:
+        raise ValueError(
+            f"The inputs {list(could_be)} could all be histories of class names: name those that are, as "
+            f"strings=({next(iter(could_be))!r},)."
+        )
+    unfit = [name for name in named if name not in could_be]
+    if unfit:
+        raise ValueError(
+            f"strings={strings!r} names no input of integers [B, T]: these are {list(could_be)}."
+        )
+    for spec in specs:
+        lengths = [
+            could_be[name].shape[1] for name in named if spec.name not in named and spec.shape.rank >= 2
+        ]
+        if any(length != 1 and length == spec.shape[1] for length in lengths):
+            raise ValueError(
+                f"The input {spec.name!r} {spec.shape} goes with the history position by position, but names "
+                "that are no class are left out of that alone: export with strings=False."
+            )
+    return {name: could_be[name] for name in named}
 
 
 def _encoder_inputs(encoder, options=()):

@@ -5,6 +5,27 @@ import tensorflow as tf
 from tfxc.require import require
 
 
+def require_finite_inputs(inputs, optimizer):
+    """The inputs of an encoder, once it is certain that the floats among them are finite.
+
+    Args:
+        inputs: tensors in any structure.
+        optimizer: as of ``require_finite``.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as ``require_finite``.
+    """
+
+    def checked(part):
+        if not isinstance(part, tf.Tensor) or not part.dtype.is_floating or not part.shape.rank:
+            return part
+        sums = tf.reduce_sum(part, list(range(1, part.shape.rank)))
+        with tf.control_dependencies([require_finite(sums, "input", optimizer)]):
+            return tf.identity(part)
+
+    return tf.nest.map_structure(checked, inputs)
+
+
 def require_finite(values, what, optimizer):
     """The values, once it is certain that all are finite.
 

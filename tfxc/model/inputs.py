@@ -5,6 +5,7 @@ import warnings
 
 import tensorflow as tf
 
+from tfxc._keras import shape_called_with
 from tfxc.ids import check_ids
 from tfxc.labels import pad_labels
 
@@ -16,7 +17,9 @@ def split_inputs(inputs, encoder):
 
     Args:
         inputs: anything an encoder takes; a dict may hold reserved keys too.
-        encoder: if one input is left and the encoder does not take a dict, that one is given bare.
+        encoder: if one input is left and the encoder does not take a dict, that one is given bare. One whose
+            inputs are not known, since it is subclassed and was not called yet, gets the dict, unless the
+            input has the name "inputs", which ``with_example_ids`` gives to one without.
 
     Warns of a key that is no input of the encoder, but nearly a reserved one.
 
@@ -33,11 +36,19 @@ def split_inputs(inputs, encoder):
         return inputs, {}
     reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
     rest = {name: value for name, value in inputs.items() if name not in _RESERVED}
-    if len(rest) == 1 and not isinstance(getattr(encoder, "input", None), dict):
+    if len(rest) == 1 and not _takes_dict(encoder, *rest):
         rest = next(iter(rest.values()))
     if "exclude" in reserved:
         reserved["exclude"] = pad_labels(reserved["exclude"])
     return rest, reserved
+
+
+def _takes_dict(encoder, name):
+    """Whether an encoder takes the input of that name in a dict."""
+    if getattr(encoder, "inputs", None):
+        return isinstance(getattr(encoder, "input", None), dict)
+    called_with = shape_called_with(encoder)
+    return name != "inputs" if called_with is None else isinstance(called_with, dict)
 
 
 def _warn_of_misspelt(inputs, encoder):

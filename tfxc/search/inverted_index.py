@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
-from tfxc.ids import require_rank_2
+from tfxc.ids import require_queries, require_rank_2
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -269,11 +269,11 @@ class InvertedIndex(keras.layers.Layer):
 
         Args:
             head: the head it was built from.
-            queries: float [n, D], as the head takes them: what the encoder gives.
+            queries: float [n, D], as the head takes them: ``model.queries(x)``.
             k: how many classes a query, in [1, L].
 
         Raises:
-            ValueError: for no query, or one that is not finite.
+            ValueError: for no query, one that is not finite, or queries of another rank.
         """
         _make_ready(head)
         queries = _finite(queries)
@@ -290,7 +290,7 @@ class InvertedIndex(keras.layers.Layer):
 
         Args:
             head: as of ``build_from``.
-            queries: float [n, D], as the head takes them; some hundreds that are like those to come.
+            queries: float [n, D], as of ``recall``; some hundreds that are like those to come.
             recall: the share of the exact k best classes to find, in (0, 1].
             k: how many classes a query.
 
@@ -350,6 +350,7 @@ def _make_ready(head):
 def _finite(queries):
     """The queries as a tensor; raises ValueError where a share of what they find would mean nothing."""
     queries = tf.convert_to_tensor(queries)
+    require_queries(queries)
     if not len(queries) or not np.isfinite(queries.numpy().astype(np.float32)).all():
         raise ValueError(
             f"Recall is measured of queries [n, D] that are finite, at least one, but got {len(queries)}, "
