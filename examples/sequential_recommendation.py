@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import time
+from functools import partial
 
 import numpy as np
 from common import encoders, recommendation_data, sampler_choice, training_log
@@ -25,6 +26,13 @@ from tensorflow import keras
 import tfxc
 
 HEADS = ("dense", "mach")
+LOSSES = {
+    "softmax": tfxc.losses.SoftmaxCrossentropy,
+    "softmax-at-k": tfxc.losses.SoftmaxAtK,
+    "partition": partial(tfxc.losses.SoftmaxCrossentropy, "partition"),
+    "binary": tfxc.losses.BinaryCrossentropy,
+    "gbce": tfxc.losses.GBCE,
+}
 EXPORTED = "served"
 
 
@@ -43,6 +51,7 @@ def parse_arguments(argv=None):
         "--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"], help="dense: of it"
     )
     sampler_choice.add_arguments(add)
+    add("--loss", choices=LOSSES, default="softmax", help="partition: the other estimator of the softmax")
     encoders.add_arguments(add)
     add("--table-dtype", choices=("float32", "bfloat16"), default="float32", help="of the items' vectors")
     training_log.add_arguments(add)
@@ -76,7 +85,7 @@ def make_model(name, split, num_steps, args):
     )
     model.compile(
         tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
-        loss=tfxc.losses.SoftmaxCrossentropy(),
+        loss=LOSSES[args.loss](),
         metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
     )
     return model

@@ -117,6 +117,7 @@ LOSSES = {
     "SoftmaxCrossentropy, nce": lambda: losses.SoftmaxCrossentropy("nce"),
     "SoftmaxCrossentropy, decoupled": lambda: losses.SoftmaxCrossentropy(decoupled=True),
     "SoftmaxCrossentropy, filtered": lambda: losses.SoftmaxCrossentropy(filter_below=2**-12),
+    "SoftmaxAtK": lambda: losses.SoftmaxAtK(k=3, temperature=0.5, reduction="sum", name="own"),
     "GBCE": lambda: losses.GBCE(calibration=0.5, reduction="sum", name="own"),
     "BinaryCrossentropy": lambda: losses.BinaryCrossentropy(reduction="sum", name="own"),
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),

@@ -12,7 +12,7 @@ import tfxc
 from tfxc._keras import tf_variable
 from tfxc.ids import hits
 from tfxc.layers.head_shards import HeadShards
-from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentropy, SquaredHinge
 from tfxc.samplers import MIDX, Step, Uniform, Unigram, sampler, unigram
 from tfxc.scored import Scored
 
@@ -162,7 +162,9 @@ class Own(BinaryCrossentropy):
 
 
 @pytest.mark.parametrize(
-    "loss", [SoftmaxCrossentropy(decoupled=True), GBCE(), Own()], ids=["decoupled", "gbce", "own"]
+    "loss",
+    [SoftmaxCrossentropy(decoupled=True), SoftmaxAtK(), GBCE(), Own()],
+    ids=["decoupled", "at k", "gbce", "own"],
 )
 def test_a_loss_that_wants_all_candidates_gets_them_together(loss):
     head = tfxc.layers.DenseHead(NUM_CLASSES)

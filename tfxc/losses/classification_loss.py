@@ -45,6 +45,8 @@ class ClassificationLoss(keras.losses.Loss):
     # Whose log-sum-exp of corrected logits is all that is taken of candidates: of "all" of them, or of the
     # "others" than labels; None: it is something else.
     log_sum_of_candidates: str | None = None
+    # Whether training over all classes would be by another loss.
+    needs_sampler = False
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
     # The probability below which a head may leave out a class's gradient over all classes; None: never.

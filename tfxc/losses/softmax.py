@@ -171,21 +171,24 @@ class SoftmaxCrossentropy(ClassificationLoss):
         return log_sum_exp(negatives.without(hits >= 0).corrected)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):
+        terms = self.terms(positives, folded, is_label, label_slots)
+        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+
+    def terms(self, positives, folded, is_label, label_slots=None):
+        """The term [N, P] of each positive, of which the loss is the mean; arguments as there."""
         corrected, own = _corrected(positives), positives.logits
         if self.estimator == "nce":
             if label_slots is not None:
                 folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
-            terms = tf.nn.softplus(-corrected) + folded
-        elif self.estimator == "ranking":
+            return tf.nn.softplus(-corrected) + folded
+        if self.estimator == "ranking":
             if label_slots is not None:
                 folded = _with_other_positives(folded, corrected, label_slots)
-            terms = tf.nn.softplus(folded - corrected)
-        elif self.decoupled:
-            terms = tf.nn.softplus(folded - own)
-        else:
-            log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
-            terms = log_sum_exp(tf.concat([log_own, folded], 1)) - own
-        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+            return tf.nn.softplus(folded - corrected)
+        if self.decoupled:
+            return tf.nn.softplus(folded - own)
+        log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
+        return log_sum_exp(tf.concat([log_own, folded], 1)) - own
 
 
 def _corrected(positives):

@@ -184,6 +184,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
             )
         self.head.check_loss(loss)
+        if loss.needs_sampler and self.sampler is None:
+            raise ValueError(
+                f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
+                "ExtremeClassifier a sampler, such as tfxc.samplers.MIDX(100), or take SoftmaxCrossentropy."
+            )
         if kwargs.get("jit_compile") is True:
             kwargs["jit_compile"] = False
             warnings.warn(

@@ -1,0 +1,133 @@
+"""The softmax loss at k: its weights in NumPy, its gradient, and what it refuses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import learnable, make_model
+from loss_checks import logits_for, no_hits, sampled_losses
+
+from tfxc.losses import SoftmaxAtK, SoftmaxCrossentropy
+from tfxc.samplers import MIDX, InBatch, Uniform
+from tfxc.scored import MASKED_LOGIT, Scored
+
+
+def numpy_threshold(k, labels, drawn, counts):
+    """The logit down to which there are k classes: of labels one each, of a draw 1 / its expected count."""
+    classes = [(logit, 1.0) for logit in labels] + [
+        (logit, 1 / count) for logit, count in zip(drawn, counts, strict=True) if logit > MASKED_LOGIT
+    ]
+    number = 0.0
+    for logit, own in sorted(classes, reverse=True):
+        number += own
+        if number >= k - 0.5:
+            return logit
+    return -np.inf
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-np.float64(x)))
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 100])
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+def test_by_hand(k, temperature):
+    """Six draws of all kinds, up to three labels, one of which is drawn, and an example without any."""
+    random = np.random.default_rng(k)
+    own = random.normal(size=(4, 3)).astype(np.float32)
+    drawn = (2 * random.normal(size=(4, 6))).astype(np.float32)
+    counts = np.exp(random.normal(size=(4, 6))).astype(np.float32)
+    drawn[1, 2] = MASKED_LOGIT
+    is_label = np.array([[True, False, False], [True, True, True], [True, True, False], [False] * 3])
+    hits = np.full((4, 6), -1, np.int32)
+    hits[2, 4] = 1
+    drawn[2, 4] = own[2, 1]
+    positives = Scored(tf.constant(own), tf.fill([4, 3], -0.5))
+    negatives = Scored(tf.constant(drawn), tf.math.log(counts))
+    given = positives, negatives, tf.constant(is_label), tf.constant(hits)
+    got = SoftmaxAtK(k, temperature, reduction="none").sampled(*given)
+    want = np.zeros(4)
+    for n, row in enumerate(is_label):
+        columns = np.flatnonzero(row)
+        misses = hits[n] < 0
+        threshold = numpy_threshold(k, own[n, columns], drawn[n, misses], counts[n, misses])
+        corrected = drawn[n].astype(np.float64) - np.log(counts[n])
+        for p in columns:
+            target = own[n, p] + 0.5
+            term = np.log(np.exp(target) + np.exp(corrected[drawn[n] > MASKED_LOGIT]).sum()) - target
+            want[n] += sigmoid((own[n, p] - threshold) / temperature) * term / len(columns)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7])
+def test_of_every_class_drawn_once_the_threshold_is_the_kth_largest(k):
+    logits, labels = logits_for(9, 7), np.arange(9) % 7
+    own = np.take_along_axis(logits, labels[:, np.newaxis], 1)
+    hits = np.where(np.arange(7) == labels[:, np.newaxis], 0, -1).astype(np.int32)
+    given = Scored(tf.constant(own), tf.zeros([9, 1])), Scored(tf.constant(logits), tf.zeros([]))
+    losses = [
+        loss.sampled(*given, tf.fill([9, 1], True), hits)
+        for loss in (SoftmaxAtK(k, 1.0), SoftmaxCrossentropy())
+    ]
+    threshold = -np.sort(-logits, axis=1)[:, k - 1]
+    np.testing.assert_allclose(losses[0], sigmoid(own[:, 0] - threshold) * losses[1], rtol=1e-5)
+
+
+def test_no_gradient_flows_through_the_weights():
+    logits = tf.constant(logits_for(3, 6))
+
+    def gradient(loss, scale):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            given = Scored(logits[:, :1], tf.zeros([3, 1])), Scored(logits[:, 1:], tf.zeros([3, 5]))
+            losses = loss.sampled(*given, tf.fill([3, 1], True), tf.fill([3, 5], -1))
+            total = tf.reduce_sum(scale * losses)
+        return tape.gradient(total, logits)
+
+    weights = sigmoid((logits[:, 0] - tf.sort(logits, 1, "DESCENDING")[:, 1]) / 2)
+    want = gradient(SoftmaxCrossentropy(), tf.constant(weights, tf.float32))
+    np.testing.assert_allclose(gradient(SoftmaxAtK(2, 2.0), 1.0), want, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("sampler", [Uniform(4, seed=0), Uniform(4, shared=True, seed=0), InBatch(None)])
+def test_with_samplers(sampler):
+    if not sampler.built:
+        sampler.build((6, 1))
+    labels = tf.constant([[0], [1], [5], [1]])
+    losses = sampled_losses(SoftmaxAtK(2), sampler, tf.zeros([4, 1]), tf.constant(logits_for(4, 6)), labels)
+    assert np.isfinite(losses).all() and (losses.numpy() > 0).all()
+
+
+def test_over_all_classes_it_is_the_softmax_crossentropy():
+    logits, labels = logits_for(5, 7), np.array([[0, 2], [6, -1], [3, -1], [-1, -1], [1, 4]])
+    np.testing.assert_array_equal(SoftmaxAtK()(labels, logits), SoftmaxCrossentropy()(labels, logits))
+
+
+def test_it_trains_where_there_is_a_sampler():
+    x, y = learnable(64)
+    with pytest.raises(
+        ValueError, match="SoftmaxAtK weighs by what a sampler draws.*give ExtremeClassifier a sampler"
+    ):
+        make_model(loss=SoftmaxAtK())
+    model = make_model(MIDX(8, num_codewords=4, seed=0), SoftmaxAtK(k=3))
+    history = model.fit(x, y, epochs=10, validation_data=(x, y), verbose=0).history
+    assert history["val_loss"][-1] < 0.7 * history["val_loss"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k must be an integer of at least 1"),
+        ({"temperature": 0.0}, "temperature must be positive and finite"),
+        ({"temperature": float("nan")}, "temperature must be positive and finite"),
+    ],
+)
+def test_what_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SoftmaxAtK(**options)
+
+
+def test_no_draws_at_all():
+    none = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
+    positives = Scored(tf.constant([[2.0]]), tf.zeros([1, 1]))
+    value = SoftmaxAtK(k=1).sampled(positives, none, tf.constant([[True]]), no_hits(none))
+    np.testing.assert_allclose(value, [0.0], atol=1e-6)

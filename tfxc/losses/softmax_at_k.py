@@ -1,0 +1,88 @@
+"""Softmax cross-entropy that cares for the examples whose label is, or nearly is, among the k best."""
+
+import tensorflow as tf
+
+from tfxc._keras import register
+from tfxc.arguments import positive_int
+from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
+from tfxc.losses.softmax import SoftmaxCrossentropy
+from tfxc.scored import MASKED_LOGIT
+
+
+@register
+class SoftmaxAtK(SoftmaxCrossentropy):
+    """The softmax loss at k (SL@K): a label far below the k best classes counts less.
+
+    For recommendations that are judged by their first k, from data in which much could not be foreseen: each
+    label's term of the sampled ``SoftmaxCrossentropy`` ("ranking") is weighted by ``σ((o_y − τ) / T)``, τ the
+    k-th largest logit of the example. It is estimated from what the step scores: a draw whose expected count
+    is e stands for 1 / e classes, a label for itself. Where these are fewer than k classes, the weight is
+    near 1. Weights are constants: no gradient flows through them, as one would in the paper.
+
+    It needs a sampler, best one whose draws reach the best classes, as those of ``MIDX`` do. Over all
+    classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
+
+    Args:
+        k: of the metric that counts, NDCG@k say, or some more.
+        temperature: T > 0, in logits; the larger, the nearer to ``SoftmaxCrossentropy``.
+        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
+        name: name of the loss.
+        dtype: of the result; by default float32.
+
+    Call arguments:
+        y_true: integer ids [N], or [N, P] padded with -1.
+        y_pred: logits [N, L].
+
+    Raises:
+        ValueError: for a k below 1, a temperature that is not positive, labels that are not integers, or an
+            ``ExtremeClassifier`` without a sampler.
+        tf.errors.InvalidArgumentError: for an id outside [0, L).
+
+    Example:
+        >>> loss = SoftmaxAtK(k=2, temperature=1.0)
+        >>> once = tf.zeros([1, 3])  # each of three draws stands for one class
+        >>> positives = tfxc.losses.Scored(tf.constant([[1.0]]), tf.zeros([1, 1]))
+        >>> negatives = tfxc.losses.Scored(tf.constant([[3.0, 2.0, 0.0]]), once)
+        >>> is_label, no_hits = tf.constant([[True]]), tf.fill([1, 3], -1)
+        >>> value = loss.sampled(positives, negatives, is_label, no_hits)
+        >>> plain = SoftmaxCrossentropy().sampled(positives, negatives, is_label, no_hits)
+        >>> round(float(value[0] / plain[0]), 4)  # σ(1 − 2)
+        0.2689
+
+    Reference:
+        Yang et al., "Breaking the Top-K Barrier: Advancing Top-K Ranking Metrics Optimization in Recommender
+        Systems", 2025.
+    """
+
+    needs_sampler = True
+
+    def __init__(
+        self, k=20, temperature=4.0, reduction="sum_over_batch_size", name="softmax_at_k", dtype=None
+    ):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"temperature must be positive and finite, but got {temperature!r}.")
+        self.k = positive_int(k, "k")
+        self.temperature = float(temperature)
+
+    def get_config(self):
+        return {**ClassificationLoss.get_config(self), "k": self.k, "temperature": self.temperature}
+
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+        folded = self.fold_candidates(negatives, hits)
+        terms = self.terms(positives, folded, is_label, label_slots)
+        above = positives.logits - _kth_largest(self.k, positives, negatives.without(hits >= 0), is_label)
+        weights = tf.stop_gradient(tf.sigmoid(above / self.temperature))
+        return mean_over_labels(tf.where(is_label, weights * terms, 0.0), is_label)
+
+
+def _kth_largest(k, positives, negatives, is_label):
+    """The logit [N, 1] down to which, by expected counts, there are k classes."""
+    drawn = tf.where(negatives.logits > MASKED_LOGIT, tf.exp(-negatives.log_count), 0.0)
+    num_classes = tf.concat([tf.cast(is_label, tf.float32), drawn], 1)
+    logits = tf.concat([tf.where(is_label, positives.logits, MASKED_LOGIT), negatives.logits], 1)
+    ordered, order = tf.math.top_k(logits, tf.shape(logits)[1])
+    num_classes = tf.cumsum(tf.gather(num_classes, order, batch_dims=1), axis=1)
+    # Half a class for what rounding loses of sums of ones.
+    before = tf.reduce_sum(tf.cast(num_classes < k - 0.5, tf.int32), 1, keepdims=True)
+    return tf.gather(ordered, tf.minimum(before, tf.shape(logits)[1] - 1), batch_dims=1)
