@@ -147,10 +147,11 @@ def _one_for_each(weights, query):
 
 def _refuse_zeros_and_ones(labels, num_classes):
     """Labels [..., P], none of which may be a row of a multi-hot matrix."""
-    if labels.shape[-1] != num_classes or num_classes < 3:
+    if labels.shape[-1] not in (num_classes, None) or num_classes < 3:  # None: Keras traced a step anew
         return labels
+    is_as_wide = (tf.shape(labels)[-1] == num_classes) & (tf.size(labels) > 0)
     checked = require(
-        tf.logical_not(tf.reduce_all((labels == 0) | (labels == 1))) | (tf.size(labels) == 0),
+        ~(is_as_wide & tf.reduce_all((labels == 0) | (labels == 1))),
         "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "
         "or 1, as one-hot or multi-hot rows. Pass ids: tf.argmax(m, 1), or tf.sparse.from_dense(m).indices.",
     )

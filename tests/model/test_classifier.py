@@ -194,6 +194,8 @@ def test_labels_may_change_their_form():
     model, x, y = make_model(Uniform(4)), features(4), np.arange(4)
     losses = [model.evaluate(x, labels, verbose=0) for labels in (y, y[:, np.newaxis], np.stack([y, y], 1))]
     np.testing.assert_allclose(losses, losses[:1] * 3, rtol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one-hot or multi-hot"):
+        model.evaluate(x, np.eye(NUM_CLASSES, dtype=int)[:4], verbose=0)
     history = np.array([[1, 2], [3, 4]])
     model = make_model(Uniform(4), encoder=item_encoder())
     for labels in (history, history[:, :, np.newaxis], np.stack([history, history], 2)):
