@@ -174,6 +174,11 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
+def path_of(variable):
+    """What a weight is called, with the layers that it belongs to."""
+    return getattr(variable, "path", variable.name)
+
+
 def shape_called_with(layer):
     """The shape of a layer's first input, in the structure in which it came; None before it was called."""
     if IS_KERAS_3:

@@ -8,9 +8,13 @@
 namespace tfxc::dense_scan {
 namespace {
 
-// The gradient of a row from that of the row by its norm, where the norm is not below the epsilon.
+// The gradient of a row from that of the row by its norm; none where the norm is below the epsilon: it would be huge.
 void ThroughNorm(const float* normalized, float scale, int64_t dim, float* gradient) {
-  const float along = scale >= 1.0f / tiles::kNormEpsilon ? 0.0f : Dot(normalized, gradient, dim);
+  if (scale >= 1.0f / tiles::kNormEpsilon) {
+    std::fill_n(gradient, dim, 0.0f);
+    return;
+  }
+  const float along = Dot(normalized, gradient, dim);
   for (int64_t d = 0; d < dim; ++d) gradient[d] = scale * (gradient[d] - along * normalized[d]);
 }
 

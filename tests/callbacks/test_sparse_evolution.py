@@ -95,6 +95,19 @@ def test_a_head_that_reads_everything_is_told_of():
     assert history.history["rewire/moved"] == [0]
 
 
+def test_a_frozen_head_keeps_its_connections():
+    head = UniformSparseHead(NUM_CLASSES, 4, seed=0)
+    model = make_model(None, losses.SquaredHinge(), head)
+    head.trainable = False
+    model.compile(model.optimizer, loss=losses.SquaredHinge())
+    before = head.get_weights()
+    with pytest.warns(UserWarning, match="moves no connection of .*, which is frozen"):
+        history = model.fit(*learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0).history
+    assert history["rewire/moved"] == [0]
+    for was, now in zip(before, head.get_weights(), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
 def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():
     class Own(keras.optimizers.Optimizer):
         def __init__(self):

@@ -13,6 +13,7 @@ from head_checks import (
     variables_of,
 )
 
+import tfxc
 from tfxc._keras import IS_KERAS_3, keras, tf_variable
 from tfxc.layers import DenseHead, dense_head
 from tfxc.losses import SoftmaxCrossentropy
@@ -87,6 +88,24 @@ def test_as_a_plain_layer():
     before = [weight.copy() for weight in model.get_weights()]
     model.fit(queries(8, 4), np.arange(8) % 5, verbose=0)
     assert all((old != new).any() for old, new in zip(before, model.get_weights(), strict=True))
+
+
+@pytest.mark.parametrize("way", ["all classes", "own", "shared"])
+def test_to_a_zero_vector_no_gradient_flows_back_when_normalized(way):
+    sampler = None if way == "all classes" else tfxc.samplers.Uniform(3, shared=way == "shared", seed=0)
+    head = DenseHead(6, normalize=True, use_bias=True)
+    head.build((None, 3))
+    table = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    table[2] = 0
+    head.table.assign(table)
+    query = tf.constant([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [-1.0, 0.5, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        loss = tfxc.head_loss(head, tfxc.losses.SoftmaxCrossentropy(), query, tf.constant([1, 2, 2]), sampler)
+    to_query, to_table, _ = tape.gradient(loss, [query, *head.trainable_variables])
+    to_table = tf.convert_to_tensor(to_table).numpy()
+    assert np.abs(to_query).max() < 10 and np.abs(to_table).max() < 10
+    assert not to_query[1].numpy().any() and not to_table[2].any()
 
 
 def test_a_zero_vector_stays_zero_when_normalized():

@@ -155,6 +155,21 @@ def test_text_to_a_trained_model(mode):
     assert model.predict(features, verbose=0)["ids"][:3, 0].tolist() == [0, 1, 2]
 
 
+def test_unsigned_ids():
+    bag = EmbeddingBag(100, 3)
+    want = bag(tf.constant([[1, 2, 0]]))
+    np.testing.assert_array_equal(bag(np.uint16([[1, 2, 0]])), want)
+
+
+def test_weights_keep_their_digits_in_mixed_precision():
+    bag, plain = EmbeddingBag(5, 3, dtype="mixed_bfloat16"), EmbeddingBag(5, 3)
+    inputs = {"ids": tf.constant([[1, 2]]), "values": tf.constant([[257.0, 0.3]])}
+    for layer in (bag, plain):
+        layer.build(None)
+    bag.set_weights(plain.get_weights())
+    np.testing.assert_array_equal(tf.cast(bag(inputs), tf.float32), plain(inputs))
+
+
 @pytest.mark.one_keras
 @pytest.mark.parametrize("bad", [6, -2])
 def test_ids_are_checked(bad):

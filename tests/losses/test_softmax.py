@@ -353,3 +353,8 @@ def test_a_positive_that_is_never_drawn_trains_uncorrected():
         for own in (never, certain)
     ]
     np.testing.assert_allclose(losses, np.log1p(np.exp(-0.5)), rtol=1e-6)
+
+
+def test_a_reduction_of_keras_3_that_is_another_number_is_refused():
+    with pytest.raises(ValueError, match="mean_with_sample_weight.* is not supported"):
+        SoftmaxCrossentropy(reduction="mean_with_sample_weight")

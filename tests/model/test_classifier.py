@@ -154,6 +154,19 @@ def test_batches_one_by_one_read_class_vectors_of_now():
             np.testing.assert_array_equal(ids, model.predict(x, verbose=0)["ids"])
 
 
+def test_another_k_and_number_of_probes_count_after_the_first_time():
+    head = tfxc.layers.MACHHead(NUM_CLASSES, 5, 3, num_probes=1, seed=0)
+    model, x = make_model(head=head, metrics=[RecallAtK(5)]), features(20)
+    y = head.top_k(model.queries(x), 5, num_probes=5).ids[:, 4].numpy()
+    probed = model.predict(x, verbose=0)["ids"], model.rank(x, 5)["ids"], model.evaluate(x, y, verbose=0)
+    model.head.num_probes, model.k = None, 7
+    exact = model.predict(x, verbose=0)["ids"], model.rank(x, 5)["ids"], model.evaluate(x, y, verbose=0)
+    assert exact[0].shape == (20, 7)
+    np.testing.assert_array_equal(exact[0][:, :5], exact[1])
+    np.testing.assert_array_equal(exact[1], head.top_k(model.queries(x), 5).ids)
+    assert (exact[1].numpy() != probed[1].numpy()).any() and exact[2] != probed[2]
+
+
 @pytest.mark.one_keras
 def test_rank_reads_class_vectors_of_now():
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer
 from tfxc.optimizers.slots import slots_of
@@ -115,6 +116,47 @@ def test_saved_it_continues_where_it_stopped(tmp_path):
             np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-7)
 
 
+def test_a_model_saved_before_its_first_step_trains_as_it_was_to(tmp_path):
+    head = tfxc.layers.DenseHead(6)
+    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    model = tfxc.ExtremeClassifier(encoder, head, k=2)
+    optimizer = MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), head))
+    model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer.optimizer_of(loaded.head.trainable_variables[0]), LazySGD)
+    fresh = MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), head))
+    copy = MultiOptimizer.from_config(fresh.get_config())
+    with pytest.raises(ValueError, match="from the config of one that had not been built"):
+        copy.build(model.trainable_variables)
+
+
+def test_a_model_that_was_frozen_in_part_is_loaded(tmp_path):
+    model, top = two_layers()
+    model.compile(MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), top)), "mse")
+    fit(model)
+    model.layers[1].trainable = False
+    model.compile(model.optimizer, "mse")
+    fit(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    still = values([loaded.layers[1]])
+    fit(loaded)
+    np.testing.assert_array_equal(values([loaded.layers[1]])[0], still[0])
+    assert all(isinstance(loaded.optimizer.optimizer_of(v), LazySGD) for v in loaded.trainable_variables)
+
+
+def test_a_layer_that_was_thawed_is_named():
+    model, top = two_layers()
+    model.layers[1].trainable = False
+    model.compile(MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), top)), "mse")
+    fit(model)
+    model.layers[1].trainable = True
+    model.compile(model.optimizer, "mse")
+    with pytest.raises(ValueError, match="one/kernel.* was not trained when this MultiOptimizer was built"):
+        fit(model)
+
+
 def test_what_does_not_fit_is_refused():
     model, top = two_layers()
     with pytest.raises(ValueError, match="at least one pair"):
@@ -122,6 +164,8 @@ def test_what_does_not_fit_is_refused():
     for pair in (LazySGD(), (LazySGD(), top, top)):
         with pytest.raises(ValueError, match=r"come pairs \(optimizer, layers\), but one is"):
             MultiOptimizer(LazyAdam(), pair)
+    with pytest.raises(ValueError, match="'head' is no layer: a pair is"):
+        MultiOptimizer(LazyAdam(), (LazySGD(), "head"))
     for default, other in (("adam", LazySGD()), (LazyAdam(), "sgd")):
         with pytest.raises(ValueError, match="'adam' is no Keras optimizer|'sgd' is no Keras optimizer"):
             MultiOptimizer(default, (other, top))

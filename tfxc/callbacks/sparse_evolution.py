@@ -60,6 +60,11 @@ class SparseEvolution(keras.callbacks.Callback):
         """Finds now, not after hours, what would go wrong or come to nothing."""
         if not head.built:
             return
+        if not head.trainable:
+            warnings.warn(
+                f"SparseEvolution moves no connection of {head.name!r}, which is frozen.", stacklevel=2
+            )
+            return
         for weight in head.trainable_variables:
             slots_of(self.model.optimizer, weight)  # raises where they are not known
         if getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
@@ -94,7 +99,8 @@ class SparseEvolution(keras.callbacks.Callback):
         if self.schedule == "cosine":
             fraction *= (1 + math.cos(math.pi * now / self.stop_after)) / 2
         start = time.perf_counter()
-        for head in self._heads():
+        # A frozen one would lose connections and never learn others.
+        for head in [head for head in self._heads() if head.trainable]:
             moved = head.rewire(fraction, self.model.optimizer)
             self._logs["rewire/moved"] += moved["moved"]
             self._logs["rewire/dropped_magnitude"] = moved["dropped_magnitude"]

@@ -20,14 +20,12 @@ from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
 from tfxc.layers.table_blocks import block_by_block
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
-from tfxc.ops.candidate_scores import candidate_scores
+from tfxc.ops.candidate_scores import candidate_scores, normalized
 from tfxc.ops.dense_scan import REDUCTIONS, announce, dense_scan
 from tfxc.ops.remote import at, beside, shards_of, with_servers
 from tfxc.ops.table_rows import gather_rows, refuse_plain_steps
 from tfxc.optimizers.multi_optimizer import MultiOptimizer
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
-
-_EPSILON = 1e-12
 
 
 @register
@@ -165,6 +163,11 @@ class DenseHead(Head):
                 f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name. Its "
                 f"embedding layers are {names or 'none (is it built?)'}."
             )
+        if len({id(layer) for layer in layers}) > 1:
+            raise ValueError(
+                f"DenseHead(tied_to={self.tied_to!r}): the encoder has {len(layers)} layers of that name. "
+                "Pass the layer itself, or name them apart."
+            )
         self._share(layers[0])
 
     def _share(self, embedding):
@@ -257,7 +260,7 @@ class DenseHead(Head):
     def _scaled(self, query):
         query = tf.cast(query, tf.float32)
         if self.normalize:
-            query = tf.math.l2_normalize(query, axis=-1, epsilon=_EPSILON**2)
+            query = normalized(query)
         return query if self.temperature == 1.0 else query / self.temperature
 
     def with_bias_column(self, query):
@@ -284,7 +287,7 @@ class DenseHead(Head):
         """Class vectors [n, effective_dim] from raw rows [n, D] and, if the head has them, biases [n]."""
         rows = tf.cast(rows, tf.float32)
         if self.normalize:
-            rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
+            rows = normalized(rows)
         return tf.concat([rows, tf.cast(bias, tf.float32)[:, tf.newaxis]], 1) if self.use_bias else rows
 
     def score(self, query, class_ids):
@@ -343,7 +346,7 @@ class DenseHead(Head):
         ids, where = of_filled_slots(class_ids)
         rows = tf.cast(self._rows(ids), tf.float32)
         if self.normalize:
-            rows = tf.math.l2_normalize(rows, axis=-1, epsilon=_EPSILON**2)
+            rows = normalized(rows)
         rows = tf.scatter_nd(where, rows, [tf.size(class_ids), query.shape[-1]])
         return tf.matmul(query, rows, transpose_b=True)
 

@@ -70,6 +70,7 @@ class EmbeddingBag(keras.layers.Layer):
         self.combiner = combiner
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_jit = False
+        self.autocast = self._autocast = False  # weights are added up in float32
 
     def get_config(self):
         return {
@@ -129,7 +130,8 @@ class EmbeddingBag(keras.layers.Layer):
                 'Begin a model of ids with keras.Input((None,), dtype="int64"), one of weights of all '
                 f"{self.num_features} features with keras.Input(({self.num_features},), sparse=True)."
             )
-        return tf.where(ids == 0, tf.cast(PADDING, ids.dtype), ids), tf.ones_like(ids, tf.float32)
+        ids = tf.cast(ids, tf.int64)  # there is no unsigned -1
+        return tf.where(ids == 0, tf.cast(PADDING, tf.int64), ids), tf.ones_like(ids, tf.float32)
 
     def _of_sparse(self, inputs):
         if inputs.shape.rank != 2 or not inputs.shape[1:].is_compatible_with([self.num_features]):

@@ -85,7 +85,10 @@ class EncodedHead(Head):
 
     @property
     def features(self):
-        """The features as tensors [L, ...], nested as they were given; None if it has none."""
+        """The features as tensors [L, ...], nested as they were given; None if it has none.
+
+        They may be set anew. A training step that was traced holds the old ones: compile the model again.
+        """
         return self._features.value
 
     @features.setter

@@ -62,6 +62,11 @@ class ClassificationLoss(keras.losses.Loss):
 
     def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
         super().__init__(reduction=reduction, name=name)
+        if reduction == "mean_with_sample_weight":
+            raise ValueError(
+                'reduction="mean_with_sample_weight" is not supported: take "sum_over_batch_size", and '
+                "weights whose mean is 1."
+            )
         self.result_dtype = None if dtype is None else tf.as_dtype(dtype).name
 
     def get_config(self):

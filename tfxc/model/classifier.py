@@ -114,6 +114,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.sampler = sampler
         self.k = k
         self._ranking = None
+        self._traced_with = k, getattr(head, "num_probes", None)
         self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.supports_jit = False
@@ -207,6 +208,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in ranking])
+
+    def get_compile_config(self):
+        """What Keras keeps of ``compile``; a ``MultiOptimizer`` tells whose a weight is once it is built."""
+        if self.built and is_compiled(self):
+            self.optimizer.build(self.trainable_variables)
+        return super().get_compile_config()
 
     def compile_from_config(self, config):
         """Keras calls this when it loads a compiled model."""
@@ -308,7 +315,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         return super().test_on_batch(x, *args, **kwargs)
 
     def _refresh_head(self, x=None):
-        """Brings a head's cached class vectors up to date before they are read, of inputs ``x``."""
+        """Brings up to date what was made before: traced functions, and cached class vectors, of inputs x."""
+        numbers_of_graphs = self.k, getattr(self.head, "num_probes", None)
+        if numbers_of_graphs != self._traced_with:
+            self._traced_with = numbers_of_graphs
+            self._ranking = self.predict_function = self.test_function = None
         if not self.head.cache_age:
             return
         if not self.built and x is not None:

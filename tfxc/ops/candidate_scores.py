@@ -99,6 +99,20 @@ def checked_inputs(table, query, class_ids, row_offset):
     return query, class_ids
 
 
+def normalized(rows):
+    """Float32 rows [..., D] divided by their length; to one no longer than 1e-12 no gradient flows back.
+
+    Example:
+        >>> normalized(tf.constant([[3.0, 4.0], [0.0, 0.0]])).numpy().round(1).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
+    squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
+    is_short = squared_norm <= _MIN_SQUARED_NORM
+    # The inner where keeps 0 · inf = NaN out of the gradient of the branch not taken.
+    unit = rows * tf.math.rsqrt(tf.where(is_short, 1.0, squared_norm))
+    return tf.where(is_short, tf.stop_gradient(rows * 1e12), unit)
+
+
 def _scores(table, query, class_ids, normalize, row_offset):
     occupied = class_ids >= 0
     with tf.control_dependencies(_require_ids(table, class_ids, row_offset)):
@@ -107,11 +121,7 @@ def _scores(table, query, class_ids, normalize, row_offset):
     rows = gather_rows(table, tf.gather_nd(class_ids, filled) + row_offset)
     rows = tf.scatter_nd(filled, rows, tf.concat([tf.shape(class_ids, tf.int64), [table.shape[1]]], 0))
     if normalize:
-        squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-        is_short = squared_norm <= _MIN_SQUARED_NORM
-        # The inner where keeps 0 · inf = NaN out of the gradient of the branch not taken.
-        unit = rows * tf.math.rsqrt(tf.where(is_short, 1.0, squared_norm))
-        rows = tf.where(is_short, tf.stop_gradient(rows * 1e12), unit)
+        rows = normalized(rows)
     return tf.where(occupied, tf.einsum("nd,nsd->ns", query, rows), 0.0)
 
 

@@ -17,6 +17,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
+from tfxc.ops.candidate_scores import normalized
 
 for _name in ("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad"):
     auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{_name}")
@@ -27,7 +28,6 @@ REDUCTIONS = {
     "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
 }
 TILE_CLASSES = 96  # as kTileClasses of the compiled op
-_EPSILON = 1e-12  # the least norm
 
 
 def dense_scan(
@@ -197,7 +197,7 @@ def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, 
     ([9.0], [[2.0]], [[0]])
     """
     if normalize:
-        rows = tf.math.l2_normalize(rows, axis=1, epsilon=_EPSILON**2)
+        rows = normalized(rows)
     logits = tf.matmul(query, rows, transpose_b=True)
     if bias.shape[0] != 0:
         logits += bias

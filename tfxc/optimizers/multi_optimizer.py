@@ -6,6 +6,7 @@ from tfxc._keras import (
     Untracked,
     keras,
     learning_rate_variable,
+    path_of,
     register,
     start_optimizer,
     tf_variable,
@@ -20,7 +21,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
     Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the
     default's. Rates that are all numbers keep their ratio: where the default's is set (by
-    ``ReduceLROnPlateau``, say), the others follow.
+    ``ReduceLROnPlateau``, say), the others follow, and one of theirs that was set is put back.
 
     Args:
         default: a Keras optimizer, for all weights that no other takes.
@@ -61,8 +62,12 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         for i, optimizer in enumerate([default, *(pair[0] for pair in others)]):
             setattr(self, f"optimizer_{i}", optimizer)
         layers = [pair[1] if isinstance(pair[1], list | tuple) else [pair[1]] for pair in others]
+        for layer in sum(layers, []):
+            if not isinstance(layer, keras.layers.Layer):
+                raise ValueError(f"{layer!r} is no layer: a pair is (optimizer, layer or list of layers).")
         self._layers = Untracked(layers)  # a saved optimizer does not hold the model
-        self._owners = None
+        self._owners = None  # the number of each weight's optimizer
+        self._paths = None  # of the weights
         self._ratios = _ratios(self.optimizers)
 
     @property
@@ -89,8 +94,18 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                 learning_rate_variable(optimizer).assign(rate)
 
     def optimizer_of(self, variable):
-        """The optimizer that trains a weight."""
-        return self.optimizers[self._owners[variable_index(self, variable)]]
+        """The optimizer that trains a weight.
+
+        Raises:
+            ValueError: for a weight that was not there, or frozen, when the optimizer was built.
+        """
+        number = variable_index(self, variable)
+        if number is None:
+            raise ValueError(
+                f"The weight {path_of(variable)} was not trained when this MultiOptimizer was built: after "
+                "thawing a layer compile with a new one."
+            )
+        return self.optimizers[self._owners[number]]
 
     def slots_of(self, variable):
         """What the optimizer that trains a weight remembers of it: a dict, name -> ``tf.Variable``."""
@@ -105,14 +120,32 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         variables = list(variables)
         self._order = Untracked(variables)
-        if self._owners is None:
-            self._owners = self._find_owners(variables)
+        self._owners = self._find_owners(variables) if self._owners is None else self._kept_owners(variables)
+        self._paths = [path_of(variable) for variable in variables]
         for i, optimizer in enumerate(self.optimizers):
             own = [v for v, owner in zip(variables, self._owners, strict=True) if owner == i]
             optimizer.build(own)
         self._dealt = True
 
+    def _kept_owners(self, variables):
+        """Of the weights as they were when the config was made, from those that are trained now."""
+        if len(variables) == len(self._owners):
+            return self._owners
+        kept = dict(zip(self._paths or [], self._owners, strict=False))
+        paths = [path_of(variable) for variable in variables]
+        if len(kept) != len(self._owners) or not kept.keys() >= set(paths):
+            raise ValueError(
+                f"This MultiOptimizer was saved with {len(self._owners)} trained weights, and which of them "
+                f"the {len(paths)} of this model are cannot be told: compile with a new one."
+            )
+        return [kept[path] for path in paths]
+
     def _find_owners(self, variables):
+        if not self._layers.value[0]:
+            raise ValueError(
+                "This MultiOptimizer was made from the config of one that had not been built, and layers are "
+                "no part of a config: make it anew, with its layers."
+            )
         owners = {id(variable): 0 for variable in variables}
         for i, layers in enumerate(self._layers.value, 1):
             for layer in layers:
@@ -152,18 +185,18 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def get_config(self):
         """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
         optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
-        owners = self._owners and list(self._owners)
-        ratios = self._ratios and list(self._ratios)
-        return {"name": self.name, "optimizers": optimizers, "owners": owners, "ratios": ratios}
+        kept = {"owners": self._owners, "paths": self._paths, "ratios": self._ratios}
+        kept = {name: own and list(own) for name, own in kept.items()}
+        return {"name": self.name, "optimizers": optimizers, **kept}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Rebuilt from a built optimizer's config it needs no layers."""
+        """Rebuilt from the config of one that was built it needs no layers; of another it cannot be built."""
         first, *others = (
             keras.optimizers.deserialize(own, custom_objects=custom_objects) for own in config["optimizers"]
         )
         optimizer = cls(first, *((other, []) for other in others), name=config["name"])
-        optimizer._owners = config["owners"]
+        optimizer._owners, optimizer._paths = config["owners"], config.get("paths")
         # A rate that was set may not have reached the others before they were saved.
         optimizer._ratios = config.get("ratios", optimizer._ratios)
         return optimizer
