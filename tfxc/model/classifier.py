@@ -156,8 +156,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         return {"query_dim": self.head.query_dim} if self.built else None
 
     def build_from_config(self, config):
-        if config["query_dim"] is not None and self.encoder.built:
-            self._build_parts(config["query_dim"])
+        query_dim = config.get("query_dim")  # files of before have none
+        if query_dim is not None and self.encoder.built:
+            self._build_parts(query_dim)
             self.built = True
 
     def save_assets(self, folder):
@@ -404,9 +405,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if y is None:
             raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
         inputs, reserved = split_inputs(x, self.encoder)
-        if training and getattr(
-            self.encoder, "non_trainable_weights", ()
-        ):  # moving averages see a batch before its loss is known
+        # Moving averages see a batch before its loss is known.
+        if training and getattr(self.encoder, "non_trainable_weights", ()):
             inputs = require_finite_inputs(inputs, self.optimizer)
         query = self._encoded(inputs, training)
         num_classes = self.head.num_classes
