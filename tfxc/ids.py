@@ -59,10 +59,9 @@ def require_queries(query):
         >>> require_queries(tf.zeros([4, 8]))
     """
     if query.shape.rank not in (2, None):
-        hint = (
-            "of sequences, model.queries(x) gives the last ones" if query.shape.rank == 3 else "a row a query"
-        )
-        raise ValueError(f"query must be [N, D], but has shape {tuple(query.shape)}: {hint}.")
+        of_sequences = "model.queries(x) gives those at the end of sequences"
+        remedy = of_sequences if query.shape.rank == 3 else "a row a query"
+        raise ValueError(f"query must be [N, D], but has shape {tuple(query.shape)}: {remedy}.")
 
 
 def for_each_row(ids, query):

@@ -111,10 +111,9 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         keep &= tf.cast(mask, tf.bool)
     if sample_weight is not None:
         sample_weight = tf.convert_to_tensor(sample_weight)
-        if sample_weight.shape.rank in (
-            1,
-            None,
-        ):  # None: Keras traced a step anew, for weights of either form
+        if (
+            sample_weight.shape.rank != 2
+        ):  # or not known: Keras traced a step anew, for weights of either form
             sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)

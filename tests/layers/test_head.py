@@ -69,9 +69,7 @@ def test_queries_of_another_width_are_refused(name, width):
 
 def test_queries_of_sequences_are_refused():
     layer = make_head("plain", 9, 4)
-    with pytest.raises(
-        ValueError, match=r"shape \(3, 2, 4\): of sequences, model.queries\(x\) gives the last"
-    ):
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 4\): model.queries\(x\) gives those at the end"):
         layer.top_k(tf.zeros([3, 2, 4]), 2)
     with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(4,\): a row a query"):
         layer.top_k(tf.zeros([4]), 2)
