@@ -174,9 +174,9 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
-def path_of(variable):
-    """What a weight is called, with the layers that it belongs to."""
-    return getattr(variable, "path", variable.name)
+def layer_and_name(variable):
+    """What a weight is called, after its layer; the layers around it are others in a loaded model."""
+    return "/".join(getattr(variable, "path", variable.name).split("/")[-2:])
 
 
 def shape_called_with(layer):

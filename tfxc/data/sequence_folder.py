@@ -88,7 +88,7 @@ def new_version(directory) -> Iterator[str]:
         >>> directory = tempfile.mkdtemp()
         >>> with new_version(directory) as folder:
         ...     write_index(folder, {})
-        >>> sorted(os.listdir(directory)) == [os.path.basename(folder), "sequences.json"]
+        >>> sorted(os.listdir(directory)) == ["sequences.json", os.path.basename(folder)]
         True
     """
     directory = os.fspath(directory)

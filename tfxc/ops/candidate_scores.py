@@ -103,8 +103,8 @@ def normalized(rows):
     """Float32 rows [..., D] divided by their length; to one no longer than 1e-12 no gradient flows back.
 
     Example:
-        >>> normalized(tf.constant([[3.0, 4.0], [0.0, 0.0]])).numpy().round(1).tolist()
-        [[0.6, 0.8], [0.0, 0.0]]
+        >>> normalized(tf.constant([[0.0, 4.0], [0.0, 0.0]])).numpy().tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
     """
     squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     is_short = squared_norm <= _MIN_SQUARED_NORM

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tfxc._keras import (
     Untracked,
     keras,
+    layer_and_name,
     learning_rate_variable,
-    path_of,
     register,
     start_optimizer,
     tf_variable,
@@ -67,7 +67,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                 raise ValueError(f"{layer!r} is no layer: a pair is (optimizer, layer or list of layers).")
         self._layers = Untracked(layers)  # a saved optimizer does not hold the model
         self._owners = None  # the number of each weight's optimizer
-        self._paths = None  # of the weights
+        self._names = None  # of the weights
         self._ratios = _ratios(self.optimizers)
 
     @property
@@ -102,8 +102,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         number = variable_index(self, variable)
         if number is None:
             raise ValueError(
-                f"The weight {path_of(variable)} was not trained when this MultiOptimizer was built: after "
-                "thawing a layer compile with a new one."
+                f"The weight {layer_and_name(variable)} was not trained when this MultiOptimizer was built: "
+                "after thawing a layer compile with a new one."
             )
         return self.optimizers[self._owners[number]]
 
@@ -121,7 +121,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         variables = list(variables)
         self._order = Untracked(variables)
         self._owners = self._find_owners(variables) if self._owners is None else self._kept_owners(variables)
-        self._paths = [path_of(variable) for variable in variables]
+        self._names = [layer_and_name(variable) for variable in variables]
         for i, optimizer in enumerate(self.optimizers):
             own = [v for v, owner in zip(variables, self._owners, strict=True) if owner == i]
             optimizer.build(own)
@@ -131,14 +131,14 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         """Of the weights as they were when the config was made, from those that are trained now."""
         if len(variables) == len(self._owners):
             return self._owners
-        kept = dict(zip(self._paths or [], self._owners, strict=False))
-        paths = [path_of(variable) for variable in variables]
-        if len(kept) != len(self._owners) or not kept.keys() >= set(paths):
+        kept = dict(zip(self._names or [], self._owners, strict=False))
+        names = [layer_and_name(variable) for variable in variables]
+        if len(kept) != len(self._owners) or not kept.keys() >= set(names):
             raise ValueError(
                 f"This MultiOptimizer was saved with {len(self._owners)} trained weights, and which of them "
-                f"the {len(paths)} of this model are cannot be told: compile with a new one."
+                f"the {len(names)} of this model are cannot be told: compile with a new one."
             )
-        return [kept[path] for path in paths]
+        return [kept[name] for name in names]
 
     def _find_owners(self, variables):
         if not self._layers.value[0]:
@@ -185,7 +185,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def get_config(self):
         """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
         optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
-        kept = {"owners": self._owners, "paths": self._paths, "ratios": self._ratios}
+        kept = {"owners": self._owners, "names": self._names, "ratios": self._ratios}
         kept = {name: own and list(own) for name, own in kept.items()}
         return {"name": self.name, "optimizers": optimizers, **kept}
 
@@ -196,7 +196,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             keras.optimizers.deserialize(own, custom_objects=custom_objects) for own in config["optimizers"]
         )
         optimizer = cls(first, *((other, []) for other in others), name=config["name"])
-        optimizer._owners, optimizer._paths = config["owners"], config.get("paths")
+        optimizer._owners, optimizer._names = config["owners"], config.get("names")
         # A rate that was set may not have reached the others before they were saved.
         optimizer._ratios = config.get("ratios", optimizer._ratios)
         return optimizer
