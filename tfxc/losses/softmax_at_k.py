@@ -19,8 +19,10 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     is e stands for 1 / e classes, a label for itself. Where these are fewer than k classes, the weight is
     near 1. Weights are constants: no gradient flows through them, as one would in the paper.
 
-    It needs a sampler, best one whose draws reach the best classes, as those of ``MIDX`` do. Over all
-    classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
+    The count of classes is right in the mean, but with few draws among very many classes τ is mostly too low,
+    and the loss nearer to ``SoftmaxCrossentropy``: take more draws, and a sampler whose draws reach the best
+    classes, as those of ``MIDX`` do; without a sampler it does not train. Over all classes, so in
+    ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
 
     Args:
         k: of the metric that counts, NDCG@k say, or some more.
