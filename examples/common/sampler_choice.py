@@ -33,6 +33,12 @@ SAMPLERS = {
     "midx-pq-learnable": lambda s: samplers.MIDX(
         s.num_negatives, num_codewords=s.num_codewords, quantizer="pq", learnable=True
     ),
+    "midx-searched": lambda s: samplers.Mixture(  # a fifth are the best that a search finds
+        [
+            samplers.MIDX(s.num_negatives - s.num_negatives // 5, num_codewords=s.num_codewords),
+            samplers.SearchedHardNegatives(s.num_negatives // 5, num_uniform=0),
+        ]
+    ),
     "sphere": lambda s: samplers.Sphere(s.num_negatives),
     "rff": lambda s: samplers.RFF(s.num_negatives),
     "lsh": lambda s: samplers.LSH(s.num_negatives),

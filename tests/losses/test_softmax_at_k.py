@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 from classifier_checks import learnable, make_model
 from loss_checks import logits_for, no_hits, sampled_losses
+from sampler_checks import clustered, head_of, queries
 
 from tfxc.losses import SoftmaxAtK, SoftmaxCrossentropy
-from tfxc.samplers import MIDX, InBatch, Uniform
+from tfxc.samplers import MIDX, InBatch, SearchedHardNegatives, Uniform
 from tfxc.scored import MASKED_LOGIT, Scored
 
 
@@ -131,3 +132,18 @@ def test_no_draws_at_all():
     positives = Scored(tf.constant([[2.0]]), tf.zeros([1, 1]))
     value = SoftmaxAtK(k=1).sampled(positives, none, tf.constant([[True]]), no_hits(none))
     np.testing.assert_allclose(value, [0.0], atol=1e-6)
+
+
+def test_beside_a_search_of_all_cells_the_threshold_is_the_kth_largest():
+    """Searched classes are the k best, and count as one each; the draws are of other classes."""
+    query, vectors = queries(40, 8), clustered(2000, 8)
+    head, labels = head_of(vectors), tf.range(40)[:, tf.newaxis]
+    logits, losses = head(query), []
+    for loss in (SoftmaxAtK(10, 2.0), SoftmaxCrossentropy()):
+        sampler = SearchedHardNegatives(10, num_uniform=20, num_cells=4, num_probes=4, seed=0)
+        sampler.build((2000, 8))
+        sampler.refresh(head)
+        losses.append(sampled_losses(loss, sampler, tf.constant(query), logits, labels))
+    own = tf.gather(logits, labels, batch_dims=1)[:, 0]
+    weights = sigmoid((own - head.top_k(query, 10).scores[:, -1]) / 2)
+    np.testing.assert_allclose(losses[0], weights * losses[1], rtol=1e-4)

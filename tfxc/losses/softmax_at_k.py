@@ -20,9 +20,9 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     near 1. Weights are constants: no gradient flows through them, as one would in the paper.
 
     The count of classes is right in the mean, but with few draws among very many classes τ is mostly too low,
-    and the loss nearer to ``SoftmaxCrossentropy``: take more draws, and a sampler whose draws reach the best
-    classes, as those of ``MIDX`` do; without a sampler it does not train. Over all classes, so in
-    ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
+    and the loss nearer to ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the
+    best: ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. Without a sampler it does not
+    train. Over all classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
 
     Args:
         k: of the metric that counts, NDCG@k say, or some more.
@@ -73,13 +73,20 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         folded = self.fold_candidates(negatives, hits)
         terms = self.terms(positives, folded, is_label, label_slots)
-        above = positives.logits - _kth_largest(self.k, positives, negatives.without(hits >= 0), is_label)
+        above = positives.logits - kth_largest(self.k, positives, negatives.without(hits >= 0), is_label)
         weights = tf.stop_gradient(tf.sigmoid(above / self.temperature))
         return mean_over_labels(tf.where(is_label, weights * terms, 0.0), is_label)
 
 
-def _kth_largest(k, positives, negatives, is_label):
-    """The logit [N, 1] down to which, by expected counts, there are k classes."""
+def kth_largest(k, positives, negatives, is_label):
+    """The logit [N, 1] down to which, by expected counts, there are k classes.
+
+    Args:
+        k: how many.
+        positives: ``Scored`` [N, P].
+        negatives: ``Scored`` [N, S], without the labels.
+        is_label: bool [N, P], False on padding.
+    """
     drawn = tf.where(negatives.logits > MASKED_LOGIT, tf.exp(-negatives.log_count), 0.0)
     num_classes = tf.concat([tf.cast(is_label, tf.float32), drawn], 1)
     logits = tf.concat([tf.where(is_label, positives.logits, MASKED_LOGIT), negatives.logits], 1)
