@@ -64,7 +64,7 @@ def test_gradients_against_differences(combiner):
 def test_padding_moves_no_row():
     """Momentum would move row 0 in every step if padding read it."""
     layer, optimizer = built(), optimizers.LazyAdam(0.1)
-    for ids in ([[0, 1]], [[3, -1]]):
+    for ids in ([[0, 1]], [[3, -1]], [[-1, -1]]):
         before = tf_variable(layer.embeddings).numpy()
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer({"ids": np.array(ids), "values": np.ones((1, 2), np.float32)}))

@@ -89,8 +89,11 @@ class EmbeddingBag(keras.layers.Layer):
     def call(self, inputs):
         ids, values = self._ids_and_values(inputs)
         values = tf.where(ids >= 0, tf.cast(values, tf.float32), 0.0)
-        # Padding reads a row that the batch reads anyway: with momentum, even a gradient of zero moves a row.
-        some_id = tf.maximum(tf.reduce_max(ids), 0)
+        # Padding reads a row that the batch reads anyway, and where there is none nothing is read: with
+        # momentum, even a gradient of zero moves a row.
+        some_id = tf.reduce_max(ids)
+        num_read = tf.where(some_id >= 0, tf.shape(ids)[1], 0)
+        ids, values = ids[:, :num_read], values[:, :num_read]
         rows = tf.gather(tf_variable(self.embeddings), tf.where(ids >= 0, ids, some_id))
         total = tf.linalg.matvec(rows, values, transpose_a=True)
         if self.combiner == "sum":
