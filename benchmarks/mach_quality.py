@@ -6,9 +6,10 @@
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
 R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
-once; all decoders rank with its weights. What follows ``--`` goes to examples/extreme_classification.py or to
-examples/sequential_recommendation.py, whose dense head shares its table with the encoder, but is counted as
-if it had its own. A run that was cut off goes on where it stopped.
+once; all decoders rank with its weights. ``--dims`` adds narrower dense heads, which save memory, too. What
+follows ``--`` goes to examples/extreme_classification.py or to examples/sequential_recommendation.py, whose
+dense head shares its table with the encoder, but is counted as if it had its own. A run that was cut off goes
+on where it stopped.
 """
 
 import argparse
@@ -69,12 +70,15 @@ def evaluated(model, decoder, problem):
 
 
 def measure(problem, args):
-    """Yields (R, M), with R = 0 for the dense head, its memory "MB" and its results."""
-    folder = problem.args.output
-    problem.args.output = os.path.join(folder, "dense")
-    model = problem.train("dense")
-    num_classes, dim = model.head.num_classes, model.head.effective_dim
-    yield (0, num_classes), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, "mean", problem)}
+    """Yields R (0: a dense head) and the head's name, and its memory "MB" and results."""
+    folder, width = problem.args.output, problem.args.dim
+    for problem.args.dim in (width, *args.dims):
+        name = "dense" if problem.args.dim == width else f"dense, D = {problem.args.dim}"
+        problem.args.output = os.path.join(folder, name)
+        model = problem.train("dense")
+        num_classes, dim = model.head.num_classes, model.head.effective_dim
+        yield (0, name), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, "mean", problem)}
+    problem.args.dim = width
     for share, num_repetitions in itertools.product(args.shares, args.repetitions):
         num_buckets = round(share * num_classes / num_repetitions)
         problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
@@ -83,7 +87,7 @@ def measure(problem, args):
         row = {"MB": num_repetitions * num_buckets * (model.head.query_dim + 1) * BYTES / 2**20}
         for decoder in DECODERS:
             row.update(evaluated(model, decoder, problem))
-        yield (num_repetitions, num_buckets), row
+        yield (num_repetitions, f"MACH {num_repetitions} x {num_buckets:,}"), row
 
 
 def table(problem, sizes):
@@ -91,8 +95,7 @@ def table(problem, sizes):
     dense, *_ = sizes.values()
     best, *others = itertools.product(problem.metrics, DECODERS)
     rows = []
-    for (num_repetitions, num_buckets), row in sizes.items():
-        name = f"MACH {num_repetitions} x {num_buckets:,}" if num_repetitions else "dense"
+    for (_, name), row in sizes.items():
         own = [f"{row[key]:.1f} ({row[key] / dense[key]:.1%})" for key in ("MB", best)]
         rows.append([name, *own, *(f"{row[key]:.1f}" if key in row else "" for key in others)])
     columns = ["MB with Adam (of dense)", f"{' '.join(best)} (of dense)", *map(" ".join, others)]
@@ -107,16 +110,19 @@ def plot(column, sizes, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    axes.axhline(1, color="black", linewidth=1, label="dense")
-    (_, dense), *rest = sizes.items()
-    for colour, num_repetitions in enumerate(sorted({size[0] for size, _ in rest})):
-        rows = [row for size, row in rest if size[0] == num_repetitions]
+    axes.axhline(1, color="black", linewidth=1)
+    dense, *_ = sizes.values()
+    for colour, num_repetitions in enumerate(sorted({repetitions for repetitions, _ in sizes})):
+        rows = [row for (repetitions, _), row in sizes.items() if repetitions == num_repetitions]
         memory = [row["MB"] / dense["MB"] for row in rows]
         for decoder, line in DECODERS.items():
+            if (column, decoder) not in rows[0]:
+                continue
             shares = [row[column, decoder] / dense[column, "mean"] for row in rows]
-            name = f"R = {num_repetitions}, {decoder}"
+            name = f"R = {num_repetitions}, {decoder}" if num_repetitions else "dense"
             axes.plot(memory, shares, line, marker=".", color=f"C{colour}", label=name)
     axes.set(xlabel="share of the dense head's memory", ylabel=f"share of the dense head's {column}")
+    axes.set_xscale("log")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=120)
@@ -127,6 +133,7 @@ def main():
     parser.add_argument("--sequences", action="store_true", help="next items instead of labels")
     parser.add_argument("--shares", type=float, nargs="+", default=[1 / 8, 1 / 4, 1 / 2])
     parser.add_argument("--repetitions", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--dims", type=int, nargs="*", default=[], help="widths of more dense heads")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
