@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.checked_file import DamagedFile, read_arrays, replacing, write_arrays
+from tfxc.checked_file import DamagedFile, map_arrays, read_arrays, replacing, write_arrays
 
 ARRAYS = {
     "empty": np.zeros([0, 3], np.float32),
@@ -58,6 +58,23 @@ def test_where_no_file_system_writes_past_its_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("os.pwrite", refused)
     write_arrays(tmp_path / "values", {"values": values}, {})
     assert (read_arrays(tmp_path / "values")[0]["values"] == 7).all()
+
+
+@pytest.mark.parametrize("missing", [slice(0, 8), slice(0, 4096), slice(100, 1100)])
+def test_bytes_that_are_missing_before_the_end_are_noticed(tmp_path, missing):
+    path = written(tmp_path)
+    content = bytearray(path.read_bytes())
+    del content[missing]
+    path.write_bytes(content)
+    for read in (read_arrays, map_arrays):
+        with pytest.raises(DamagedFile, match=f"{path} is"):
+            read(path)
+
+
+def test_another_order_of_bytes(tmp_path):
+    values = np.array([[1.0, 2.0], [3.0, -4.5]], ">f4")
+    write_arrays(tmp_path / "values", {"values": values}, {})
+    np.testing.assert_array_equal(read_arrays(tmp_path / "values")[0]["values"], values)
 
 
 def test_300_cuts_and_flips_are_refused_by_name_or_read_whole(tmp_path):

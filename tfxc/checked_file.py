@@ -113,11 +113,16 @@ def map_arrays(path):
 def _mapped(path, index):
     arrays = {}
     for name, dtype, shape, start, _ in index:
-        dtype = np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        dtype, size = _dtype_and_size(dtype, shape)
         mapped = np.memmap(path, np.uint8, "c", start, size) if size else np.zeros(0, np.uint8)
         arrays[name] = mapped.view(dtype).reshape(shape)
     return arrays
+
+
+def _dtype_and_size(name, shape):
+    """NumPy's type, and the bytes of an array of it."""
+    dtype = np.dtype(tf.as_dtype(name).as_numpy_dtype)
+    return dtype, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
 
 def seal_array(path, name, array, notes):
@@ -133,7 +138,8 @@ def bytes_of(array):
     """The bytes uint8 [n] of an array or tensor, in order; of a tensor without a copy."""
     if tf.is_tensor(array):
         array = np.asarray(memoryview(tf.bitcast(array, tf.uint16) if array.dtype == tf.bfloat16 else array))
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    # What is read back is in this machine's order of bytes.
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 
 
 def _blocks(values):
@@ -194,6 +200,9 @@ def _read_index(file, path):
     if zlib.crc32(text) != checksum:
         raise DamagedFile(f"{path} is damaged: its index is not what was written.")
     found = json.loads(text)
+    for name, dtype, shape, first, _ in found["arrays"]:
+        if first + _dtype_and_size(dtype, shape)[1] > start:
+            raise DamagedFile(f"{path} is cut short or damaged: bytes before its end are missing, of {name}.")
     return found["arrays"], found["notes"]
 
 

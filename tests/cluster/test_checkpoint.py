@@ -58,6 +58,64 @@ def test_the_last_two_stay_and_what_a_kill_left_does_not_count(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
 
 
+def test_an_epoch_below_those_that_are_there_is_refused(tmp_path):
+    """As old as it seems, it would be removed at once, and the others restored."""
+    checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
+    checkpoint.save(999_999)
+    checkpoint.save(1_000_000)
+    with pytest.raises(
+        ValueError, match="holds the checkpoint of epoch 1000000, beside which one of epoch 1 "
+    ):
+        checkpoint.save(1)
+    checkpoint.save(1_000_000)
+    assert checkpoint.restore() == 1_000_000
+    for epoch in (-1, 1.5, "2"):
+        with pytest.raises(ValueError, match="epoch must be an integer of at least 0"):
+            checkpoint.save(epoch)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def flip_data(folder):
+    path = next(folder.glob("*data*"))
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+
+
+def cut_data(folder):
+    path = next(folder.glob("*data*"))
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def cut_index(folder):
+    path = next(folder.glob("*index"))
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def remove_all(folder):
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [flip_data, cut_data, cut_index, remove_all])
+def test_of_a_damaged_one_the_one_before_is_used(tmp_path, damage):
+    model = fitted()
+    checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)
+    checkpoint.save(1)
+    before = [np.array(tf_variable(weight)) for weight in weights_of(model)]
+    model.fit(*learnable(64), verbose=0)
+    checkpoint.save(2)
+    damage(tmp_path / "epoch-000002")
+    with pytest.warns(UserWarning, match="epoch-000002 is cut short or damaged"):
+        assert checkpoint.restore() == 1
+    for weight, old in zip(weights_of(model), before, strict=True):
+        np.testing.assert_array_equal(tf_variable(weight), old)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000001", "epoch-000002.damaged"]
+    damage(tmp_path / "epoch-000001")
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="could be read: epoch-000001.*anew"):
+        checkpoint.restore()
+
+
 def test_another_model_is_named(tmp_path):
     tfxc.cluster.Checkpoint(fitted(), tmp_path).save(1)
     other = make_model(head=tfxc.layers.DenseHead(NUM_CLASSES + 1))

@@ -3,20 +3,24 @@
 import os
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import tensorflow as tf
 
 from tfxc._keras import layers_of, learning_rate_variable, tf_variable, weights_of
+from tfxc.arguments import positive_int
+from tfxc.checked_file import DamagedFile, sync
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
 from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"
-_PATTERN = re.compile(r"epoch-\d{6}")
+_PATTERN = re.compile(r"epoch-(\d{6,})")
 _VARIABLES = "variables"
 _NUM_KEPT = 2
+_DAMAGES = tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError
 
 
 class Checkpoint:
@@ -32,7 +36,9 @@ class Checkpoint:
         folder: a folder that the coordinator and all servers see under the same name.
 
     Raises:
-        ValueError: for a model that is not built; from ``restore`` if the checkpoint is of another model.
+        ValueError: for a model that is not built; from ``save`` for a number that is not whole, or below that
+            of a checkpoint that is there; from ``restore`` if the checkpoint is of another model, or if
+            (``DamagedFile``) there are some and none can be read.
 
     Example:
         >>> import tempfile
@@ -55,40 +61,77 @@ class Checkpoint:
 
     def save(self, epoch):
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
-        path = self.folder / _NAME.format(epoch)
+        path = self.folder / _NAME.format(positive_int(epoch, "epoch", least=0))
+        newest = self._paths()[-1:]
+        if newest and _epoch(newest[0]) > epoch:
+            raise ValueError(
+                f"{self.folder} holds the checkpoint of epoch {_epoch(newest[0])}, beside which one of epoch "
+                f"{epoch} would count as old. Call restore() first, or name another folder."
+            )
         aside = path.with_suffix(".writing")
         for left in self.folder.glob("*.writing"):
             shutil.rmtree(left)
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
+        for file in (*aside.iterdir(), aside):
+            sync(file)
         shutil.rmtree(path, ignore_errors=True)
         os.rename(aside, path)
+        sync(self.folder)
         for old in self._paths()[:-_NUM_KEPT]:
             shutil.rmtree(old)
 
     def restore(self):
-        """Loads the newest checkpoint; returns its number of epochs, 0 where there is none."""
-        paths = self._paths()
-        if not paths:
-            return 0
-        prefix, tables = str(paths[-1] / _VARIABLES), _tables(self._model)
-        saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
+
+        One that is damaged is named in a warning, and where an earlier one is whole, it is called
+        ``.damaged``.
+        """
+        damaged, tables = [], _tables(self._model)
+        for path in reversed(self._paths()):
+            try:
+                self._check(path, tables)
+                read_tables(str(path / _VARIABLES), tables)
+            except (DamagedFile, *_DAMAGES) as error:
+                damaged.append(path)
+                warnings.warn(f"{path} is cut short or damaged: {error}", stacklevel=2)
+                continue
+            for unread in damaged:  # or it would pass for newer than those to come
+                unread.rename(unread.with_suffix(".damaged"))
+            for sampler in _samplers(self._model):
+                sampler.weights_restored()
+            return _epoch(path)
+        if damaged:
+            raise DamagedFile(
+                f"No checkpoint in {self.folder} could be read: {', '.join(path.name for path in damaged)}. "
+                "The model may hold parts of them: build it anew. See that every server sees the folder."
+            )
+        return 0
+
+    def _check(self, path, tables):
+        try:
+            reader = tf.train.load_checkpoint(str(path / _VARIABLES))
+        except (tf.errors.OpError, ValueError) as error:  # this machine's file, not an answer of a server
+            raise DamagedFile(str(error)) from error
+        saved = reader.get_variable_to_shape_map()
         wanted = {name: list(table.shape) for name, table in tables.items()}
         differ = sorted(name for name in saved.keys() | wanted if saved.get(name) != wanted.get(name))
         if differ:
             first = differ[0]
             raise ValueError(
-                f"The checkpoint {paths[-1]} is of another model: {len(differ)} of its variables differ, "
+                f"The checkpoint {path} is of another model: {len(differ)} of its variables differ, "
                 f"the first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here "
                 "(None: missing). Build and compile the model as it was, under the same Keras."
             )
-        read_tables(prefix, tables)
-        for sampler in _samplers(self._model):
-            sampler.weights_restored()
-        return int(paths[-1].name.removeprefix("epoch-"))
 
     def _paths(self):
-        return sorted(path for path in self.folder.iterdir() if _PATTERN.fullmatch(path.name))
+        """The checkpoints, the newest last."""
+        paths = [path for path in self.folder.iterdir() if _PATTERN.fullmatch(path.name)]
+        return sorted(paths, key=_epoch)
+
+
+def _epoch(path):
+    return int(_PATTERN.fullmatch(path.name)[1])
 
 
 def _samplers(model):
