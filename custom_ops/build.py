@@ -1,8 +1,8 @@
 """Compiles every ``custom_ops/*/*.cc`` into one library, ``tfxc/ops/_tfxc_ops.so``.
 
 ``pip install`` calls :func:`build`; developers run ``python custom_ops/build.py``.
-The library is bound to the TensorFlow minor version it was compiled against, which
-is recorded beside it in ``_tfxc_ops.json``.
+The library is bound to the TensorFlow minor version it was compiled against, and to the
+ops that it registers: ``_tfxc_ops.json`` beside it records both.
 
 ``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` one that watches
 its memory, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
@@ -13,6 +13,7 @@ programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -37,6 +38,10 @@ COMPILE_FLAGS = (
     # Vectors go by value between functions that are always inlined, so that no calling convention matters.
     *("-Wall", "-Wextra", "-Wstrict-aliasing=1", "-Wno-psabi"),
 )
+
+# Clang lacks what the vectors in common/lanes.h are made of; an older GCC has not been tried. For AVX-512 it
+# takes GCC 12.
+LEAST_GCC = 11
 
 # The highest level of x86-64 that a library has code for (TFXC_LEVEL in common/vectorize.h).
 LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
@@ -84,7 +89,7 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
         The path of the library.
 
     Raises:
-        CompilerNotFoundError: No compiler: set ``CXX`` or install g++.
+        CompilerNotFoundError: No GCC of version ``LEAST_GCC``: set ``CXX`` or install g++.
         CompileError: The compiler failed.
     """
     library, objects = Path(library), Path(objects)
@@ -112,11 +117,17 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
     (objects / "link.command").write_text(shlex.join(link_command))
     # Written after the library: a build cut off in between leaves a record that is missing
     # or as old as the library it replaced, and such a library is refused, never mistaken.
-    record = {"tensorflow": tf.__version__}
+    record = {"tensorflow": tf.__version__, "ops": registrations()}
     aside = library.with_suffix(f".{os.getpid()}.json")
     aside.write_text(json.dumps(record) + "\n")
     aside.replace(library.with_suffix(".json"))
     return library
+
+
+def registrations():
+    """A name for the ops with their inputs, outputs and attributes: a hash of every ``op.cc``."""
+    sources = sorted(SOURCES.glob("*/op.cc"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def build_variant(level="x86-64-v4", sanitize=False):
@@ -157,17 +168,34 @@ def build_thread_check():
 
 
 def find_compiler():
-    """The compiler command as a list: ``$CXX`` if set, else g++, c++ or clang++."""
+    """The compiler command as a list: ``$CXX`` if set, else g++ or c++, if it is GCC 11 or newer."""
     chosen = os.environ.get("CXX")
-    candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"], ["clang++"]]
+    candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"]]
+    unfit = []
     for command in candidates:
         if command and shutil.which(command[0]):
-            return command
+            found = _what_is_wrong(command)
+            if found is None:
+                return command
+            unfit.append(f"{shlex.join(command)} is {found}")
     looked_for = ", ".join(shlex.join(command) for command in candidates)
+    found = ", ".join(unfit) or f"there is none (looked for {looked_for})"
     raise CompilerNotFoundError(
-        f"No C++ compiler found (looked for {looked_for}). Install g++ (Debian and Ubuntu: "
-        f"apt-get install g++) or set CXX to a compiler for C++17."
+        f"The ops are compiled by GCC {LEAST_GCC} or newer, but {found}. Install g++ (Debian and Ubuntu: "
+        "apt-get install g++) or set CXX to it."
     )
+
+
+def _what_is_wrong(command):
+    """None for a compiler that can compile the ops, and for one that will tell by itself why it fails."""
+    probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    macros = dict(re.findall(r"^#define (__clang__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE))
+    if done.returncode != 0:
+        return None
+    if "__clang__" in macros or "__GNUC__" not in macros:
+        return "another compiler"
+    return None if int(macros["__GNUC__"]) >= LEAST_GCC else f"GCC {macros['__GNUC__']}"
 
 
 def build_cuda(objects=OBJECTS):

@@ -49,6 +49,23 @@ def test_without_a_compiler_the_package_installs_with_one_warning(tmp_path, stal
     assert not stale_library.exists()
 
 
+@pytest.mark.parametrize(
+    ("macros", "found"),
+    [
+        ("#define __GNUC__ 10", "is GCC 10"),
+        ("#define __clang__ 1\n#define __GNUC__ 4", "is another compiler"),
+    ],
+)
+def test_a_compiler_that_cannot_compile_the_ops_is_as_none(tmp_path, macros, found):
+    old = tmp_path / "old-g++"
+    old.write_text(f"#!/bin/sh\ncat <<END\n{macros}\n#define __GNUC_MINOR__ 2\nEND\n")
+    old.chmod(0o755)
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(old))
+    assert done.returncode == 0, done.stderr
+    assert f"{old} {found}" in done.stderr and "GCC 11 or newer" in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+
+
 def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler):
     done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler))
     assert done.returncode != 0

@@ -23,25 +23,28 @@ struct alignas(64) RunningSum {
   double of[kTileQueries];
 };
 
-// after = before + x, in double: a register holds half as many of them.
-TFXC_INLINE void AddInDouble(Lanes16 x, const double* before, double* after) {
+template <typename Lanes>
+struct InDouble;
+template <>
+struct InDouble<Lanes16> {
+  typedef float Half __attribute__((vector_size(32)));
   typedef double Doubles __attribute__((vector_size(64)));
-  const Lanes8 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
-  const Lanes8 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-  Doubles sums[2];
-  std::memcpy(sums, before, sizeof(sums));
-  sums[0] += __builtin_convertvector(low, Doubles);
-  sums[1] += __builtin_convertvector(high, Doubles);
-  std::memcpy(after, sums, sizeof(sums));
-}
-
-TFXC_INLINE void AddInDouble(Lanes8 x, const double* before, double* after) {
+};
+template <>
+struct InDouble<Lanes8> {
+  typedef float Half __attribute__((vector_size(16)));
   typedef double Doubles __attribute__((vector_size(32)));
-  const auto low = __builtin_shufflevector(x, x, 0, 1, 2, 3), high = __builtin_shufflevector(x, x, 4, 5, 6, 7);
+};
+
+// after = before + x, in double: a register holds half as many of them.
+template <typename Lanes>
+TFXC_INLINE void AddInDouble(Lanes x, const double* before, double* after) {
+  typedef typename InDouble<Lanes>::Doubles Doubles;
+  typename InDouble<Lanes>::Half halves[2];
+  std::memcpy(halves, &x, sizeof(halves));
   Doubles sums[2];
   std::memcpy(sums, before, sizeof(sums));
-  sums[0] += __builtin_convertvector(low, Doubles);
-  sums[1] += __builtin_convertvector(high, Doubles);
+  for (int i = 0; i < 2; ++i) sums[i] += __builtin_convertvector(halves[i], Doubles);
   std::memcpy(after, sums, sizeof(sums));
 }
 

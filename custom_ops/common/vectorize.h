@@ -9,8 +9,15 @@
 #define TFXC_LEVEL 4
 #endif
 
+// GCC 11 cannot choose by level. It makes code for AVX2 beside the default, without fused multiplication and addition.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 3
+#if __GNUC__ >= 12
 #define TFXC_HAS_LEVELS TFXC_LEVEL
+#define TFXC_LEVEL_3 "arch=x86-64-v3"
+#else
+#define TFXC_HAS_LEVELS 3
+#define TFXC_LEVEL_3 "avx2"
+#endif
 #else
 #define TFXC_HAS_LEVELS 0
 #endif
@@ -18,15 +25,15 @@
 // TFXC_VECTORIZE: loops that the compiler makes vectors of, as wide as the processor has them. TFXC_WIDE and TFXC_NARROW:
 // vectors of the kernel's own, of sixteen floats or of eight.
 #if TFXC_HAS_LEVELS >= 4
-#define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v4", TFXC_LEVEL_3, "default")))
 #define TFXC_WIDE __attribute__((target("arch=x86-64-v4")))
 #elif TFXC_HAS_LEVELS == 3
-#define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define TFXC_VECTORIZE __attribute__((target_clones(TFXC_LEVEL_3, "default")))
 #else
 #define TFXC_VECTORIZE
 #endif
 #if TFXC_HAS_LEVELS >= 3
-#define TFXC_NARROW __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define TFXC_NARROW __attribute__((target_clones(TFXC_LEVEL_3, "default")))
 #else
 #define TFXC_NARROW
 #endif

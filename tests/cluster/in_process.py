@@ -138,6 +138,9 @@ def refused_late(strategy, model, folder):
     for name, call in {
         "export": export_in_scope,
         "data": lambda: model.fit(shuffled.repeat(), steps_per_epoch=1),
+        "model": lambda: model.save(folder + "/none.keras"),
+        "folder": lambda: model.save(folder + "/none"),
+        "weights": lambda: model.save_weights(folder + "/none.weights.h5"),
     }.items():
         try:
             call()

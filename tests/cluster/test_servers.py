@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc._keras import IS_KERAS_3
+from tfxc.ops import library
 
 PROGRAM = Path(__file__).with_name("in_process.py")
 needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
@@ -125,6 +126,9 @@ def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
         "groups": "group_size=1",
         "data": "seed=None",
         "export": "after the scope",
+        "model": "tfxc.cluster.Checkpoint",
+        "folder": "tfxc.cluster.Checkpoint",
+        "weights": "tfxc.cluster.Checkpoint",
     }.items(),
 )
 def test_what_cannot_work_is_refused_with_a_remedy(results, name, remedy):
@@ -154,3 +158,20 @@ def test_shards_that_do_not_fit_the_servers_are_refused(num_servers, num_shards,
 def test_the_coordinator_is_no_server():
     with pytest.raises(ValueError, match="calls tfxc.cluster.strategy"):
         tfxc.cluster.start_server(resolver(task_type="chief"))
+
+
+def test_a_server_without_the_compiled_ops_says_so(monkeypatch):
+    """Otherwise the coordinator would end in its first step, at an op that a server does not know."""
+    monkeypatch.delenv("TFXC_DISABLE_OPS", raising=False)
+    monkeypatch.setattr(library, "_load", lambda: None)
+    with pytest.raises(RuntimeError, match="needs the compiled ops.*TFXC_DISABLE_OPS=1 in every process"):
+        tfxc.cluster.start_server(resolver(task_type="worker"))
+
+    def started(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.distribute, "Server", started)
+    monkeypatch.setattr("tfxc.cluster.servers.return_large_blocks", lambda: None)
+    monkeypatch.setenv("TFXC_DISABLE_OPS", "1")
+    with pytest.warns(RuntimeWarning, match="every process"), pytest.raises(KeyboardInterrupt):
+        tfxc.cluster.start_server(resolver(task_type="worker"))

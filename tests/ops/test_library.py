@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfxc.ops import library
 
+RECORD = {"tensorflow": tf.__version__, "ops": library._REGISTRATIONS}
 BUILD_SCRIPT = Path(__file__).parents[2] / "custom_ops" / "build.py"
 
 
@@ -38,7 +39,9 @@ def build_module():
 def _fake_compiler(tmp_path, monkeypatch, body):
     """A compiler that notes its target (the last argument) in calls.txt and then does ``body``."""
     script = tmp_path / "fake-g++"
-    script.write_text(f'#!/bin/sh\nfor target; do :; done\necho "$target" >> {tmp_path}/calls.txt\n{body}\n')
+    version = 'if [ "$1" = -dM ]; then echo "#define __GNUC__ 12"; exit; fi'
+    note = f'for target; do :; done\necho "$target" >> {tmp_path}/calls.txt'
+    script.write_text(f"#!/bin/sh\n{version}\n{note}\n{body}\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CXX", str(script))
     return tmp_path / "calls.txt"
@@ -72,15 +75,28 @@ def test_library_without_a_sound_record_is_refused(moved_library, record):
 
 def test_broken_library_falls_back(moved_library):
     moved_library.write_bytes(b"not a shared library")
-    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": tf.__version__}))
+    moved_library.with_suffix(".json").write_text(json.dumps(RECORD))
     with pytest.warns(RuntimeWarning, match="cannot be loaded"):
         assert library.load() is None
+
+
+@pytest.mark.parametrize("record", [{}, {"ops": "of last year"}])
+def test_library_of_other_sources_is_refused_before_a_step_misses_an_op(moved_library, record):
+    moved_library.write_bytes(b"lacks what is called")
+    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": tf.__version__, **record}))
+    with pytest.warns(RuntimeWarning, match=r"of another version of tfxc.*custom_ops/build\.py"):
+        assert library.load() is None
+
+
+def test_the_package_knows_the_ops_that_its_sources_register(build_module):
+    """Where an op's inputs, outputs or attributes change, so does the number that older libraries lack."""
+    assert build_module.registrations() == library._REGISTRATIONS
 
 
 def test_another_patch_release_is_accepted(moved_library):
     moved_library.write_bytes(b"")
     minor = ".".join(tf.__version__.split(".")[:2])
-    moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": f"{minor}.99"}))
+    moved_library.with_suffix(".json").write_text(json.dumps({**RECORD, "tensorflow": f"{minor}.99"}))
     assert library._find_problem(moved_library) is None
 
 
@@ -94,7 +110,7 @@ def test_a_chosen_library_that_cannot_be_used_is_an_error(moved_library, monkeyp
     chosen.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.3.1"}))
     with pytest.raises(RuntimeError, match=r"built for TensorFlow 2\.3\.1"):
         library.load()
-    chosen.with_suffix(".json").write_text(json.dumps({"tensorflow": tf.__version__}))
+    chosen.with_suffix(".json").write_text(json.dumps(RECORD))
     with pytest.raises(RuntimeError, match="cannot be loaded"):
         library.load()
 
@@ -145,7 +161,8 @@ def test_build_compiles_each_source_once_and_again_only_what_changed(build_modul
 
     assert build() == ["first.op", "ops", "second.op"]
     assert target.read_text() == "made\n"
-    assert json.loads(target.with_suffix(".json").read_text()) == {"tensorflow": tf.__version__}
+    record = json.loads(target.with_suffix(".json").read_text())
+    assert record == {"tensorflow": tf.__version__, "ops": build_module.registrations()}
     assert sorted(path.name for path in target.parent.iterdir()) == ["ops.json", "ops.so"]
     assert build() == []
     (sources / "first" / "op.cc").write_text("// changed")
@@ -215,5 +232,5 @@ def test_build_without_a_compiler_names_what_to_install(build_module, tmp_path, 
         build_module.build(tmp_path / "ops.so", tmp_path / "objects")
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build_module.CompilerNotFoundError, match=r"g\+\+, c\+\+, clang\+\+"):
+    with pytest.raises(build_module.CompilerNotFoundError, match=r"g\+\+, c\+\+\)"):
         build_module.find_compiler()

@@ -1,5 +1,8 @@
 """The processes of a cluster: servers that have tfxc's ops, and the strategy of the one that coordinates."""
 
+import os
+import warnings
+
 import tensorflow as tf
 
 from tfxc._keras import refuse_keras_3
@@ -23,6 +26,8 @@ def start_server(resolver):
 
     Raises:
         ValueError: for another task type.
+        RuntimeError: without compiled ops, unless ``TFXC_DISABLE_OPS=1`` says so, as it then must in every
+            process of the cluster.
 
     Example:
         ```python
@@ -38,8 +43,8 @@ def start_server(resolver):
             f'start_server serves as "worker" or "ps", but the resolver says {resolver.task_type!r}. The '
             'coordinator ("chief") calls tfxc.cluster.strategy instead.'
         )
+    _require_ops()
     return_large_blocks()  # it holds as much of a table as fits its machine
-    library.load()
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
@@ -49,6 +54,21 @@ def start_server(resolver):
     )
     release_code_pages()
     server.join()
+
+
+def _require_ops():
+    if os.environ.get("TFXC_DISABLE_OPS") == "1":
+        warnings.warn(
+            "TFXC_DISABLE_OPS=1: this server knows none of the compiled ops, so every process of the cluster "
+            "must have it set.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    elif library.load() is None:
+        raise RuntimeError(
+            "A server of a cluster needs the compiled ops, which the coordinator asks it for: build them as "
+            "the warning above says, or set TFXC_DISABLE_OPS=1 in every process of the cluster."
+        )
 
 
 def strategy(resolver, num_shards=None):

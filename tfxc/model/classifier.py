@@ -43,7 +43,7 @@ from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
 from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
-from tfxc.model.saving import refuse_hdf5, written_aside
+from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
 from tfxc.model.step import build_parts, example_losses
 from tfxc.ops.remote import with_servers
 from tfxc.samplers.sampler import Sampler
@@ -228,15 +228,16 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         Warns before it starts where that takes more than 4 GB of memory, and says what takes less.
 
         Raises:
-            ValueError: for a file of HDF5, which could not be loaded.
+            ValueError: for a file of HDF5, or a model on parameter servers, which could not be loaded.
         """
-        refuse_hdf5(filepath, kwargs.get("save_format"))
+        refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
         warn_of_large_save(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save_weights``, with the care that ``save`` takes."""
+        refuse_shards(self, filepath, kwargs.get("save_format"))
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)
 

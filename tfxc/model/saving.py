@@ -4,6 +4,7 @@ import contextlib
 import os
 
 from tfxc.checked_file import replacing
+from tfxc.model.on_servers import is_on_servers
 
 
 def written_aside(filepath, overwrite=True, **kwargs):
@@ -33,10 +34,32 @@ def written_aside(filepath, overwrite=True, **kwargs):
     return contextlib.nullcontext(filepath) if in_place else replacing(name)
 
 
-def refuse_hdf5(filepath, save_format=None):
-    """Raises ValueError for a whole model to be saved as HDF5, which Keras writes but cannot load again."""
-    if os.fspath(filepath).endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5"):
+def refuse_what_does_not_load(model, filepath, save_format=None):
+    """For ``save``: raises ValueError for a file that Keras would write, but not load again.
+
+    That is a whole model as HDF5, or any in the shards of parameter servers.
+    """
+    refuse_shards(model, filepath, save_format or "keras")
+    if _is_hdf5(filepath, save_format):
         raise ValueError(
             f"{os.fspath(filepath)!r} would be a file of HDF5, which keeps too little of a model to load it: "
             'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
         )
+
+
+def refuse_shards(model, filepath, save_format=None):
+    """Raises ValueError for a file of Keras's own format of a model whose tables lie in shards.
+
+    It would load into as many shards alone, and never into a model on one machine.
+    """
+    own_format = os.fspath(filepath).endswith(".keras") or save_format == "keras"
+    if (own_format or _is_hdf5(filepath, save_format)) and is_on_servers(model):
+        raise ValueError(
+            f"{os.fspath(filepath)!r} would hold the shards of parameter servers and load into nothing else. "
+            "Keep the model by tfxc.cluster.Checkpoint(model, folder).save(epoch), which one machine reads, "
+            "too; to serve it call model.export."
+        )
+
+
+def _is_hdf5(filepath, save_format):
+    return os.fspath(filepath).endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5")

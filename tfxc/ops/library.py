@@ -13,10 +13,12 @@ from tensorflow.python.ops import control_flow_util
 
 _STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
+# Of custom_ops/build.py, registrations(): the ops as this package calls them.
+_REGISTRATIONS = "2a3263e1d43c1aa5"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
-    "TensorFlow ops. To build the library: install g++, then `pip install .` or, in a source checkout, "
-    "`python custom_ops/build.py`."
+    "TensorFlow ops. To build the library: install g++ 11 or newer, then `pip install .` or, in a source "
+    "checkout, `python custom_ops/build.py`."
 )
 
 
@@ -24,7 +26,8 @@ def load():
     """The compiled ops as a module, or ``None`` where there are none or they are disabled.
 
     The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. A
-    library that is missing, broken or built for another TensorFlow is reported by one warning.
+    library that is missing, broken, or built for another TensorFlow or from another version of
+    tfxc is reported by one warning.
     ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that ``custom_ops/build.py``
     built for tests; it too must belong to this TensorFlow, and where it cannot be loaded that
     is an error, since nobody who chose it wants the results of something else.
@@ -129,10 +132,13 @@ def _find_problem(path):
             return f"tfxc's compiled ops are here for TensorFlow {known}, but {tf.__version__} is running."
         return "tfxc's compiled ops were not built."
     try:
-        built_for = json.loads(path.with_suffix(".json").read_text())["tensorflow"]
+        record = json.loads(path.with_suffix(".json").read_text())
+        built_for = record["tensorflow"]
     except (OSError, ValueError, KeyError):
-        built_for = "an unknown version"
+        record, built_for = {}, "an unknown version"
     # TensorFlow's C++ interface changes between minor versions: a wrong library may crash.
     if built_for.split(".")[:2] != tf.__version__.split(".")[:2]:
         return f"tfxc's compiled ops were built for TensorFlow {built_for}, but {tf.__version__} is running."
+    if record.get("ops") != _REGISTRATIONS:
+        return f"tfxc's compiled ops in {path} are of another version of tfxc."
     return None
