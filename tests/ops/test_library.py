@@ -128,7 +128,7 @@ def test_environment_disables_silently_at_any_time(moved_library, monkeypatch):
 
 def test_compiled_ops_are_for_float32_on_cpu_outside_xla(monkeypatch):
     monkeypatch.setattr(library, "available", lambda: True)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     assert library.use_compiled()
     assert library.use_compiled(tf.zeros([1]), tf.Variable([1.0]))
     assert not library.use_compiled(tf.zeros([1]), tf.zeros([1], tf.float64))
@@ -141,7 +141,7 @@ def test_compiled_ops_are_for_float32_on_cpu_outside_xla(monkeypatch):
     tf.function(trace)()
     tf.function(trace, jit_compile=True)()
     assert answers == [True, False]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
     assert not library.use_compiled()
 
 

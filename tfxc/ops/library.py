@@ -68,7 +68,7 @@ def use_compiled(*tensors):
         not _STOCK.get()
         and all(tensor.dtype == tf.float32 for tensor in tensors)
         and available()
-        and not tf.config.list_physical_devices("GPU")
+        and not tf.config.get_visible_devices("GPU")
         and not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     )
 
