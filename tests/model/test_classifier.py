@@ -25,7 +25,7 @@ import tfxc
 from tfxc._keras import keras
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
-from tfxc.metrics import NDCGAtK, PrecisionAtK, RecallAtK
+from tfxc.metrics import NDCGAtK, PrecisionAtK, PSPAtK, RecallAtK
 from tfxc.samplers import MIDX, Uniform
 
 
@@ -93,6 +93,20 @@ def test_evaluation_is_exact_and_draws_nothing(loss, name):
     np.testing.assert_allclose(weighted["loss"], np.mean(weights * values), rtol=1e-5)
     for old, new in zip(before, weights_of(model), strict=True):
         np.testing.assert_array_equal(old, new)  # the sampler's counter too
+
+
+@pytest.mark.parametrize("form", ["ragged", "sparse"])
+@pytest.mark.parametrize("metric", [NDCGAtK(4), PSPAtK(4, np.linspace(0.1, 1, NUM_CLASSES))])
+def test_metrics_of_labels_whose_width_a_graph_does_not_know(metric, form):
+    """Keras 3 knows the size of these batches, as they fill the epoch."""
+    x, rows = features(8), [[3], [1, 7], [2, 4, 9], [24]] * 2
+    ragged = tf.ragged.constant(rows, tf.int32)
+    labels = {"ragged": ragged, "sparse": ragged.to_sparse()}[form]
+    model = make_model(metrics=[type(metric).from_config(metric.get_config())])
+    want = model.evaluate(x, ragged.to_tensor(-1).numpy(), batch_size=4, verbose=0)
+    np.testing.assert_allclose(model.evaluate(x, labels, batch_size=4, verbose=0), want, rtol=1e-6)
+    history = model.fit(x, labels, batch_size=4, validation_data=(x, labels), verbose=0).history
+    assert np.isfinite(history[f"val_{metric.name}"]).all()
 
 
 def test_predict_ranks_all_classes_and_passes_over_the_excluded():

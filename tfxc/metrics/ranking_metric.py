@@ -1,4 +1,7 @@
-"""What every ranking metric shares: ranked ids and labels in, a weighted mean over examples out."""
+"""What every ranking metric shares: ranked ids and labels in, a weighted mean over examples out.
+
+Ids are compared by ``tf.equal``: where a graph does not know the sizes, ``==`` forgets how many there are.
+"""
 
 import tensorflow as tf
 
@@ -15,7 +18,7 @@ def unique_positives(labels):
     labels = tf.sort(tf.maximum(labels, -1), axis=1)
     # A column of -1 in front: a neighbour for the first label, and a row for examples without any.
     labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=-1)
-    repeats = tf.pad(labels[:, 1:] == labels[:, :-1], [[0, 0], [1, 0]])
+    repeats = tf.pad(tf.equal(labels[:, 1:], labels[:, :-1]), [[0, 0], [1, 0]])
     return tf.sort(tf.where(repeats, tf.constant(-1, tf.int64), labels), axis=1)
 
 
@@ -48,10 +51,10 @@ def hits(labels, ids):
     """
     last = tf.shape(labels)[1] - 1
     nearest = tf.minimum(tf.searchsorted(labels, ids), last)
-    hit = (tf.gather(labels, nearest, batch_dims=1) == ids) & (ids >= 0)
+    hit = tf.equal(tf.gather(labels, nearest, batch_dims=1), ids) & (ids >= 0)
     rank = tf.range(tf.shape(ids)[1])
     earlier = rank[None, :] < rank[:, None]
-    repeated = tf.reduce_any((ids[:, :, None] == ids[:, None, :]) & earlier, axis=2)
+    repeated = tf.reduce_any(tf.equal(ids[:, :, None], ids[:, None, :]) & earlier, axis=2)
     return tf.cast(hit & ~repeated, tf.float32)
 
 
