@@ -18,7 +18,7 @@ from classifier_checks import (
     weights_of,
 )
 
-from tfxc import layers, losses, metrics, optimizers, samplers
+from tfxc import head_loss, layers, losses, metrics, optimizers, samplers
 from tfxc._keras import keras, tf_variable
 
 COUNTS = np.arange(1.0, NUM_CLASSES + 1)
@@ -368,6 +368,22 @@ def test_export_serves_the_same(name, tmp_path):
     want = model.rank(x, model.k)
     np.testing.assert_array_equal(served["ids"], want["ids"])
     np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", under_one_keras([name for name in SAMPLERS if name not in SAME_STATE]))
+def test_a_sampler_may_be_built_while_a_step_is_traced(name):
+    """As that of a model whose encoder tells its width only in the first batch of a generator."""
+    query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
+
+    def loss_of_step(head, sampler):
+        loss, ids = losses.SoftmaxCrossentropy(), tf.range(4)
+        return head_loss(head, loss, query, labels, sampler, example_ids=ids)
+
+    found = []
+    for run in (loss_of_step, tf.function(loss_of_step)):
+        keras.utils.set_random_seed(7)
+        found.append(run(layers.DenseHead(NUM_CLASSES, embeddings_initializer="ones"), SAMPLERS[name]()))
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learnable"])

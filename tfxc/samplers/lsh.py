@@ -129,7 +129,8 @@ class LSH(Sampler):
         # Weights, since tables are of no use with other hash functions.
         self._parameters = tuple(parameters)
         codes = np.zeros((self.num_classes, self.num_tables), np.uint16)
-        tables = hash_tables(codes, 1 << self.num_bits)._asdict()
+        with tf.init_scope():  # values, also while a step is traced
+            tables = hash_tables(codes, 1 << self.num_bits)._asdict()
         # The product of each class vector, as last hashed, with a fixed vector: tells which ones changed.
         fingerprint = np.full(self.num_classes, np.nan, np.float32)
         for name, value in {**parameters, **tables, "fingerprint": fingerprint}.items():
