@@ -21,3 +21,11 @@ def test_numbers_and_arrays():
     assert tfxc.metrics.perplexity([0.0, 1.0]).tolist() == [1.0, pytest.approx(np.e)]
     with pytest.raises(ValueError, match="at least 0"):
         tfxc.metrics.perplexity([1.0, -0.1])
+
+
+def test_a_loss_just_below_0_is_rounding():
+    assert tfxc.metrics.perplexity(-1.5e-6) == 1.0
+    assert tfxc.metrics.perplexity([-1e-4, 1.0]).tolist() == [1.0, pytest.approx(np.e)]
+    assert np.isnan(tfxc.metrics.perplexity(np.nan))
+    with pytest.raises(ValueError, match="at least 0"):
+        tfxc.metrics.perplexity(-2e-3)
