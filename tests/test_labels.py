@@ -88,10 +88,41 @@ def test_weights_of_sequences_whose_rank_is_not_known(weights):
     np.testing.assert_array_equal(traced(tf.constant(weights)), want)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("position", [[], [5]])
+def test_there_is_a_row_of_labels_for_each_query(rows, position):
+    query, labels = tf.zeros([4, *position, 2]), tf.zeros([rows, *position], tf.int32)
+    with pytest.raises(
+        ValueError, match=f"one row of labels for each query, but there are {rows} instead of 4"
+    ):
+        flatten_examples(query, labels)
+    of_any_size = tf.TensorSpec([None, *position, 2]), tf.TensorSpec([None, *position], tf.int32)
+    of_any_rank = tf.TensorSpec([None, *position, 2]), tf.TensorSpec(None, tf.int32)
+    for shapes in (of_any_size, of_any_rank):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="one row of labels for each query"):
+            tf.function(flatten_examples, input_signature=shapes)(query, labels)
+    graph = (
+        tf.function(flatten_examples).get_concrete_function(query, tf.zeros([4, *position], tf.int32)).graph
+    )
+    assert not [op for op in graph.get_operations() if op.type == "Assert"]  # what is known costs nothing
+
+
+@pytest.mark.parametrize("position", [[], [5]])
+def test_there_is_a_weight_for_each_example(position):
+    query, labels, weights = tf.zeros([4, *position, 2]), tf.zeros([4, *position], tf.int32), tf.ones([3])
+    wanted = "sample_weight must hold a .* for each .*, but there are"
+    for run in (flatten_examples, tf.function(flatten_examples)):
+        with pytest.raises(ValueError, match=f"{wanted} 3 instead of 4"):
+            run(query, labels, weights)
+    shapes = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in (query, labels, weights)]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
+        tf.function(flatten_examples, input_signature=shapes)(query, labels, weights)
+
+
 @pytest.mark.parametrize("positions", [2, 4])
 def test_a_sequence_has_a_label_for_each_position(positions):
     query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, positions], tf.int32)
-    with pytest.raises(ValueError, match=f"positions are 3 and, of the labels, {positions}"):
+    with pytest.raises(ValueError, match=f"each of their positions.* {positions} instead of 3"):
         flatten_examples(query, labels)
     shapes = tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.int32)
     unknown = tf.function(flatten_examples, input_signature=shapes)

@@ -85,27 +85,30 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         mask: None or bool [B, T], True where a position counts.
 
     Raises:
-        ValueError: if the ranks, or the numbers of positions, do not fit together.
+        ValueError: if the ranks, or the numbers of examples or positions, do not fit together.
         tf.errors.InvalidArgumentError: if the latter do not, and are known only now.
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
-    if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
-        labels = tf.reshape(labels, tf.concat([tf.shape(query)[:-1], [-1]], 0))
-    if labels.shape.rank not in (least, least + 1):
+    if labels.shape.rank not in (None, least, least + 1):
         wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
         raise ValueError(
             f"Queries of shape {query.shape} need labels of shape {wanted} (class ids padded with -1), "
             f"but got {labels.shape}."
         )
+    labels = _one_for_each(query, labels, "There must be one row of labels for each query")
+    if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
+        labels = tf.reshape(labels, tf.concat([tf.shape(query)[:-1], [-1]], 0))
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]
-    if sequence:
-        labels = _one_for_each_position(labels, query)
-    else:
+    if not sequence:
         if sample_weight is not None:
-            sample_weight = _one_for_each(tf.reshape(sample_weight, [-1]), query)
+            wanted = "sample_weight must hold a number for each example, [B] or [B, 1]"
+            sample_weight = _one_for_each(query, tf.reshape(sample_weight, [-1]), wanted)
         return query, labels, sample_weight, None
+    # Of fewer or more labels than a sequence has positions, which ones they are is not known.
+    wanted = "Queries need a label for each of their positions, -1 where there is none"
+    labels = _one_for_each(query, labels, wanted, axis=1)
     keep = tf.reduce_any(labels >= 0, axis=-1)
     if mask is not None:
         keep &= tf.cast(mask, tf.bool)
@@ -115,33 +118,24 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
             sample_weight.shape.rank != 2
         ):  # or not known: Keras traced a step anew, for weights of either form
             sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
+        wanted = "sample_weight must hold a row for each sequence, [B] or [B, T]"
+        sample_weight = _one_for_each(query, sample_weight, wanted)
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
 
 
-def _one_for_each_position(labels, query):
-    """Labels [B, T, P]. With fewer or more positions than queries have, which ones they are is not known."""
-    wrong = "Queries need a label for each of their positions, -1 where there is none, but the numbers of"
-    if not labels.shape[1:2].is_compatible_with(query.shape[1:2]):
-        raise ValueError(f"{wrong} positions are {query.shape[1]} and, of the labels, {labels.shape[1]}.")
-    given, wanted = tf.shape(labels)[1], tf.shape(query)[1]
-    with tf.control_dependencies(
-        require(tf.equal(given, wanted), wrong, "positions are", wanted, "and, of the labels,", given)
-    ):
-        return tf.identity(labels)
-
-
-def _one_for_each(weights, query):
-    checked = require(
-        tf.size(weights) == tf.shape(query)[0],
-        "sample_weight must hold a number for each example, [B] or [B, 1], but there are",
-        tf.size(weights),
-        "for a batch of",
-        tf.shape(query)[0],
-    )
+def _one_for_each(query, given, wanted, axis=0):
+    """What is given, behind a check that it is as long as the queries: made at once where that is known."""
+    sizes = [part.shape[axis : axis + 1] for part in (given, query)]
+    if not sizes[0].is_compatible_with(sizes[1]):
+        raise ValueError(f"{wanted}, but there are {sizes[0][0]} instead of {sizes[1][0]}.")
+    if all(size.is_fully_defined() for size in sizes):
+        return given
+    found, needed = tf.shape(given)[axis], tf.shape(query)[axis]
+    checked = require(tf.equal(found, needed), f"{wanted}, but there are", found, "instead of", needed)
     with tf.control_dependencies(checked):
-        return tf.identity(weights)
+        return tf.identity(given)
 
 
 def _refuse_zeros_and_ones(labels, num_classes):
