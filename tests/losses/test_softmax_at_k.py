@@ -7,6 +7,7 @@ from classifier_checks import learnable, make_model
 from loss_checks import logits_for, no_hits, sampled_losses
 from sampler_checks import clustered, head_of, queries
 
+import tfxc
 from tfxc.losses import SoftmaxAtK, SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, SearchedHardNegatives, Uniform
 from tfxc.scored import MASKED_LOGIT, Scored
@@ -132,6 +133,14 @@ def test_no_draws_at_all():
     positives = Scored(tf.constant([[2.0]]), tf.zeros([1, 1]))
     value = SoftmaxAtK(k=1).sampled(positives, none, tf.constant([[True]]), no_hits(none))
     np.testing.assert_allclose(value, [0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_of_no_label_and_no_draw_the_loss_is_0(traced):
+    """Labels of a batch without any, and candidates that are the labels of the batch."""
+    run = tf.function(tfxc.head_loss) if traced else tfxc.head_loss
+    head, query, labels = head_of(clustered(6, 4)), tf.ones([3, 4]), tf.zeros([3, 0], tf.int32)
+    assert float(run(head, SoftmaxAtK(), query, labels, InBatch())) == 0
 
 
 def test_beside_a_search_of_all_cells_the_threshold_is_the_kth_largest():
