@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfxc.arguments import integers, positions, positive_int
+from tfxc.arguments import integers, positions, positive_int, seed_int
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -23,6 +23,17 @@ def test_the_least():
     assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
     with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
         positive_int(3, "k", least=4)
+
+
+@pytest.mark.parametrize("value", [0, -1, np.uint8(3), 2**63 - 1, -(2**63)])
+def test_seeds(value):
+    assert seed_int(value) == value and type(seed_int(value)) is int
+
+
+@pytest.mark.parametrize("value", [1.7, 3.0, True, "3", None, 2**63, -(2**63) - 1])
+def test_what_is_no_seed_is_named(value):
+    with pytest.raises(ValueError, match=r"seed must be an integer in \[-2\^63, 2\^63\), but got "):
+        seed_int(value)
 
 
 @pytest.mark.parametrize("values", [[1, 2], np.array([[3]], np.uint8), np.array([2**40]), []])

@@ -29,6 +29,29 @@ def positive_int(value, name, least=1):
     return int(value)
 
 
+def seed_int(value):
+    """A seed as a Python int.
+
+    Args:
+        value: an integer of Python or NumPy that 64 bits hold; no bool, and no float.
+
+    Raises:
+        ValueError: for anything else, which a cast would cut.
+
+    Example:
+        >>> seed_int(np.int32(7))
+        7
+        >>> seed_int(1.7)
+        Traceback (most recent call last):
+        ...
+        ValueError: seed must be an integer in [-2^63, 2^63), but got 1.7.
+    """
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or not -(2**63) <= value < 2**63:
+        raise ValueError(f"seed must be an integer in [-2^63, 2^63), but got {value!r}.")
+    return int(value)
+
+
 def integers(values, name):
     """The values as an array of integers of their own type; what is mapped from disk stays mapped.
 

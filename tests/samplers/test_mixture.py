@@ -116,6 +116,38 @@ def test_reproducible_and_each_part_keeps_its_counter():
     assert (draws[0][0] != draws[0][1]).any()
 
 
+def test_parts_of_a_kind_with_one_seed_draw_other_classes():
+    query, labels = tf.constant(queries(30, DIM)), labels_for(queries(30, DIM))
+
+    def drawn(samplers):
+        copies = [type(part).from_config(part.get_config()) for part in samplers]
+        return sample(built(copies), query, labels)[0].numpy()
+
+    twins = [Uniform(3, seed=1), Uniform(3, seed=1), LogUniform(3, seed=1), Uniform(3, seed=2)]
+    nested = [Mixture([Uniform(3, seed=1), Uniform(3, seed=1)]), Uniform(3, seed=1)]
+    for samplers in (twins, nested):
+        first, second, third = np.split(drawn(samplers)[:, :9], 3, axis=1)
+        assert (first != second).mean() > 0.9 and (second != third).mean() > 0.9
+        np.testing.assert_array_equal(drawn(samplers), drawn(samplers))
+    # The first of them, and whoever has a seed of its own, draws as it would alone.
+    for column, seed in ((0, 1), (9, 2)):
+        alone = Uniform(3, seed=seed)
+        alone.build((NUM_CLASSES, DIM))
+        ids = sample(alone, query, labels)[0]
+        np.testing.assert_array_equal(ids, drawn(twins)[:, column : column + 3])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[Uniform(2)], [Uniform(2), Uniform(3)], [None], ["ab"]],
+)
+def test_it_takes_a_list(given):
+    with pytest.raises(ValueError, match=r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"):
+        Mixture(*given)
+    with pytest.raises(ValueError, match=r"Mixture takes a list of samplers"):
+        Mixture(part for part in given)
+
+
 def test_what_is_no_sampler_is_named():
     with pytest.raises(ValueError, match="Mixture takes samplers, but got 3"):
         Mixture([Uniform(2), 3])
@@ -131,9 +163,10 @@ def test_a_part_without_expected_counts_is_refused():
         Mixture([Uniform(2), DNS(2, num_candidates=4)])
 
 
-def test_shared_is_refused():
-    with pytest.raises(ValueError, match="Mixture takes no shared=: each part has its own"):
-        Mixture(parts(), shared=True)
+@pytest.mark.parametrize("option", ["shared", "seed", "num_negatives"])
+def test_what_the_parts_have_for_themselves_is_refused(option):
+    with pytest.raises(ValueError, match=f"Mixture takes no {option}=: each part has its own"):
+        Mixture(parts(), **{option: 4})
 
 
 def test_it_has_no_log_prob():

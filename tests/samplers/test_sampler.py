@@ -7,10 +7,12 @@ from sampler_checks import clustered, head_of, queries
 
 from tfxc._keras import tf_variable
 from tfxc.samplers import (
+    DNS,
     LSH,
     MIDX,
     RFF,
     InBatch,
+    Mixture,
     Question,
     Sampler,
     SearchedHardNegatives,
@@ -137,6 +139,25 @@ def test_log_prob_is_the_count_of_one_draw():
 def test_only_the_first_argument_has_a_place(kind):
     with pytest.raises(TypeError):
         kind(4, 5)
+
+
+@pytest.mark.parametrize("seed", [1.7, 2**63, "4"])
+def test_a_seed_that_is_no_integer_of_64_bits_is_refused(seed):
+    with pytest.raises(ValueError, match="seed must be an integer in"):
+        Uniform(3, seed=seed)
+    built(Uniform(3, seed=2**63 - 1)).sample(Step(tf.zeros([1, 4]), LABELS[:1]))
+
+
+@pytest.mark.parametrize(
+    "sampler", [Uniform(3), InBatch(), DNS(2, num_candidates=4), Mixture([Uniform(2), MIDX(3)])]
+)
+def test_to_ask_before_it_is_built_is_refused(sampler):
+    step = Step(tf.zeros([3, 4]), LABELS, score=lambda ids: tf.zeros(tf.shape(ids)))
+    for ask in (sampler.sample, sampler.ask):
+        with pytest.raises(
+            ValueError, match=rf"{type(sampler).__name__} is not built yet.*build\(\(num_classes"
+        ):
+            ask(step)
 
 
 def test_a_step_by_name():

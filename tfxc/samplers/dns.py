@@ -53,6 +53,7 @@ class DNS(Sampler):
         return {**super().get_config(), "num_candidates": self.num_candidates}
 
     def sample(self, step):
+        self.check_built()
         if step.score is None:
             raise ValueError(
                 "DNS chooses by score: give Step(..., score=), a function of class ids to logits."

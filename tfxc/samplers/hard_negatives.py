@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import hits
-from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_shared
+from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
 
 _ROOM_FOR_POSITIVES = 32
 
@@ -56,7 +56,7 @@ class HardNegatives(Sampler):
         num_uniform = positive_int(num_uniform, "num_uniform", least=0)
         num_retrieved = num_hard + _ROOM_FOR_POSITIVES if num_retrieved is None else num_retrieved
         num_retrieved = positive_int(num_retrieved, "num_retrieved", least=num_hard)
-        refuse_shared(kwargs, type(self).__name__, "hard negatives are those of one example")
+        refuse_options(kwargs, ["shared"], type(self).__name__, "hard negatives are those of one example")
         super().__init__(num_hard + num_uniform, seed=seed, **kwargs)
         self.num_hard = num_hard
         self.num_uniform = num_uniform

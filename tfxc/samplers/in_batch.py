@@ -14,7 +14,7 @@ from tfxc.samplers.class_counts import (
     gather_counts,
     match_classes,
 )
-from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_shared
+from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
 
 
 @register
@@ -50,7 +50,9 @@ class InBatch(Sampler):
     """
 
     def __init__(self, num_negatives=None, *, counts=None, smoothing=1.0, seed=None, **kwargs):
-        refuse_shared(kwargs, "InBatch", "its candidates are the same for all queries as they are")
+        refuse_options(
+            kwargs, ["shared"], "InBatch", "its candidates are the same for all queries as they are"
+        )
         super().__init__(1, seed=seed, **kwargs)
         self.num_negatives = None if num_negatives is None else positive_int(num_negatives, "num_negatives")
         self.counts = check_counts(counts, smoothing, "InBatch")

@@ -1,11 +1,12 @@
 """Several samplers at once."""
 
 import functools
+from collections import Counter
 
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc.samplers.sampler import Sampler, knows_counts, refuse_log_prob, refuse_shared
+from tfxc.samplers.sampler import Sampler, knows_counts, refuse_log_prob, refuse_options
 from tfxc.samplers.step import Question
 
 
@@ -16,10 +17,12 @@ class Mixture(Sampler):
     For example adaptive draws beside a few uniform ones, so that no class is ever out of reach.
 
     Args:
-        samplers: list of two or more samplers.
+        samplers: list of two or more samplers, each with its own number of draws and seed. Of a kind and with
+            one seed, they still draw other classes.
 
     Raises:
-        ValueError: for fewer than two samplers, or one that knows no expected counts (``DNS``).
+        ValueError: for anything but a list, fewer than two samplers, one that knows no expected counts
+            (``DNS``), or an option that the parts have for themselves.
 
     Example:
         >>> from tfxc.samplers import LogUniform, Step, Uniform
@@ -34,7 +37,9 @@ class Mixture(Sampler):
         balance heuristic).
     """
 
-    def __init__(self, samplers, **kwargs):
+    def __init__(self, samplers, *more, **kwargs):
+        if more or not isinstance(samplers, list | tuple):
+            raise ValueError(f"Mixture takes a list of samplers: Mixture([a, b]), but got {samplers!r}.")
         if len(samplers) < 2:
             raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
         for sampler in samplers:
@@ -43,18 +48,28 @@ class Mixture(Sampler):
         unfit = [type(sampler).__name__ for sampler in samplers if not knows_counts(sampler)]
         if unfit:
             raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")
-        refuse_shared(kwargs, "Mixture", "each part has its own")
+        refuse_options(kwargs, ["shared", "seed", "num_negatives"], "Mixture", "each part has its own")
         super().__init__(1, seed=0, **kwargs)
         sizes = [sampler.num_negatives for sampler in samplers]
         self.num_negatives = None if None in sizes else sum(sizes)
         self._num_samplers = len(samplers)
         for i, sampler in enumerate(samplers):
             setattr(self, f"sampler_{i}", sampler)
+        num_alike: Counter = Counter()
+        for part in self._parts_that_draw():
+            alike = type(part), part.seed
+            part.stream = num_alike[alike]
+            num_alike[alike] += 1
 
     @property
     def samplers(self):
         """The parts; layers in a list attribute would be missing from a ``tf.train.Checkpoint``."""
         return [getattr(self, f"sampler_{i}") for i in range(self._num_samplers)]
+
+    def _parts_that_draw(self):
+        """The parts, and those of mixtures among them."""
+        for sampler in self.samplers:
+            yield from sampler._parts_that_draw() if isinstance(sampler, Mixture) else [sampler]
 
     def get_config(self):
         config = super().get_config()

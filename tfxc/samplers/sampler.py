@@ -6,7 +6,7 @@ import random
 import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, constant, keras, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, seed_int
 from tfxc.ops.remote import assign, beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
@@ -37,7 +37,8 @@ class Sampler(keras.layers.Layer):
         seed: int; by default taken from Python's ``random``, which ``keras.utils.set_random_seed`` seeds.
 
     Raises:
-        ValueError: if num_negatives is not a positive integer.
+        ValueError: if num_negatives is not a positive integer, the seed no integer of 64 bits, or the sampler
+            is asked before it is built.
 
     Example:
         >>> class FirstHalf(Sampler):
@@ -60,8 +61,9 @@ class Sampler(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
-        self._shards = None
-        self.seed = random.randrange(2**31) if seed is None else int(seed)
+        self._shards = self._device = None
+        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
+        self.stream = 0  # of parts of a mixture with one seed, each has random numbers of its own
         self.supports_jit = False
 
     def get_config(self):
@@ -156,6 +158,14 @@ class Sampler(keras.layers.Layer):
 
     def refresh(self, head):
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
+
+    def check_built(self):
+        """Raises ValueError before ``build``."""
+        if not self.built:
+            raise ValueError(
+                f"{type(self).__name__} is not built yet: call sampler.build((num_classes, query_dim)), the "
+                "width of the effective queries; an ExtremeClassifier and head_loss do so."
+            )
 
     def check_head(self, head):
         """Raises ValueError for a head whose classes or vectors are not those that this was built for."""
@@ -279,7 +289,8 @@ class Sampler(keras.layers.Layer):
         else:
             count.assign_add(1)
             number = count.read_value()
-        return tf.stack([self.seed + tf.cast(replica, tf.int64) * 2**32, number])
+        own = tf.cast(replica, tf.int64) * 2**32 + self.stream * 2**48
+        return tf.stack([self.seed + own, number])
 
 
 def refuse_log_prob(sampler, why):
@@ -290,10 +301,11 @@ def refuse_log_prob(sampler, why):
     )
 
 
-def refuse_shared(options, name, why):
-    """Raises ValueError if the keyword arguments of a constructor hold ``shared``, which does not apply."""
-    if "shared" in options:
-        raise ValueError(f"{name} takes no shared=: {why}.")
+def refuse_options(options, names, owner, why):
+    """Raises ValueError if the keyword arguments of a constructor hold one of these, which do not apply."""
+    for name in names:
+        if name in options:
+            raise ValueError(f"{owner} takes no {name}=: {why}.")
 
 
 def knows_counts(sampler):

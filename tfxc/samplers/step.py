@@ -68,7 +68,7 @@ class Question:
         step: the ``Step``.
 
     Raises:
-        ValueError: if the sampler needs what the step does not have, or does not know its counts.
+        ValueError: if the sampler is not built, needs what the step does not have, or knows no counts.
 
     Example:
         >>> sampler = tfxc.samplers.Uniform(2, shared=True, seed=1)
@@ -79,6 +79,7 @@ class Question:
     """
 
     def __init__(self, sampler, step):
+        sampler.check_built()
         step = step._replace(query=tf.stop_gradient(step.query))
         self._num_queries = tf.shape(step.query)[0]
         self._sampler = sampler
