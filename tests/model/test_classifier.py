@@ -337,6 +337,17 @@ def test_metrics_are_weighted_by_fractions():
     assert found["weighted"] == pytest.approx(np.sum(hit * weights) / weights.sum(), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["metrics", "weighted_metrics"])
+def test_a_single_metric_is_a_list_of_one(name, tmp_path):
+    model = make_model(**{name: RecallAtK(5)})
+    model.save(tmp_path / "model.keras")
+    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+        assert one.evaluate(features(4), np.arange(4), verbose=0, return_dict=True).keys() == {
+            "loss",
+            "recall_at_5",
+        }
+
+
 def test_xla_is_switched_off_with_a_warning():
     with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
         model = make_model(Uniform(4), jit_compile=True)
@@ -353,8 +364,12 @@ def test_what_is_refused_comes_with_its_remedy():
         with pytest.raises(ValueError, match=r"one of tfxc\.losses"):
             model.compile("sgd", loss=loss)
     for metric in ("accuracy", keras.metrics.AUC()):
-        with pytest.raises(ValueError, match=r"metrics must be of tfxc\.metrics"):
-            model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=[metric])
+        for metrics in (metric, [metric]):
+            with pytest.raises(ValueError, match=r"metrics must be of tfxc\.metrics.* but got .*(accur|AUC)"):
+                model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
+    for name in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
+            model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
     with pytest.raises(ValueError, match="k must be an integer of at least 1, but got 0"):
         make_model(k=0)
     with pytest.raises(ValueError, match="Got 2 class_names for a head of 25"):

@@ -144,6 +144,22 @@ def test_bad_labels_are_named():
         tfxc.head_loss(head, loss, features(2), np.zeros((2, 1, 1), int))
 
 
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"head": keras.layers.Dense(3)}, r"head must be one of tfxc\.layers"),
+        ({"loss": keras.losses.SparseCategoricalCrossentropy()}, r"loss must be one of tfxc\.losses"),
+        ({"loss": SoftmaxCrossentropy}, r"loss must be one of tfxc\.losses"),
+        ({"sampler": "uniform"}, r"sampler must be None or one of tfxc\.samplers.* but got 'uniform'"),
+    ],
+)
+def test_parts_of_another_kind_are_named(given, message):
+    parts = {"head": DenseHead(NUM_CLASSES), "loss": SoftmaxCrossentropy(), **given}
+    with pytest.raises(ValueError, match=message):
+        tfxc.head_loss(query=features(2), labels=[1, 2], **parts)
+
+
 class TwoTasks(keras.Model):
     """One encoder, one of L classes and a number: the classes over a sampler's candidates in training."""
 

@@ -28,8 +28,6 @@ from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
 from tfxc.labels import labelled_queries, refuse_names
-from tfxc.layers.head import Head
-from tfxc.losses import ClassificationLoss
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
@@ -44,9 +42,8 @@ from tfxc.model.place import Place
 from tfxc.model.raw_names import as_texts
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
-from tfxc.model.step import build_parts, example_losses
+from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
 from tfxc.ops.remote import with_servers
-from tfxc.samplers.sampler import Sampler
 
 _NAMES_FILE = "class_names.json"
 
@@ -98,7 +95,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
         super().__init__(**kwargs)
-        _check_kinds(encoder, head, sampler)
+        if not callable(encoder) or isinstance(encoder, type):
+            raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
+        check_kinds(head, sampler)
         k = min(positive_int(k, "k"), head.num_classes)
         if class_names is not None and len(class_names) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
@@ -107,7 +106,6 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 f"The sampler is built for {sampler.num_classes} classes, but the head has "
                 f"{head.num_classes}: give each model a sampler of its own."
             )
-        head.check_sampler(sampler)
         check_parts(head, sampler)
         self.encoder = encoder
         self.head = head
@@ -180,12 +178,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
-        if not isinstance(loss, ClassificationLoss):
-            raise ValueError(
-                f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
-                "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
-            )
-        self.head.check_loss(loss)
+        check_loss(self.head, loss)
         if loss.needs_sampler and self.sampler is None:
             raise ValueError(
                 f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
@@ -197,18 +190,15 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "jit_compile=True has no effect: XLA cannot call the compiled ops of heads and samplers.",
                 stacklevel=2,
             )
-        ranking = list(metrics or []) + list(weighted_metrics or [])
-        unfit = [metric for metric in ranking if not isinstance(metric, RankingMetric | CoverageAtK)]
-        if unfit:
-            raise ValueError(f"metrics must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
-        super().compile(
-            optimizer=optimizer, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics, **kwargs
-        )
+        plain = _list_of_metrics(metrics, "metrics")
+        weighted = _list_of_metrics(weighted_metrics, "weighted_metrics")
+        ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
+        super().compile(optimizer=optimizer, loss=loss, **ranking, **kwargs)
         if scales_loss(self.optimizer):
             raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
-        self._num_ranked = max([self.k] + [metric.k for metric in ranking])
+        self._num_ranked = max([self.k] + [metric.k for metric in plain + weighted])
 
     def get_compile_config(self):
         """What Keras keeps of ``compile``; a ``MultiOptimizer`` tells whose a weight is once it is built."""
@@ -487,10 +477,14 @@ def _as_tensor(part):
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
 
 
-def _check_kinds(encoder, head, sampler):
-    if not callable(encoder) or isinstance(encoder, type):
-        raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
-    if not isinstance(head, Head):
-        raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
-    if not isinstance(sampler, Sampler | None):
-        raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
+def _list_of_metrics(given, name):
+    """The ranking metrics in what ``compile`` was given under that name: a list, one alone or None."""
+    if isinstance(given, dict):
+        raise ValueError(
+            f"{name} must be a list, [NDCGAtK(10)], but got {given!r}: the one output is the best ids."
+        )
+    metrics = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+    unfit = [metric for metric in metrics if not isinstance(metric, RankingMetric | CoverageAtK)]
+    if unfit:
+        raise ValueError(f"{name} must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
+    return metrics

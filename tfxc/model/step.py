@@ -4,8 +4,10 @@ import tensorflow as tf
 
 from tfxc.ids import hits
 from tfxc.labels import labelled_queries
+from tfxc.layers.head import Head
+from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_reserved
-from tfxc.samplers import Step
+from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
 
 
@@ -33,7 +35,8 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
         A float32 scalar; with the loss's reduction "none", the losses of the examples [N].
 
     Raises:
-        ValueError: for labels that are not integers, or of a shape that does not fit the queries.
+        ValueError: for a head, a loss or a sampler of another kind, or that do not fit together; for labels
+            that are not integers, or of a shape that does not fit the queries.
         tf.errors.InvalidArgumentError: for an id outside [-1, L).
 
     Example:
@@ -48,8 +51,8 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     Reference:
         Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015.
     """
-    head.check_sampler(sampler)
-    head.check_loss(loss)
+    check_kinds(head, sampler)
+    check_loss(head, loss)
     query = tf.convert_to_tensor(query)
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
@@ -57,6 +60,25 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
         example_ids = flatten_reserved({"example_ids": example_ids}, where, head.num_classes)["example_ids"]
     losses = example_losses(head, loss, query, labels, sampler, example_ids)
     return loss.share(loss.reduce(losses, sample_weight))
+
+
+def check_kinds(head, sampler):
+    """Raises ValueError for what is no head, no sampler (or None), or one that the head cannot use."""
+    if not isinstance(head, Head):
+        raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
+    if not isinstance(sampler, Sampler | None):
+        raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
+    head.check_sampler(sampler)
+
+
+def check_loss(head, loss):
+    """Raises ValueError for what is no loss of ``tfxc.losses``, or one that the head cannot use."""
+    if not isinstance(loss, ClassificationLoss):
+        raise ValueError(
+            f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
+            "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
+        )
+    head.check_loss(loss)
 
 
 def build_parts(head, sampler, query_dim):
