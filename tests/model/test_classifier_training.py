@@ -22,6 +22,7 @@ from classifier_checks import (
 import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead
+from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import NDCGAtK, RecallAtK
 
 
@@ -172,6 +173,19 @@ def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
     before = np.square(model.encoder.layers[-1].get_weights()[0]).sum()
     model.fit(*repeated(10, x, y), verbose=0)
     assert np.square(model.encoder.layers[-1].get_weights()[0]).sum() < 0.7 * before
+
+
+def test_a_penalty_beside_losses_that_are_not_reduced_counts_once():
+    x, y, weights = *learnable(8), []
+    for reduction in ("none", "sum"):
+        keras.utils.set_random_seed(1)
+        encoder = dense_encoder()
+        encoder.add(keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(1.0)))
+        model = make_model(SAMPLERS["uniform"](), SoftmaxCrossentropy(reduction=reduction), encoder=encoder)
+        model.fit(x, y, verbose=0)
+        weights.append(weights_of(model))
+    for left, right in zip(*weights, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
 def tied_model(sampler):

@@ -428,7 +428,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
-            total = tf.add_n([self.classification_loss.share(loss), *extras])
+            # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
+            total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
         self._track(loss, tf.nest.flatten(x)[0])
         variables = self.trainable_variables
         gradients = tape.gradient(total, variables)
