@@ -3,7 +3,9 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.metrics import NDCGAtK, PrecisionAtK, RankingMetric, RecallAtK
+from tfxc.layers import DenseHead
+from tfxc.losses import SoftmaxCrossentropy
+from tfxc.metrics import CoverageAtK, NDCGAtK, PrecisionAtK, RankingMetric, RecallAtK
 from tfxc.metrics.ranking_metric import hits, num_positives, ranked_ids, unique_positives
 
 
@@ -151,3 +153,16 @@ def test_inside_compile_and_evaluate(weighted):
     alone = NDCGAtK(3)
     alone.update_state(labels, model.predict(x, verbose=0), weights if weighted else None)
     assert got == pytest.approx(float(alone.result()), abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["ragged", "sparse"])
+def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
+    x, ragged = (
+        np.random.default_rng(0).normal(size=[8, 4]).astype("float32"),
+        tf.ragged.constant([[3], [1, 7]] * 4),
+    )
+    model = keras.Sequential([keras.Input([4]), DenseHead(9)])
+    model.compile("sgd", SoftmaxCrossentropy(), metrics=[NDCGAtK(3), CoverageAtK(3, 9)])
+    want = model.evaluate(x, ragged.to_tensor(-1), 4, verbose=0)
+    labels = {"ragged": ragged, "sparse": ragged.to_sparse()}[form]
+    np.testing.assert_allclose(model.evaluate(x, labels, 4, verbose=0), want, rtol=1e-6)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import compiled_labels, keras, mask_of
 from tfxc.arguments import positive_int
-from tfxc.labels import flatten_examples
+from tfxc.labels import flatten_examples, pad_labels
 
 
 def unique_positives(labels):
@@ -62,7 +62,10 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     """Labels, predictions [N, ...] and weights as `RankingMetric.update_state` takes them; of sequences the
     positions that count.
     """
-    y_true, y_pred = compiled_labels(tf.convert_to_tensor(y_true)), tf.convert_to_tensor(y_pred)
+    y_true = compiled_labels(y_true if tf.is_tensor(y_true) else tf.convert_to_tensor(y_true))
+    if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
+        y_true = pad_labels(y_true)
+    y_pred = tf.convert_to_tensor(y_pred)
     if y_pred.shape.rank == 3:
         y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask_of(y_pred))
     return y_true, y_pred, sample_weight
@@ -124,8 +127,8 @@ class RankingMetric(keras.metrics.Mean):
         """Adds a batch.
 
         Args:
-            y_true: class ids of the positives, integers [N] or [N, P], padded with -1; a positive given twice
-                counts once, an example without positives as `average` says.
+            y_true: class ids of the positives, integers [N] or [N, P], padded with -1, ragged or sparse; a
+                positive given twice counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
                 scores of all classes, floats [N, L]. Of sequences either may be [B, T, ...], with y_true
                 [B, T] or [B, T, P]: masked positions and those without a label do not count.
