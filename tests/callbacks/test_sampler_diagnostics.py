@@ -8,7 +8,7 @@ from classifier_checks import NUM_CLASSES, learnable, make_model, weights_of
 from tfxc._keras import keras
 from tfxc.callbacks import SamplerDiagnostics, SamplerRefresh
 from tfxc.layers import EncodedHead
-from tfxc.samplers import DNS, MIDX, Mixture, Uniform, proposal_quality
+from tfxc.samplers import DNS, MIDX, InBatch, Mixture, Uniform, proposal_quality
 
 NAMES = {"sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"}
 PROBE = learnable(12, seed=1)
@@ -131,3 +131,12 @@ def test_class_vectors_that_are_computed_are_those_of_now():
     query, labels, _ = model.examples(*map(tf.constant, PROBE))
     kl = np.mean(proposal_quality(model.sampler, model.head, query, labels).kl)
     assert history["sampler/kl"] == [pytest.approx(kl, rel=1e-4)] and kl > 0.01
+
+
+@pytest.mark.one_keras
+def test_a_probe_without_candidates_is_refused():
+    """A single example has no others in its batch."""
+    one = [part[:1] for part in PROBE]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="InBatch has no candidates.*more examples"):
+        fit(make_model(sampler=InBatch()), SamplerDiagnostics(*one), batch_size=32)
+    assert np.isfinite(fit(make_model(sampler=InBatch()), SamplerDiagnostics(*PROBE))["sampler/kl"]).all()

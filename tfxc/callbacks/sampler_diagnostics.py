@@ -21,6 +21,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
 
     A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
     would without it. (An encoder that carries state from batch to batch reads the probe as one batch more.)
+    The candidates of ``InBatch`` are the labels of the probe, so its figures depend on the probe's size: take
+    one as large as a training batch.
 
     Args:
         x: inputs of the probe batch, as the model takes them.
@@ -30,6 +32,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     Raises:
         ValueError: for another ``every``, or a model that is no ``ExtremeClassifier``, has no sampler, or one
             that follows no known distribution (``DNS``).
+        tf.errors.InvalidArgumentError: when it measures, for a probe that gives a query no candidates, as one
+            of a single example gives ``InBatch``.
 
     Example:
         >>> x, y = tf.random.normal([64, 8]), tf.range(64)

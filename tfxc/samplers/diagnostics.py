@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.require import require
 from tfxc.samplers.step import Step
 
 
@@ -47,6 +48,8 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
 
     Raises:
         ValueError: if the sampler does not know its expected counts (``DNS``).
+        tf.errors.InvalidArgumentError: for a query without any candidate, as of ``InBatch`` where no other
+            query has a label.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -79,7 +82,13 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     nothing = tf.fill([tf.shape(query)[0]], -np.inf)
     initial = nothing, tf.zeros_like(nothing), nothing, nothing
     log_total, mean_ratio, log_square, log_count = head.scan(query, fold, initial)
-    hits = question.log_count(labels) - log_count[:, tf.newaxis]
+    without = tf.where(tf.equal(log_count, -np.inf))[:1, 0]
+    message = (
+        f"{type(sampler).__name__} has no candidates for a query, so there is nothing to measure: give more "
+        "examples with labels. Without candidates is the query of row"
+    )
+    with tf.control_dependencies(require(tf.equal(tf.size(without), 0), message, without)):
+        hits = question.log_count(labels) - log_count[:, tf.newaxis]
     return ProposalQuality(
         kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
         effective_sample_size=tf.exp(2 * log_total - log_square),
