@@ -93,6 +93,19 @@ def test_refresh_with_the_same_seed_is_the_same():
     assert sorted(cells[0]) == list(range(300))
 
 
+def test_no_class_of_a_giant_cell_is_shut_out():
+    """One cell holds all but 19 of 300 classes, and a step scores 60 of a cell."""
+    vectors = np.ones((300, 5), np.float32)
+    vectors[:19] = -10 * np.abs(queries(19, 5))
+    sampler, query, seen = built(num_cells=20, num_probes=20, num_retrieved=100), tf.ones([3, 5]), []
+    for _ in range(40):
+        sampler.refresh(head_of(vectors))
+        found = sampler.retrieve(step_of(query)).numpy()[0]
+        seen.append(set(found[found >= 19]))
+        sample(sampler, query, LABELS)
+    assert {len(ids) for ids in seen} == {60} and set().union(*seen) == set(range(19, 300))
+
+
 def test_sizes_by_default_and_bad_arguments():
     sampler = built(400)
     assert sampler.centres.shape == (80, 5) and built(4, dim=2).centres.shape == (4, 2)

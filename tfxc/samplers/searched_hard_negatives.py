@@ -20,8 +20,9 @@ class SearchedHardNegatives(HardNegatives):
     """``HardNegatives`` found inside the step: by an inverted index, with queries that are never stale.
 
     k-means cuts the class vectors into cells; a step scores the members of the ``num_probes`` cells whose
-    centres fit a query best and keeps the highest. It needs neither example ids nor a disk, so it suits
-    streams and sequences, but it keeps a copy of the class vectors [L, D] and costs time in every step.
+    centres fit a query best and keeps the highest. Of a cell of more than four times the mean size it scores
+    that many, which every refresh chooses anew at random. It needs neither example ids nor a disk, so it
+    suits streams and sequences, but it keeps a copy of the class vectors [L, D] and costs time in every step.
     The loss stays unbiased whatever the search finds. Before the first ``refresh``
     (``tfxc.callbacks.SamplerRefresh``) all draws are uniform.
 
@@ -87,7 +88,11 @@ class SearchedHardNegatives(HardNegatives):
                 vectors.scatter_update(tf.IndexedSlices(block, tf.range(start, start + len(block))))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))])
         tf_variable(self.centres).assign(centres)
-        tf_variable(self.cell_classes).assign(np.argsort(cells, kind="stable").astype(np.int32))
+        # At random within a cell: of one that is cut off, no class is left out for good.
+        random = np.random.default_rng([self.seed % 2**31, tf_variable(self.counter).numpy()])
+        order = random.permutation(self.num_classes)
+        order = order[np.argsort(cells[order], kind="stable")]
+        tf_variable(self.cell_classes).assign(order.astype(np.int32))
         tf_variable(self.cell_offsets).assign(offsets.astype(np.int32))
 
     def collect(self, step):
