@@ -61,6 +61,28 @@ def test_hits_name_the_column_of_the_positive():
     assert hits(tf.constant([2, 3, -1]), labels).numpy().tolist() == [[-1, 0, -1], [1, -1, -1]]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("width", [0, 1, 2, 9])
+def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
+    """Of repeated labels the last, and of padding none."""
+    random = np.random.default_rng(width)
+    ids = random.integers(-1, 12, size=30 if shared else (40, 30)).astype(np.int32)
+    labels = random.integers(-1, 12, size=(40, width)).astype(np.int32)
+    same = np.broadcast_to(ids, (40, 30))[:, :, np.newaxis] == labels[:, np.newaxis]
+    columns = np.where(same & (labels >= 0)[:, np.newaxis], np.arange(width), -1)
+    want = columns.max(-1, initial=-1)
+    for run in (hits, tf.function(hits)):
+        np.testing.assert_array_equal(run(tf.constant(ids), tf.constant(labels)), want)
+
+
+def test_hits_of_many_candidates_and_labels_take_little_memory():
+    """All labels of a batch as candidates: compared each with each, they would be a gigabyte at once."""
+    labels = tf.range(256 * 64) % 5000
+    graph = tf.function(hits).get_concrete_function(labels, tf.reshape(labels, [256, 64])).graph
+    sizes = [out.shape.num_elements() for op in graph.get_operations() for out in op.outputs]
+    assert max(size or 0 for size in sizes) == 256 * 256 * 64
+
+
 def test_an_empty_slot_hits_no_padding():
     """Both are -1."""
     for labels in ([[-1], [3]], [[-1, -1], [3, -1]]):

@@ -103,16 +103,22 @@ def is_positive(ids, labels):
 def hits(ids, labels):
     """Int32 [N, S]: the column of the positive that a candidate id ([N, S] or shared [S]) equals; -1: none.
 
+    Of several that are equal the last, in ``S log P`` steps a row.
+
     Example:
         >>> hits(tf.constant([2, 5, 7]), tf.constant([[7, 2], [5, -1]])).numpy().tolist()
         [[1, -1, 0], [-1, 0, -1]]
     """
-    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
     if labels.shape[1] == 1:
         return tf.where(tf.equal(ids, labels) & (labels >= 0), 0, -1)
-    same = tf.equal(ids[:, :, tf.newaxis], labels[:, tf.newaxis]) & (labels >= 0)[:, tf.newaxis]
-    columns = tf.where(same, tf.range(tf.shape(labels)[1]), -1)
-    return tf.maximum(tf.reduce_max(columns, axis=-1), -1)  # of no column, the maximum is the least integer
+    if ids.shape.rank == 1:
+        ids = tf.tile(ids[tf.newaxis], [tf.shape(labels)[0], 1])
+    labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=PADDING)  # a neighbour for every id
+    order = tf.argsort(labels, axis=1, stable=True)
+    ordered = tf.gather(labels, order, batch_dims=1)
+    last_not_above = tf.maximum(tf.searchsorted(ordered, ids, side="right") - 1, 0)
+    same = tf.equal(tf.gather(ordered, last_not_above, batch_dims=1), ids) & (ids >= 0)
+    return tf.where(same, tf.gather(order, last_not_above, batch_dims=1) - 1, -1)
 
 
 def is_among(ids, sets):
