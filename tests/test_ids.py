@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ids import check_ids, drop_duplicates, hits, is_among, is_positive
+from tfxc.ids import check_ids, drop_duplicates, hits, is_among
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -40,18 +40,6 @@ def test_duplicates():
             want.append(-1 if label in seen else label)
             seen.add(label)
         assert new.tolist() == want
-
-
-def test_positives_among_candidates():
-    labels = tf.constant([[1, -1], [2, 3]])
-    assert is_positive(tf.constant([1, 3, 4]), labels).numpy().tolist() == [
-        [True, False, False],
-        [False, True, False],
-    ]
-    own = is_positive(tf.constant([[2, 1], [3, 0]]), labels)
-    assert own.numpy().tolist() == [[False, True], [True, False]]
-    one = is_positive(tf.constant([[2, 1], [3, 0]]), labels[:, :1])
-    assert one.numpy().tolist() == [[False, True], [False, False]]
 
 
 def test_hits_name_the_column_of_the_positive():
@@ -119,8 +107,8 @@ def test_a_graph_that_does_not_know_the_sizes_knows_how_many_there_are(width):
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [2, width])])
     def ranks(ids, labels):
-        found = hits(ids, labels), is_positive(ids, labels), is_among(ids, labels)
-        assert [part.shape.rank for part in found] == [2] * 3
+        found = hits(ids, labels), is_among(ids, labels)
+        assert [part.shape.rank for part in found] == [2] * 2
         return found
 
     found = ranks([[1, 2], [3, 1]], [[2], [5]])

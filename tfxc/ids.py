@@ -92,14 +92,6 @@ def drop_duplicates(ids):
     return tf.where(repeat, PADDING, ids)
 
 
-def is_positive(ids, labels):
-    """Bool [N, S]: which candidate ids ([N, S] or shared [S]) are positives of their example [N, P]."""
-    ids = ids[tf.newaxis] if ids.shape.rank == 1 else ids
-    if labels.shape[1] == 1:
-        return tf.equal(ids, labels)
-    return tf.reduce_any(tf.equal(ids[:, :, tf.newaxis], labels[:, tf.newaxis, :]), axis=-1)
-
-
 def hits(ids, labels):
     """Int32 [N, S]: the column of the positive that a candidate id ([N, S] or shared [S]) equals; -1: none.
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, seed_int
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
@@ -109,7 +109,7 @@ class MACHHead(Head):
         self.num_groups = num_groups
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = random.randrange(2**31) if seed is None else int(seed)
+        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
         self._check()
 
     def _check(self):

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, seed_int
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.remote import beside
@@ -92,7 +92,7 @@ class UniformSparseHead(Head):
         self.group_size = positive_int(group_size, "group_size")
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = random.randrange(2**31) if seed is None else int(seed)
+        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
 
     def get_config(self):
         return {

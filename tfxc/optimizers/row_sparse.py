@@ -13,6 +13,7 @@ from tfxc._keras import (
     tf_variable,
     variable_index,
 )
+from tfxc.arguments import seed_int
 from tfxc.ops import library
 from tfxc.ops.remote import with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
@@ -60,7 +61,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         _check_options(type(self).__name__, options)
         name = name or type(self).__name__
         start_optimizer(self, learning_rate, name, **options)
-        self.seed = int(seed)
+        self.seed = seed_int(seed)
         self._slots = Untracked({})
 
     def build(self, var_list):
