@@ -39,6 +39,21 @@ def test_with_a_sampler_a_step_has_rows(shared):
     assert report.step == rows * 4 * D + report.encoder
 
 
+def test_an_item_encoder_may_have_a_weight_without_rows():
+    class Scale(keras.layers.Layer):
+        def build(self, input_shape):
+            self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+
+        def call(self, inputs):
+            return inputs * self.scale
+
+    item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(D), Scale()])
+    head = layers.EncodedHead(item_encoder, np.ones([L, 3], np.float32))
+    report = tfxc.memory_report(compiled(head, samplers.InBatch()))
+    own = 4 * (3 * D + D + 1)  # each is trained whole, however many candidates there are
+    assert report.tables == own and report.step == own + report.encoder
+
+
 def test_rowwise_adagrad_keeps_a_number_a_class():
     report = tfxc.memory_report(compiled(layers.DenseHead(L), optimizer=optimizers.RowwiseAdagrad(0.1)))
     assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100

@@ -12,6 +12,7 @@ from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
 from tfxc.model.adapted import copy_adapted
 from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.used_up import refuse_used_up, use_up
 from tfxc.optimizers.slots import slots_of
 
 _AVERAGES = {"average", "weight"}  # names of slots that hold a weight as it was
@@ -28,7 +29,7 @@ def change_classes(model, names, new_rows=MEAN):
 
     The model that is given is used up: its weights are moved, through files in the folder for temporary files
     (``TMPDIR``), where they need the space that the model takes in memory. So there is never more than one
-    model in memory. If anything fails, the model is as it was.
+    model in memory, and any later use of the one given is a ValueError. If anything fails, it is as it was.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a
@@ -47,8 +48,8 @@ def change_classes(model, names, new_rows=MEAN):
 
     Raises:
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
-            class names, not built, or of several replicas; a tied head whose table is not the encoder's;
-            a head whose classes cannot change so (``MACHHead`` unless all ids stay).
+            class names, not built, used up, or of several replicas; a tied head whose table is not the
+            encoder's; a head whose classes cannot change so (``MACHHead`` unless all ids stay).
         OSError: if there is no space for the files.
 
     Example:
@@ -91,6 +92,7 @@ def change_classes(model, names, new_rows=MEAN):
         except BaseException:
             spool.restore()
             raise
+    use_up(model)
     return changed
 
 
@@ -134,6 +136,7 @@ def _optimizer_variables(optimizer):
 def _check(model):
     if not isinstance(model, ExtremeClassifier):
         raise ValueError(f"change_classes takes an ExtremeClassifier, but got {type(model).__name__}.")
+    refuse_used_up(model)
     if model.class_names is None:
         raise ValueError(
             "The model has no class names, by which classes could be matched: make it with "

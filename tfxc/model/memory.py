@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tfxc._keras import is_compiled, keras, layers_of, tf_variable, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
+from tfxc.model.used_up import refuse_used_up
 
 # While Keras writes a model it holds it three times: the model, a copy of its weights, and the file.
 _COPIES_OF_A_SAVE = 3
@@ -68,7 +69,7 @@ def memory_report(model, batch_size=32, num_labels=1):
         ``MemoryReport``.
 
     Raises:
-        ValueError: for a model that is not built, or numbers below 1.
+        ValueError: for a model that is not built or used up, or numbers below 1.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -80,6 +81,7 @@ def memory_report(model, batch_size=32, num_labels=1):
     """
     positive_int(batch_size, "batch_size")
     positive_int(num_labels, "num_labels")
+    refuse_used_up(model)
     if not model.built:
         raise ValueError(
             "memory_report needs a built model: call it on a batch, or give the encoder an Input."
@@ -146,11 +148,10 @@ def _gradients_of_classes(model, batch_size, num_labels):
     num_drawn = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
     shared = sampler.num_negatives is None or sampler.shared
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
-    a_row = sum(
-        _size_of_gradients([weight]) // max(1, weight.shape[0])
-        for weight in model.head.trainable_weights or listed
-    )
-    return min(rows * a_row, _size_of_gradients(trained))
+    of_classes = {id(weight) for weight in listed}
+    whole = [weight for weight in model.head.trainable_weights if id(weight) not in of_classes]
+    a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in listed)
+    return min(rows * a_row + _size_of_gradients(whole), _size_of_gradients(trained))
 
 
 def _gradients_of_encoder(encoder):
