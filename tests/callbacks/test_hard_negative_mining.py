@@ -11,7 +11,15 @@ import warnings
 
 import numpy as np
 import pytest
-from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model, only_in_keras_3
+from classifier_checks import (
+    DIM,
+    NUM_CLASSES,
+    all_logits,
+    dense_encoder,
+    features,
+    make_model,
+    only_in_keras_3,
+)
 
 import tfxc
 from tfxc._keras import keras, tf_variable
@@ -93,10 +101,12 @@ def test_schedule(patient, tmp_path, start, every, staleness, last):
     assert files(tmp_path) == [last]
 
 
-@pytest.mark.parametrize("mixed", [True, *only_in_keras_3(False)])
-def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, mixed):
-    sampler = HardNegatives(2, 4, num_retrieved=6)
-    model = model_of(Mixture([sampler, Uniform(3)]) if mixed else sampler, optimizer="sgd")
+@pytest.mark.parametrize("depth", [2, *only_in_keras_3(0, 1)])
+def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, depth):
+    mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
+    for _ in range(depth):
+        mixed = Mixture([mixed, Uniform(3)])
+    model = model_of(mixed, optimizer="sgd")
     model.optimizer.learning_rate = 0.0
     tf_variable(model.head.bias).assign(np.linspace(-1, 1, NUM_CLASSES))
     rows = []
@@ -194,6 +204,65 @@ def test_another_fit_goes_on(patient, tmp_path):
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
+@pytest.mark.one_keras
+def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, monkeypatch):
+    find = background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: time.sleep(0.5) or find(*args))
+    model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
+    np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
+
+
+def test_with_another_model_it_starts_anew(patient, tmp_path):
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model_of(), mining, 4)
+    model = model_of(HardNegatives(2, 4, num_retrieved=4), optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    history = fitted(model, mining, 3, record)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
+    np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :4])
+
+
+@pytest.mark.one_keras
+def test_a_table_of_other_classes_is_refused(patient, tmp_path):
+    encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES)
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, head, HardNegatives(2, 4, num_retrieved=4), class_names=names)
+    model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.BinaryCrossentropy())
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model, mining, 4)
+    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5, initial_epoch=4)
+    model = tfxc.change_classes(model, names[::-1])
+    with pytest.raises(
+        ValueError, match="ids of other classes: the model has other class names, or the same"
+    ):
+        fitted(model, mining, 6, initial_epoch=5)
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    history = fitted(model, mining, 2)  # from the beginning: tables of later epochs are of another run
+    assert np.isnan(history["mining/staleness"]).all()
+
+
+@pytest.mark.one_keras
+def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError("no space")
+
+    monkeypatch.setattr(background_search, "build_index", fail)
+    with pytest.warns(UserWarning, match="Epoch 1: hard negatives were not renewed .OSError: no space."):
+        fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
+
+
+@pytest.mark.one_keras
+def test_a_curriculum_ends_with_its_training(patient, tmp_path):
+    model = model_of()
+    fitted(model, HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 5, curriculum=5), 1)
+    assert int(tf_variable(model.sampler.num_active)) == 0
+    history = fitted(model, HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), 3)
+    assert history["mining/filled"][2] > 0.5
+
+
 @pytest.mark.parametrize("finished", [True, *only_in_keras_3(False)])
 def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
     go_on, find = threading.Event(), background_search.build_index
@@ -271,6 +340,9 @@ def test_arguments_are_checked(tmp_path):
     for vectors in (np.zeros([NUM_CLASSES, DIM + 2]), np.zeros([3, 2]), np.zeros(NUM_CLASSES)):
         with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
+    for index in ("foo", "PQ3", 5):
+        with pytest.raises(ValueError, match=f"index={index!r} is no factory string that FAISS knows"):
+            fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, index=index), 1)
 
 
 @pytest.mark.one_keras

@@ -81,7 +81,7 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
     started.wait()
     assert search.running
     search.stop()
-    assert not search.running and "training ended" in search.error and os.listdir(tmp_path) == []
+    assert not search.running and "was stopped" in search.error and os.listdir(tmp_path) == []
     assert policies == [os.SCHED_IDLE]
     assert os.sched_getscheduler(threading.get_native_id()) == os.SCHED_OTHER  # training's own
 

@@ -6,7 +6,7 @@ import pytest
 from sampler_checks import clustered, head_of, queries
 
 from tfxc.layers import DenseHead, MACHHead
-from tfxc.search.faiss_index import build_index, faiss_index, index_for, search
+from tfxc.search.faiss_index import build_index, empty_index, faiss_index, index_for, search
 
 
 def best(vectors, query, k):
@@ -78,3 +78,9 @@ def test_numbers_that_are_not_finite_are_refused():
     vectors[7, 0] = np.inf
     with pytest.raises(ValueError, match="vector of class 7 is not finite"):
         build_index(head_of(vectors), "Flat", queries(5, 4), k=2)
+
+
+@pytest.mark.parametrize("factory", ["foo", "PQ7", "", 5])
+def test_a_string_that_faiss_does_not_know_is_refused(factory):
+    with pytest.raises(ValueError, match=f"index={factory!r} is no factory string .* width 8, such as"):
+        empty_index(factory, 8)

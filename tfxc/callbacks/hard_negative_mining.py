@@ -5,27 +5,31 @@ import warnings
 
 import numpy as np
 
-from tfxc._keras import keras
+from tfxc._keras import keras, layers_of
 from tfxc.arguments import positive_int
+from tfxc.backup.state import digest_of
 from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors
 from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
 from tfxc.samplers import HardNegatives
-from tfxc.search.faiss_index import index_for
+from tfxc.search.faiss_index import empty_index, index_for
 
 _KEPT = ("_epoch", "_due", "_recall", "_seconds", "_num_failures")
 
 
 class HardNegativeMining(keras.callbacks.Callback):
-    """Renews the table of a ``HardNegatives`` sampler behind training, which never waits for it.
+    """Renews the table of a ``HardNegatives`` sampler behind training, no step of which waits for it.
 
     For a table to be used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
     steps compute them; during epoch e - 1 one thread, in time that training leaves idle, builds an index over
     the class vectors (biases in) and searches it; at the edge to epoch e the new table takes the old one's
-    place. A search that needs longer is adopted at the edge after it ends. If it fails (disk full, thread
-    killed), a warning says so and training goes on with the old table.
+    place. A search that needs longer is adopted at the edge after it ends; one that runs when ``fit`` is over
+    is waited for, so that the next ``fit`` has its table. If it fails (disk full, thread killed), a warning
+    says so and training goes on with the old table.
 
     ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
-    counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed.
+    counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed. Another
+    ``fit`` of the same model goes on; with another model (of the next fold, or what ``change_classes``
+    returned) all starts anew.
 
     Shown in the logs of the epoch: ``mining/staleness``, the epochs since the table's queries were computed;
     ``mining/recall`` of its search, against exact search on 256 examples; ``mining/search_seconds``; NaN
@@ -46,8 +50,9 @@ class HardNegativeMining(keras.callbacks.Callback):
             instead, such as embeddings of the labels' texts. Columns beyond theirs, as of a bias, count as 0.
 
     Raises:
-        ValueError: for arguments outside their range, a model without ``HardNegatives``, or a table of
-            another shape in the directory.
+        ValueError: for arguments outside their range; when training starts, for a model without
+            ``HardNegatives``, an ``index`` that FAISS does not know, or a table of another shape or of other
+            class names in the directory.
 
     Example:
         >>> import tempfile
@@ -82,6 +87,12 @@ class HardNegativeMining(keras.callbacks.Callback):
         self.curriculum = None if curriculum is None else positive_int(curriculum, "curriculum")
         self.index = index
         self.class_vectors = class_vectors
+        self._search = self._trained = None
+        self._start_anew()
+
+    def _start_anew(self):
+        if self._search is not None:  # of a training that was cut off
+            self._search.stop()
         self._epoch = None  # counted here: a second call of fit goes on
         self._table = self._collected = self._search = self._due = None
         self._recall = self._seconds = math.nan
@@ -94,8 +105,12 @@ class HardNegativeMining(keras.callbacks.Callback):
                 "HardNegativeMining needs a model with one HardNegatives sampler, alone or in a Mixture: "
                 "ExtremeClassifier(..., sampler=tfxc.samplers.HardNegatives(50, 400))."
             )
-        self._sampler = parts[0]
+        if self._trained is not self.model:
+            self._start_anew()
+        self._trained, self._sampler = self.model, parts[0]
         self._sampler.table = self._table
+        if self.curriculum is None and self._sampler.built:  # that of an earlier training may have left less
+            self._sampler.set_hard_fraction(1.0)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch if self._epoch is None else self._epoch + 1
@@ -126,12 +141,8 @@ class HardNegativeMining(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self._search is not None:
-            self._search.stop()
-            if self._search.rows is not None:
-                self._adopt()
-            else:  # begun anew if there is another call of fit
-                self._collected = self._collected or self._search.queries
-                self._search = None
+            self._search.wait()
+            self._adopt()
         self._sampler.table = None  # the next data may number its examples otherwise
 
     def state_to_keep(self):
@@ -178,15 +189,15 @@ class HardNegativeMining(keras.callbacks.Callback):
 
     def _open_table(self):
         sampler = self._sampler
-        shape = (self.num_examples, sampler.num_retrieved)
-        self._table = HardNegativeTable(self.directory, shape, sampler.query_dim, sampler.num_classes)
-        self._table.resume(self._epoch - 2)
-        sampler.table = self._table
+        self._factory = index_for(sampler.num_classes) if self.index == "auto" else self.index
+        empty_index(self._factory, sampler.query_dim)  # refuses what FAISS does not know
+        self._given = None if self.class_vectors is None else _given(self.class_vectors, sampler)
+        shape, classes = (self.num_examples, sampler.num_retrieved), digest_of(_class_names_of(self.model))
+        table = HardNegativeTable(self.directory, shape, sampler.query_dim, sampler.num_classes, classes)
+        table.resume(self._epoch - 2)
+        self._table = sampler.table = table
         last = self._table.epoch
         self._due = self.start_epoch if last is None else max(self.start_epoch, last + 2 + self.every_epochs)
-        self._vectors = self.model.head
-        if self.class_vectors is not None:
-            self._vectors = _given(self.class_vectors, sampler)
 
     def _start_collecting(self):
         self._due = self._epoch + 2 + self.every_epochs
@@ -198,8 +209,8 @@ class HardNegativeMining(keras.callbacks.Callback):
     def _start_search(self):
         if self.model.head.cache_age:
             self.model.head.refresh()
-        factory = index_for(self._sampler.num_classes) if self.index == "auto" else self.index
-        self._search = BackgroundSearch(self._vectors, self._collected, self._table, factory)
+        vectors = self.model.head if self._given is None else self._given
+        self._search = BackgroundSearch(vectors, self._collected, self._table, self._factory)
         self._collected = None
 
     def _adopt(self):
@@ -224,6 +235,10 @@ class HardNegativeMining(keras.callbacks.Callback):
         )
 
 
+def _class_names_of(model):
+    return getattr(model, "class_names", None)
+
+
 def _given(vectors, sampler):
     shape, num_classes, dim = np.shape(vectors), sampler.num_classes, sampler.query_dim
     if len(shape) != 2 or shape[0] != num_classes or shape[1] > dim:
@@ -246,4 +261,6 @@ def warn_without_mining(sampler, callbacks):
 
 
 def _hard_negatives_in(sampler):
-    return [part for part in (sampler, *getattr(sampler, "samplers", [])) if type(part) is HardNegatives]
+    """Those in a sampler, or None, however deep in mixtures."""
+    parts = [] if sampler is None else layers_of(sampler)
+    return [part for part in parts if type(part) is HardNegatives]

@@ -69,6 +69,10 @@ class BackgroundSearch:
     def stop(self):
         """Ends the search after the step it is at, and waits for that."""
         self._stopped.set()
+        self.wait()
+
+    def wait(self):
+        """Waits for the end of the search."""
         self._thread.join()
 
     def _run(self, head, table, factory):
@@ -102,7 +106,7 @@ class BackgroundSearch:
         values, seen, _ = self.queries
         for start in range(0, len(values), _BLOCK_ROWS):
             if self._stopped.is_set():
-                raise InterruptedError("training ended before the search")
+                raise InterruptedError("the search was stopped")
             block = np.arange(start, min(start + _BLOCK_ROWS, len(values)))
             rows[block] = table.rows(block)
             block = block[seen[block]]
@@ -126,4 +130,7 @@ class FinishedSearch(NamedTuple):
     running: bool = False
 
     def stop(self):
+        """It has ended."""
+
+    def wait(self):
         """It has ended."""

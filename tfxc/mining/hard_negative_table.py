@@ -12,7 +12,7 @@ from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
-_ROWS = "rows"
+_ROWS, _CLASSES = "rows", "classes"
 _UNFINISHED = "hard-negatives-", ".writing"  # how the name of a file that is not whole begins and ends
 
 
@@ -36,6 +36,7 @@ class HardNegativeTable:
         shape: (N, R).
         query_dim: D, the width of the effective queries.
         num_classes: L.
+        classes: None, or a string that tells these classes from others: a table of others is refused.
 
     Example:
         >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4, num_classes=6)
@@ -47,12 +48,13 @@ class HardNegativeTable:
         [[0, -1], [5, 4]]
     """
 
-    def __init__(self, folder, shape, query_dim, num_classes):
+    def __init__(self, folder, shape, query_dim, num_classes, classes=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.shape = shape
         self.query_dim = query_dim
         self.num_classes = num_classes
+        self.classes = classes
         self.epoch = None  # of the queries behind the rows
         self._rows = None
         self._collecting = None
@@ -61,7 +63,7 @@ class HardNegativeTable:
         """Maps the newest table, if there is one, of queries up to an epoch; removes all other tables.
 
         Raises:
-            ValueError: if the table is of another shape, as for other data, or damaged.
+            ValueError: if the table is of another shape, as for other data, of other classes, or damaged.
         """
         for path in self.folder.glob("*".join(_UNFINISHED)):
             path.unlink()
@@ -78,13 +80,20 @@ class HardNegativeTable:
 
     def _check_whole(self, path):
         try:
-            found = {name: (rows.dtype, rows.shape) for name, rows in read_arrays(path)[0].items()}
+            arrays, notes = read_arrays(path)
         except DamagedFile as error:
             raise ValueError(f"{error} Delete it, and the mining of hard negatives starts anew.") from error
+        found = {name: (rows.dtype, rows.shape) for name, rows in arrays.items()}
         if found != {_ROWS: (np.int32, self.shape)}:
             raise ValueError(
                 f"{path} holds {found}, but {_ROWS} int32 {self.shape} (examples, columns) is wanted: it is "
                 "of other data or another sampler. Delete it, or name another directory."
+            )
+        classes = notes.get(_CLASSES)  # nothing, where the model had no names
+        if None not in (classes, self.classes) and classes != self.classes:
+            raise ValueError(
+                f"{path} holds ids of other classes: the model has other class names, or the same in another "
+                "order. Delete it, and the mining of hard negatives starts anew, or name another directory."
             )
 
     def _map(self, path, epoch):
@@ -112,7 +121,7 @@ class HardNegativeTable:
     def seal(self, new):
         """Ends the writing of a table: its checksums are added, and all of it is on the disk."""
         new.flush()
-        seal_array(new.filename, _ROWS, new, {})
+        seal_array(new.filename, _ROWS, new, {_CLASSES: self.classes})
 
     def swap(self, new, epoch):
         """Puts a sealed table, made of the queries of an epoch, in the place of the old one."""

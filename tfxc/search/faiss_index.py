@@ -25,6 +25,29 @@ def index_for(num_classes):
     return f"IVF{num_cells}{'' if num_classes <= _FLAT_CELLS_UP_TO else '_HNSW32'},Flat"
 
 
+def empty_index(factory, dim):
+    """A FAISS index of inner products, not trained, that holds nothing.
+
+    Args:
+        factory: a string of FAISS's ``index_factory``.
+        dim: width of its vectors.
+
+    Raises:
+        ValueError: for a string that FAISS does not know, or one that does not go with that width.
+
+    Example:
+        >>> empty_index("Flat", 8).d
+        8
+    """
+    try:
+        return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"index={factory!r} is no factory string that FAISS knows for vectors of width {dim}, such as "
+            f'"Flat", "IVF4096,Flat" or "HNSW32": {str(error).splitlines()[0].rsplit(": ", 1)[-1]}'
+        ) from error
+
+
 def faiss_index(head, factory=None, seed=0):
     """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
 
@@ -42,7 +65,8 @@ def faiss_index(head, factory=None, seed=0):
         ``efSearch``) is FAISS's default.
 
     Raises:
-        ValueError: for a head that is not built or has no class vectors, or if one is not finite.
+        ValueError: for a head that is not built or has no class vectors, or if one is not finite; for a
+            string that FAISS does not know.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -107,7 +131,7 @@ def _filled(head, factory, seed, visit):
         dim = head.class_vectors(0, 1).shape[1]
     except NotImplementedError:
         raise ValueError(f"{type(head).__name__} has no class vectors, so FAISS cannot search it.") from None
-    index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    index = empty_index(factory, dim)
     if not index.is_trained:
         inverted = faiss.try_extract_index_ivf(index)
         num_points = _POINTS_PER_CELL * max(inverted.nlist if inverted else 0, 1024)
