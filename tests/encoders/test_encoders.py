@@ -153,4 +153,4 @@ def test_heads_must_divide_the_width(encode):
 def test_own_layers_are_registered_under_the_package():
     own = {type(layer) for layer in esasrec(9, 4).layers if type(layer).__module__.startswith("tfxc")}
     names = {keras.saving.get_registered_name(kind) for kind in own}
-    assert names == {"tfxc>CausalAttention", "tfxc>Positions", "tfxc>RMSNorm"}
+    assert names == {"tfxc>CausalAttention", "tfxc>ItemEmbedding", "tfxc>Positions", "tfxc>RMSNorm"}

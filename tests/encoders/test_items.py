@@ -1,10 +1,16 @@
 """The table of item vectors, with a row for padding before those of the classes."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc._keras import keras
-from tfxc.encoders.items import item_vectors
+from tfxc.encoders import sasrec
+from tfxc.encoders.items import ItemEmbedding, item_vectors
+
+ITEMS = np.array([[0, 1, 2], [3, 4, 5]], np.int32)
+MESSAGE = r"^Items are class ids \+ 1, in \[1, 7\], and 0 is padding: .* pass ids \+ 1. They came from"
 
 
 def test_the_table_has_a_row_for_padding_first():
@@ -13,3 +19,46 @@ def test_the_table_has_a_row_for_padding_first():
     table = model.get_layer("item_embedding").get_weights()[0]
     assert table.shape == (8, 2)
     np.testing.assert_array_equal(model(tf.constant([[0, 7, 1]]))[0], table[[0, 7, 1]])
+
+
+def model_of_items():
+    head = tfxc.layers.DenseHead(7, tied_to="item_embedding", row_offset=1)
+    model = tfxc.ExtremeClassifier(sasrec(7, max_length=3, dim=4), head, k=2)
+    model.compile(tfxc.optimizers.LazyAdam(0.1), loss=tfxc.losses.SoftmaxCrossentropy())
+    return model
+
+
+def test_ids_padded_with_minus_1_do_not_train(tmp_path):
+    model, labels = model_of_items(), np.array([[1, 2, 3], [4, 5, 6]])
+    model.fit(ITEMS, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for own in (model, loaded):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"{MESSAGE} -1 to 4. It was batch 1 of epoch 1"
+        ):
+            own.fit(ITEMS - 1, labels, verbose=0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MESSAGE} 3 to 8"):
+            own.predict(ITEMS + 3, verbose=0)
+        assert own.predict(ITEMS, verbose=0)["ids"].shape == (2, 2)
+
+
+@pytest.mark.one_keras
+def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(tmp_path):
+    model = model_of_items()
+    model.export(tmp_path / "ids")
+    served = tf.saved_model.load(tmp_path / "ids")
+    assert served.serve(tf.constant(ITEMS))["ids"].shape == (2, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pass ids"):
+        served.serve(tf.constant(ITEMS - 1))
+    names = [f"item {i}" for i in range(7)]
+    named = tfxc.ExtremeClassifier(model.encoder, model.head, k=2, class_names=names)
+    named.export(tmp_path / "names", strings=True)
+    served = tf.saved_model.load(tmp_path / "names")
+    known, unknown = tf.constant([["", "item 1", "item 3"]]), tf.constant([["item 1", "beer", "item 3"]])
+    np.testing.assert_array_equal(served.serve(known)["ids"], served.serve(unknown)["ids"])
+
+
+@pytest.mark.one_keras
+def test_a_batch_of_nothing_has_no_bad_id():
+    assert ItemEmbedding(3, 2)(tf.zeros([0, 4], tf.int32)).shape == (0, 4, 2)

@@ -1,7 +1,42 @@
 """The way into a sequence encoder: item ids and their vectors."""
 
-from tfxc._keras import keras
+import tensorflow as tf
+
+from tfxc._keras import keras, register
 from tfxc.arguments import positive_int
+from tfxc.require import require
+
+
+@register
+class ItemEmbedding(keras.layers.Embedding):
+    """An ``Embedding`` of class ids + 1, 0 for padding, that refuses any other id.
+
+    Keras's own reads -1 as the last row: class ids padded with -1 would train, each as another item.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for an id outside [0, L], naming the least and the greatest.
+
+    Example:
+        >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[0, 5]])).shape
+        TensorShape([1, 2, 2])
+        >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[-1, 4]]))
+        Traceback (most recent call last):
+        ...
+        tensorflow.python.framework.errors_impl.InvalidArgumentError: ...Items are class ids + 1...
+    """
+
+    def call(self, inputs):
+        least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))
+        checked = require(
+            (least >= 0) & (greatest < self.input_dim),
+            f"Items are class ids + 1, in [1, {self.input_dim - 1}], and 0 is padding: where these are class "
+            "ids padded with -1, pass ids + 1. They came from",
+            least,
+            "to",
+            greatest,
+        )
+        with tf.control_dependencies(checked):
+            return super().call(tf.identity(inputs))
 
 
 def item_vectors(num_classes, max_length, dim, table_dtype):
@@ -11,13 +46,12 @@ def item_vectors(num_classes, max_length, dim, table_dtype):
 
     Raises:
         ValueError: for sizes that are no integers of at least 1, or another dtype.
+        tf.errors.InvalidArgumentError: when it reads an id outside [0, L].
     """
     if table_dtype not in ("float32", "bfloat16"):
         raise ValueError(f'table_dtype must be "float32" or "bfloat16", but got {table_dtype!r}.')
     rows = positive_int(num_classes, "num_classes") + 1
     items = keras.Input((positive_int(max_length, "max_length"),), dtype="int32", name="items")
     dtype = "bfloat16" if table_dtype == "bfloat16" else None  # None: by Keras's policy
-    embed = keras.layers.Embedding(
-        rows, positive_int(dim, "dim"), mask_zero=True, name="item_embedding", dtype=dtype
-    )
+    embed = ItemEmbedding(rows, positive_int(dim, "dim"), mask_zero=True, name="item_embedding", dtype=dtype)
     return items, embed(items)

@@ -18,7 +18,7 @@ def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0
     published form.
 
     Inputs: "items", int32 [B, T], class ids + 1, padded with 0 on the left, as the datasets of ``tfxc.data``
-    give them. Outputs: queries [B, T, D], padded positions masked.
+    give them; any other id is an error. Outputs: queries [B, T, D], padded positions masked.
 
     Args:
         num_classes: L, the number of items.
