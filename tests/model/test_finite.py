@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, features, make_model, only_in_keras_3, weights_of
+from classifier_checks import DIM, dense_encoder, features, make_model, only_in_keras_3, weights_of
 
 import tfxc
 from tfxc._keras import keras
@@ -39,6 +39,73 @@ def test_moving_averages_do_not_see_what_is_not_finite():
         model.fit(x, y, verbose=0)
     for was, now in zip(before, weights_of(model), strict=True):
         np.testing.assert_array_equal(was, now)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SignedRoot(keras.layers.Layer):
+    """Finite everywhere, but its slope at 0 is not."""
+
+    def call(self, inputs):
+        return tf.sign(inputs) * tf.abs(inputs) ** 0.5
+
+
+@pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
+@pytest.mark.parametrize("kind", ["dense", *only_in_keras_3("embedding", "tied", "item encoder")])
+def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
+    x, y = np.abs(features(20)) + 0.1, np.arange(20)
+    encoder, head, bad = dense_encoder(), None, x * (y != 3)[:, np.newaxis]
+    if kind == "dense":
+        layers = [keras.Input((DIM,)), keras.layers.Dense(DIM, use_bias=False), SignedRoot()]
+        encoder = keras.Sequential(layers)
+        name = "dense.*/kernel"
+    elif kind == "item encoder":
+        layers = [keras.Input((3,)), keras.layers.Dense(DIM, use_bias=False), SignedRoot()]
+        items = np.arange(1.0, 76.0, dtype=np.float32).reshape(25, 3)
+        head, name = tfxc.layers.EncodedHead(keras.Sequential(layers), items), "dense.*/kernel"
+        bad = x
+    else:
+        table = keras.layers.Embedding(26, DIM, embeddings_initializer="ones", name="items")
+        encoder = keras.Sequential(
+            [keras.Input((1,), dtype="int32"), table, keras.layers.Flatten(), SignedRoot()]
+        )
+        head = tfxc.layers.DenseHead(25, tied_to="items", row_offset=1) if kind == "tied" else None
+        x, bad, name = y[:, np.newaxis] + 1, y[:, np.newaxis] * (y != 3)[:, np.newaxis], "items/embeddings"
+        table.embeddings.assign(np.concatenate([np.zeros([1, DIM]), np.ones([25, DIM])]))
+    model = make_model(encoder=encoder, head=head, run_eagerly=eager)
+    model.fit(x, y, batch_size=10, verbose=0)
+    if kind == "item encoder":
+        items[3] = 0
+        head.features = tf.constant(items)
+    before = weights_of(model)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=f"^The gradient of {name} in training step 3 is -?nan and the step was not made.* batch 1",
+    ):
+        model.fit(bad, y, batch_size=20, shuffle=False, verbose=0)
+    for value, wanted in zip(weights_of(model), before, strict=True):
+        if value.shape:  # but the age of the cached class vectors
+            np.testing.assert_array_equal(value, wanted)
+    assert int(model.optimizer.iterations) == 2
+
+
+@pytest.mark.one_keras
+def test_a_gradient_that_is_large_may_be_clipped():
+    optimizer = tfxc.optimizers.LazySGD(1.0, global_clipnorm=1.0)
+    model = make_model(optimizer=optimizer)
+    before = weights_of(model)
+    model.fit(features(5), np.arange(5), sample_weight=np.full(5, 1e15, np.float32), verbose=0)
+    moved = [new - old for new, old in zip(weights_of(model), before, strict=True)]
+    assert np.sqrt(sum(np.sum(part**2) for part in moved)) == pytest.approx(1, rel=1e-3)
+
+
+def test_half_precision_inputs_are_summed_in_more():
+    x = np.full([4, 1024], 200.0, np.float16)
+    layers = [keras.Input((1024,), dtype="float16"), keras.layers.Rescaling(1e-4, dtype="float32")]
+    encoder = [*layers, keras.layers.Dense(DIM), keras.layers.BatchNormalization()]
+    model = make_model(encoder=keras.Sequential(encoder))
+    model.fit(tf.data.Dataset.from_tensors((x, np.arange(4))), verbose=0)
+    optimizer = keras.optimizers.SGD()
+    assert require_finite(tf.constant(x), "query", optimizer).dtype == tf.float16
 
 
 @pytest.mark.one_keras

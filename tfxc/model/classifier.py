@@ -32,7 +32,7 @@ from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
-from tfxc.model.finite import require_finite, require_finite_inputs
+from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
 from tfxc.model.forked import refuse_forked
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
@@ -433,7 +433,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._track(loss, tf.nest.flatten(x)[0])
         variables = self.trainable_variables
         gradients = tape.gradient(total, variables)
-        with tf.control_dependencies([require_finite(total, "loss", self.optimizer)]):
+        with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return {"loss": self.loss_tracker.result()}
 
