@@ -123,6 +123,18 @@ def test_several_steps_an_execution_count_as_several():
     assert recorded(SamplerRefresh(every=3), steps_per_execution=2)[0] == [4, 6, 10, 12]
 
 
+@pytest.mark.parametrize("every", ["auto", *only_in_keras_3("epoch", 1)])
+def test_with_another_model_or_optimizer_it_begins_anew(every):
+    callback, models = SamplerRefresh(every), [recording_model.__wrapped__(1) for _ in range(2)]
+    recorded(callback, num_steps=8, model=models[0])
+    expected = recorded(SamplerRefresh(every), num_steps=3, model=recording_model.__wrapped__(1))
+    for model in models[1], models[1]:
+        model.compile("sgd", loss=SoftmaxCrossentropy())
+        steps, history = recorded(callback, num_steps=3, model=model)
+        assert steps == expected[0]
+        assert history["sampler/index_age"] == expected[1]["sampler/index_age"]
+
+
 @pytest.mark.one_keras
 def test_the_count_goes_on_in_the_next_fit():
     assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]

@@ -20,9 +20,10 @@ class SamplerRefresh(keras.callbacks.Callback):
     ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")`` where the sampler has an index and none of these
     is among the callbacks. With a model without a sampler it does nothing, and warns.
 
-    Steps are the optimizer's, so a resumed training goes on counting. Shown in the logs of the epoch:
-    ``sampler/refresh_seconds``, spent in it; and, once there was a refresh, ``sampler/index_age``, the
-    training steps since; and the same of a head that caches class vectors, ``head/cache_age``.
+    Steps are the optimizer's, so a resumed training goes on counting; with another model, or a new optimizer,
+    all begins anew. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once there
+    was a refresh, ``sampler/index_age``, the training steps since; and the same of a head that caches class
+    vectors, ``head/cache_age``.
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
@@ -54,10 +55,12 @@ class SamplerRefresh(keras.callbacks.Callback):
             self.on_train_batch_end = super().on_train_batch_end
         self.every = every
         self.growth = growth
-        self._last_step = None
+        self._optimizer = self._last_step = None
         self._has_warned = False
 
     def on_train_begin(self, logs=None):
+        if self._optimizer is not self.model.optimizer:  # each model has its own
+            self._optimizer, self._last_step = self.model.optimizer, None
         self._has_sampler = getattr(self.model, "sampler", None) is not None
         if not self._has_sampler and not self._has_warned:
             self._has_warned = True
