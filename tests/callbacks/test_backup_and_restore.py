@@ -1,5 +1,6 @@
 """Interrupted anywhere and run again, a training ends as if it had not been."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from unittest import mock
 import kill_training
 import numpy as np
 import pytest
+import tensorflow as tf
 from backup_checks import STEPS, Again, X, Y, assert_same, copy_as_killed, made, run
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, make_model
 
@@ -147,11 +149,21 @@ def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
     assert kill_training.train(tmp_path / "killed") == expected
 
 
-def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, whole):
-    class Terminate(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 6:
-                os.kill(os.getpid(), signal.SIGTERM)
+class Terminate(keras.callbacks.Callback):
+    """SIGTERM during a batch."""
+
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm():
+    """Expects SIGTERM to have its effect, here an exception."""
 
     def end(number, frame):
         raise SystemExit(number)
@@ -159,13 +171,34 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, w
     before = signal.signal(signal.SIGTERM, end)
     try:
         with pytest.raises(SystemExit):
-            script(tmp_path, 1000, callbacks=[Terminate()])
+            yield
         assert signal.getsignal(signal.SIGTERM) is end
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, whole):
+    with ended_by_sigterm():
+        script(tmp_path, 1000, callbacks=[Terminate(6)])
     assert os.listdir(tmp_path) == ["step-000000000007.backup"]
     assert Position(*BackupFolder(tmp_path).newest()[1]["position"]) == (0, 7, False)
     assert_same(script(tmp_path, 1000), whole)
+
+
+def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).filter(lambda *_: True)
+    options = {"x": data, "y": None, "batch_size": None, "epochs": 2}
+    expected = script(tmp_path / "whole", 1000, **options)
+    with ended_by_sigterm():
+        script(tmp_path / "ended", 1000, callbacks=[Terminate(6)], **options)
+    assert os.listdir(tmp_path / "ended") == ["step-000000000007.backup"]
+    assert_same(script(tmp_path / "ended", 1000, **options), expected)
+    with ended_by_sigterm():
+        script(tmp_path / "last", 1000, callbacks=[Terminate(9)], **options)
+    with pytest.warns(UserWarning, match="Epoch 1 was interrupted after its last batch: its validation is"):
+        losses = script(tmp_path / "last", 1000, **options)[2]
+    # Not to the bit: the step that finds no batch has drawn random numbers.
+    assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
 
 
 @pytest.mark.one_keras
@@ -241,6 +274,10 @@ def test_what_it_needs(tmp_path):
     for save_freq in (0, 1.5, "step"):
         with pytest.raises(ValueError, match='save_freq must be "epoch" or a positive number of steps'):
             BackupAndRestore(tmp_path, save_freq)
+    with pytest.raises(
+        ValueError, match="only one BackupAndRestore, but these name the folders .*'one', 'two'"
+    ):
+        make_model().fit(X, Y, callbacks=[BackupAndRestore("one"), BackupAndRestore("two")], verbose=0)
     plain = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(1)])
     plain.compile("sgd", loss="mse")
     with pytest.raises(ValueError, match="needs the fit of an ExtremeClassifier"):

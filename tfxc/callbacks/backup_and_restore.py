@@ -47,6 +47,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     few. Files are checksummed; the last two are kept, and the last two whole ones. Where the newest is
     damaged, a warning names it and the one before is used. A disk that is full is a warning, and training
     goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before.
+    Of a ``tf.data.Dataset`` whose length TensorFlow does not know, others are made at the ends of epochs.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder. Each training wants
     a folder of its own: to restore a finished one into a model that has learnt more since is refused.
@@ -147,9 +148,11 @@ class BackupAndRestore(keras.callbacks.Callback):
         if not is_writing:
             self._pace.end(now, self._folder.last_step)
         self._is_due |= self._terminated or (not is_writing and self._pace.is_due(now))
-        # At its last batch an epoch is not over: validation and the ends of the others come first.
+        # At its last batch an epoch is not over: validation and the ends of the others come first. Where the
+        # last one is not known, only SIGTERM does not wait.
         num_steps = self.params.get("steps")
-        if self._is_due and num_steps is not None and batch + 1 < num_steps:
+        may_save = self._terminated if num_steps is None else batch + 1 < num_steps
+        if self._is_due and may_save:
             self._save(Position(self._epoch, batch + 1))
         if self._pace.has_to_wait(now):
             self._folder.wait()
@@ -217,6 +220,15 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"{notes['seeds']}: call keras.utils.set_random_seed before the model is built. Now, give "
                 "its sampler and head those of the backup as seed=."
             )
+
+    def begin_next_epoch(self):
+        """Goes on at the epoch after the position, of which nothing is left; gives that position."""
+        self._position = Position(self._position.epoch + 1, 0)
+        warnings.warn(
+            f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left out.",
+            stacklevel=5,
+        )
+        return self._position
 
     def check_nothing_is_undone(self, model):
         """Refuses, and warns of, a finished training that a model has gone through already."""

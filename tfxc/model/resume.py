@@ -22,17 +22,21 @@ def resuming(model, arguments):
         arguments: a dict, the arguments of ``fit``, callbacks as a list; it is changed.
 
     Raises:
-        ValueError: if the model is not built, or the backup is of another.
+        ValueError: if the model is not built, the backup is of another, or there are two such callbacks.
 
     Example:
         >>> with resuming(None, {"callbacks": []}):
         ...     pass
     """
     callbacks = arguments["callbacks"]
-    backup = next((own for own in callbacks if isinstance(own, BackupAndRestore)), None)
-    if backup is None:
+    backups = [own for own in callbacks if isinstance(own, BackupAndRestore)]
+    if not backups:
         yield
         return
+    if len(backups) > 1:
+        folders = [str(own.directory) for own in backups]
+        raise ValueError(f"A training has only one BackupAndRestore, but these name the folders {folders}.")
+    backup = backups[0]
     if not model.built:
         raise ValueError(
             "BackupAndRestore needs a built model, and a generator is not read to build one: call the model "
@@ -45,6 +49,8 @@ def resuming(model, arguments):
         callbacks.append(keras.callbacks.History())
     with backup.at_work(model, callbacks) as position:
         if position is not None:
+            if data.has_nothing_left(position):
+                position = backup.begin_next_epoch()
             if position.has_stopped or position.epoch >= (arguments.get("epochs") or 1):
                 backup.check_nothing_is_undone(model)
             arguments["initial_epoch"] = position.epoch
@@ -87,6 +93,13 @@ class _Data(keras.callbacks.Callback):
                 "or by shuffle(..., seed=0, reshuffle_each_iteration=False).",
                 stacklevel=5,
             )
+
+    def has_nothing_left(self, position):
+        """Whether a position is the end of an epoch whose number of batches was not known."""
+        dataset = self._arguments["x"]
+        if not self._is_dataset or dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY or not position.batch:
+            return False
+        return next(iter(dataset.skip(position.batch)), None) is None
 
     def start_at(self, position):
         """Leaves out the batches before a position."""
