@@ -185,6 +185,8 @@ def test_ids_are_checked(bad):
         (IDS[0], r"int32 \(3,\)"),
         (np.eye(6, dtype=np.int64), r"int64 \(6, 6\).*keras.Input\(\(6,\), sparse=True\)"),
         (tf.sparse.from_dense(VALUES), r"must be \[B, 6\], but is \(3, 3\)"),
+        (tf.ragged.constant([[1, 2], [3]]), r"takes no RaggedTensor: .*ids.to_tensor\(-1\)"),
+        ({"ids": tf.ragged.constant([[1], []]), "values": VALUES}, "takes no RaggedTensor"),
         ({"ids": IDS}, r"but got \['ids'\]"),
         ({"ids": IDS, "values": VALUES[:, :2]}, "must have one shape"),
         ({"ids": IDS[0], "values": VALUES[0]}, "must have one shape"),

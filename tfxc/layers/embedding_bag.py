@@ -104,6 +104,11 @@ class EmbeddingBag(keras.layers.Layer):
 
     def _ids_and_values(self, inputs):
         """Ids [B, F'] padded with -1, and values."""
+        if any(isinstance(part, tf.RaggedTensor) for part in tf.nest.flatten(inputs)):
+            raise ValueError(
+                "EmbeddingBag takes no RaggedTensor: pad plain ids with 0, ids.to_tensor(); and of "
+                '{"ids": ids, "values": values} the ids with -1, ids.to_tensor(-1), values.to_tensor().'
+            )
         if isinstance(inputs, tf.SparseTensor):
             ids, values = self._of_sparse(inputs)
         elif isinstance(inputs, dict):
