@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.model.raw_names import ClassIds, ClassNames, as_texts
+from tfxc.data import Vocabulary
+from tfxc.model.raw_names import ClassIds, ClassNames, as_texts, names_array
 
 pytestmark = pytest.mark.one_keras
 
@@ -20,6 +21,23 @@ def class_ids(tmp_path):
 def test_names_as_bytes_are_text(form):
     names = as_texts(form([name.encode() for name in NAMES]))
     assert list(names) == NAMES and as_texts(NAMES) is NAMES and as_texts(None) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a", "b"}, "must be a list of names in the order of the class ids, but are set"),
+        ({"a": 0}, "but are dict"),
+        (Vocabulary(["a", "b"]), "but are Vocabulary. Of a tfxc.data.Vocabulary pass its names"),
+        (["a", float("nan"), None], "hold none for class 1: give it one"),
+        (np.array(["a", "b", "a"]), "hold 'a' twice"),
+        ([], "empty list"),
+    ],
+)
+def test_what_is_no_list_of_distinct_names_is_refused(names, message):
+    with pytest.raises(ValueError, match=f"^The names .*{message}"):
+        names_array(names, "The names")
+    assert names_array(Vocabulary(["a", "b"]).names, "The names").to_pylist() == ["a", "b"]
 
 
 def test_names_of_ids():

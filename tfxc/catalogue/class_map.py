@@ -1,13 +1,12 @@
 """Which class of one list of names is which of another."""
 
-from collections.abc import Mapping, Set
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfxc.model.raw_names import as_texts
+from tfxc.model.raw_names import names_array
 
 
 class ClassMap:
@@ -34,7 +33,7 @@ class ClassMap:
     """
 
     def __init__(self, old_names, names):
-        old, self.names = _as_array(old_names, "The model's class names"), _as_array(names, "The names")
+        old, self.names = names_array(old_names, "The model's class names"), names_array(names, "The names")
         found = pc.index_in(old, value_set=self.names)
         self.new_ids = pc.fill_null(pc.cast(found, pa.int64()), -1).to_numpy(zero_copy_only=False)
         kept = np.flatnonzero(self.new_ids >= 0)
@@ -73,21 +72,3 @@ class ClassMap:
     def num_added(self):
         """How many more classes there are than before."""
         return len(self.old_ids) - len(self.new_ids)
-
-
-def _as_array(names, what):
-    array = getattr(names, "array", None)
-    if not isinstance(array, pa.Array):
-        if isinstance(names, str | bytes | Mapping | Set) or not hasattr(names, "__getitem__"):
-            raise ValueError(
-                f"{what} must be a list of names in the order of the class ids, but are "
-                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
-            )
-        array = pa.array([str(name) for name in as_texts(names)], pa.large_string())
-    if not len(array):
-        raise ValueError(f"{what} are an empty list.")
-    if pc.count_distinct(array).as_py() < len(array):
-        counts = pc.value_counts(array)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
-        raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
-    return array.cast(pa.large_string())

@@ -39,7 +39,7 @@ from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
-from tfxc.model.raw_names import as_texts
+from tfxc.model.raw_names import as_texts, names_array
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
@@ -69,8 +69,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         head: a ``tfxc.layers`` head.
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
         k: how many classes ``predict`` returns, at least 1; all of them where there are fewer.
-        class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
-            taken as UTF-8.
+        class_names: None or the L distinct raw names of the classes, in id order; kept with the saved model.
+            Bytes are taken as UTF-8.
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first. For sequence
@@ -99,7 +99,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
         check_kinds(head, sampler)
         k = min(positive_int(k, "k"), head.num_classes)
-        if class_names is not None and len(class_names) != head.num_classes:
+        if class_names is not None and len(names_array(class_names, "class_names")) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
         if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
             raise ValueError(

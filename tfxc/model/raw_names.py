@@ -1,7 +1,10 @@
 """Raw class names in a SavedModel: ids to names, and names to ids."""
 
 from collections import Counter
+from collections.abc import Mapping, Set
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 
@@ -17,6 +20,46 @@ def as_texts(names):
     if names is None or not any(isinstance(name, bytes) for name in names[:1]):
         return names
     return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
+def names_array(names, what):
+    """The names of classes, in id order, as an array of strings.
+
+    Args:
+        names: a list, an array, ``vocabulary.names`` or a tensor; bytes are taken as UTF-8, anything else but
+            a string counts as its ``str``.
+        what: they are, for the error.
+
+    Raises:
+        ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN), or one
+            that occurs twice.
+
+    Example:
+        >>> names_array(["tea", 7], "The names").to_pylist()
+        ['tea', '7']
+    """
+    array = getattr(names, "array", None)
+    if not isinstance(array, pa.Array):
+        if isinstance(names, str | bytes | Mapping | Set) or not hasattr(names, "__getitem__"):
+            raise ValueError(
+                f"{what} must be a list of names in the order of the class ids, but are "
+                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
+            )
+        array = pa.array([_as_text(name) for name in as_texts(names)], pa.large_string())
+    if not len(array):
+        raise ValueError(f"{what} are an empty list.")
+    if array.null_count:
+        raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it one.")
+    if pc.count_distinct(array).as_py() < len(array):
+        counts = pc.value_counts(array)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
+        raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
+    return array.cast(pa.large_string())
+
+
+def _as_text(name):
+    is_missing = name is None or (isinstance(name, float) and name != name)
+    return None if is_missing else str(name)
 
 
 class ClassNames(tf.Module):
