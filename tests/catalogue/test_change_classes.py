@@ -434,3 +434,24 @@ def test_a_mere_layer_as_item_encoder_may_change_its_classes():
     before = model.head.encode(tf.range(NUM_CLASSES)).numpy()
     changed = tfxc.change_classes(model, NAMES[::-1])
     np.testing.assert_allclose(changed.head.encode(tf.range(NUM_CLASSES)), before[::-1], rtol=1e-5)
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("rows", [NUM_CLASSES + 1, 7])
+def test_two_layers_of_one_name_are_refused_and_the_model_stays(rows):
+    towers, inputs = [], []
+    for tower, num_rows in ("left", NUM_CLASSES + 1), ("right", rows):
+        history = keras.Input((2,), dtype="int32")
+        embedding = keras.layers.Embedding(num_rows, DIM, name="items")
+        inputs.append(keras.Input((2,), dtype="int32", name=tower))
+        towers.append(keras.Model(history, embedding(history))(inputs[-1]))
+    query = keras.layers.Dense(DIM)(keras.layers.Flatten()(keras.layers.Add()(towers)))
+    model = named(encoder=keras.Model(inputs, query))
+    x = [tf.ones([1, 2], tf.int32)] * 2
+    before = model.rank(x, 3)["scores"].numpy()
+    with (
+        pytest.warns(UserWarning, match="as many rows as there are classes, or one more"),
+        pytest.raises(ValueError, match="Two layers Embedding are called 'items', .*: rename one"),
+    ):
+        tfxc.change_classes(model, OTHER)
+    np.testing.assert_array_equal(model.rank(x, 3)["scores"], before)

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import tfxc
 from tfxc._keras import keras
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers
@@ -32,6 +33,21 @@ def test_embeddings_are_told_by_their_rows():
             assert items["own"].class_rows[0].row_offset == offset
     bag = found([EmbeddingBag(4, 2, name="bag")])["bag"]
     assert bag.config["num_features"] == 5 and bag.class_rows[0].row_offset == 1
+
+
+@pytest.mark.one_keras
+def test_a_table_that_only_its_rows_tell_is_named():
+    for rows in (3, 4):
+        with pytest.warns(
+            UserWarning, match=r"embeddings \['users'\] have as many rows as there are classes"
+        ):
+            found([keras.layers.Embedding(rows, 2, name="users")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lookup = keras.layers.StringLookup(vocabulary=NAMES)
+        found([lookup, keras.layers.Embedding(4, 2, name="own")], "string")
+        encoder = tfxc.encoders.gru4rec(3, max_length=2, dim=2)  # says of itself that they are items
+        assert len(item_layers(encoder, [], NAMES, CLASSES)) == 1
 
 
 def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them():

@@ -49,7 +49,8 @@ def change_classes(model, names, new_rows=MEAN):
     Raises:
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
             class names, not built, used up, or of several replicas; a tied head whose table is not the
-            encoder's; a head whose classes cannot change so (``MACHHead`` unless all ids stay).
+            encoder's; two layers of one name, of which one changes with the classes; a head whose classes
+            cannot change so (``MACHHead`` unless all ids stay).
         OSError: if there is no space for the files.
 
     Example:
@@ -175,12 +176,21 @@ def _changed_config(model, items, lookups, classes):
     config["sampler"] = _without_shapes(config["sampler"])
     # A layer within the head stays built: what its own shape is, only its build_config may tell.
     config["head"] = {key: value for key, value in config["head"].items() if key != "build_config"}
-    config["head"]["config"] = _replaced(model.head.config_for(classes.old_ids), _by_name(lookups))
-    config["encoder"] = _replaced(config["encoder"], _by_name(items))
+    by_name = _by_name(lookups, layers_of(model.head))
+    config["head"]["config"] = _replaced(model.head.config_for(classes.old_ids), by_name)
+    config["encoder"] = _replaced(config["encoder"], _by_name(items, layers_of(model.encoder)))
     return config
 
 
-def _by_name(items):
+def _by_name(items, layers):
+    """The items by name, by which they are found in a config; ``layers`` are all that stand in it."""
+    for item in items:
+        name, kind = item.layer.name, type(item.layer)
+        if any(own.name == name and type(own) is kind and own is not item.layer for own in layers):
+            raise ValueError(
+                f"Two layers {kind.__name__} are called {name!r}, and which of them changes with the classes "
+                f"could not be told: rename one when the model is made, {kind.__name__}(..., name=...)."
+            )
     return {item.layer.name: item for item in items}
 
 

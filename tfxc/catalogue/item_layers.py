@@ -35,7 +35,8 @@ def item_layers(encoder, head_rows, class_names, classes):
 
     These are: a layer with the methods ``class_rows`` and ``config_for``, which are asked; a table that the
     head shares; a lookup whose vocabulary is the names of the classes; and an embedding of L rows, of L + 1
-    (row 0 for padding), or of as many as such a lookup tells apart.
+    (row 0 for padding), or of as many as such a lookup tells apart. Where nothing but the number of rows
+    says that an embedding holds items, a warning names it.
 
     Args:
         encoder: a Keras model.
@@ -51,10 +52,10 @@ def item_layers(encoder, head_rows, class_names, classes):
     all_lookups = [layer for layer in layers if isinstance(layer, LOOKUPS)]
     lookups = [layer for layer in all_lookups if _knows(layer, class_names)]
     others = [layer for layer in all_lookups if layer not in lookups]
-    offsets = {0, 1} | {lookup.vocabulary_size() - num_old for lookup in lookups}
+    of_lookups = {lookup.vocabulary_size() - num_old for lookup in lookups}
     found = [_changed_lookup(lookup, classes) for lookup in lookups]
     shared = {id(rows.weight) for rows in head_rows}
-    unmoved = []
+    unmoved, guessed = [], []
     for layer in layers:
         kind = next((kind for kind in _SIZES if isinstance(layer, kind)), None)
         if hasattr(layer, "class_rows"):
@@ -62,15 +63,26 @@ def item_layers(encoder, head_rows, class_names, classes):
         elif kind is not None:
             offset = layer.embeddings.shape[0] - num_old
             is_shared = id(layer.embeddings) in shared
-            if is_shared or offset in offsets:
+            is_certain = is_shared or offset in of_lookups
+            if is_certain or offset in (0, 1):
                 _refuse_reordered(layer, others, class_names)
                 config = layer.get_config()
                 config[_SIZES[kind]] += classes.num_added
                 # A shared table is among the head's.
                 rows = [] if is_shared else [ClassRows(layer.embeddings, offset, BY_MEAN)]
                 found.append(ItemLayer(layer, rows, config))
+                if not is_certain and not getattr(layer, "holds_items", False):
+                    guessed.append(layer.name)
             elif offset in _UNUSUAL and not any(num_old + offset == own.vocabulary_size() for own in others):
                 unmoved.append(layer.name)
+    if guessed:
+        warnings.warn(
+            f"The embeddings {guessed} have as many rows as there are classes, or one more, so they count as "
+            "tables of items: their rows go where the class ids go. If they hold anything else, give them "
+            "another number of rows when the model is made. A table is certainly of items where the head "
+            "shares it (tied_to), or where it stands behind a lookup of the class names.",
+            stacklevel=3,
+        )
     if unmoved:
         warnings.warn(
             f"The embeddings {unmoved} have two or three rows more than there are classes, and are kept as "

@@ -25,6 +25,8 @@ class ItemEmbedding(keras.layers.Embedding):
         tensorflow.python.framework.errors_impl.InvalidArgumentError: ...Items are class ids + 1...
     """
 
+    holds_items = True  # what change_classes asks an embedding
+
     def call(self, inputs):
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))
         checked = require(
