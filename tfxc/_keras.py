@@ -24,6 +24,8 @@ if IS_KERAS_3:
 else:
     import tf_keras as keras
 
+# tf-keras takes a path without ".keras" for a folder in TensorFlow's format.
+SAVES_TO_FOLDERS = not IS_KERAS_3
 # Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
 COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
 

@@ -5,7 +5,7 @@ import pytest
 from classifier_checks import DIM, NUM_CLASSES, make_model, weights_of
 
 import tfxc
-from tfxc._keras import keras, register
+from tfxc._keras import SAVES_TO_FOLDERS, keras, register
 from tfxc.samplers import MIDX
 
 
@@ -45,6 +45,14 @@ def test_a_save_that_fails_leaves_the_earlier_file_whole(tmp_path, monkeypatch, 
 def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name, options):
     with pytest.raises(ValueError, match=r"too little of a model to load it: save to \"model.keras\""):
         make_model().save(tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [{}, {"save_format": "tf"}])
+@pytest.mark.skipif(not SAVES_TO_FOLDERS, reason="Keras 3 saves to no folder")
+def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
+    with pytest.raises(ValueError, match="a folder in TensorFlow's format.*save to .model.keras."):
+        make_model().save(tmp_path / "model", **options)
     assert not list(tmp_path.iterdir())
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 
+from tfxc._keras import SAVES_TO_FOLDERS
 from tfxc.checked_file import replacing
 from tfxc.model.on_servers import is_on_servers
 
@@ -37,13 +38,19 @@ def written_aside(filepath, overwrite=True, **kwargs):
 def refuse_what_does_not_load(model, filepath, save_format=None):
     """For ``save``: raises ValueError for a file that Keras would write, but not load again.
 
-    That is a whole model as HDF5, or any in the shards of parameter servers.
+    That is a whole model as HDF5 or, by tf-keras, in a folder, or any in the shards of parameter servers.
     """
     refuse_shards(model, filepath, save_format or "keras")
+    name = os.fspath(filepath)
     if _is_hdf5(filepath, save_format):
         raise ValueError(
-            f"{os.fspath(filepath)!r} would be a file of HDF5, which keeps too little of a model to load it: "
+            f"{name!r} would be a file of HDF5, which keeps too little of a model to load it: "
             'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
+        )
+    if SAVES_TO_FOLDERS and not name.endswith(".keras") and save_format in (None, "tf"):
+        raise ValueError(
+            f"{name!r} would be a folder in TensorFlow's format, from which a model of tfxc does not load: "
+            'save to "model.keras"; to serve it call model.export.'
         )
 
 
