@@ -35,7 +35,10 @@ def main():
     if arguments.worker:
         work(arguments.worker[0], arguments.seed, float(arguments.worker[1]))
         return 0
-    names = arguments.targets or target_names()
+    known = target_names()
+    names = arguments.targets or known
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"there are no targets {unknown}, but {known}")
     seed = int(time.time()) if arguments.seed is None else arguments.seed
     calls, findings = Counter(), []
     for number, name in enumerate(names):
