@@ -54,6 +54,19 @@ class PlantedTruth:
         return vectors, np.log(self.frequencies) - 0.5 * (self.vectors * vectors).sum(1)
 
 
+def best_head(truth):
+    """A built head whose logits are the logarithms of the true odds of a ``PlantedTruth``."""
+    import tfxc  # not at the top: a process that serves must not import it
+    from tfxc._keras import tf_variable
+
+    num_classes, dim = truth.vectors.shape
+    head = tfxc.layers.DenseHead(num_classes, use_bias=True)
+    head.build((None, dim))
+    for weight, value in zip((head.table, head.bias), truth.optimum(), strict=True):
+        tf_variable(weight).assign(value)
+    return head
+
+
 def trained(num_classes, dim, num_queries, num_steps, seed=0):
     """What a model makes of planted classes: two dense layers and a head learn from MIDX's negatives.
 
@@ -61,7 +74,7 @@ def trained(num_classes, dim, num_queries, num_steps, seed=0):
         ``(vectors, queries, found)``: the class vectors [L, D] of the trained head, queries [n, D] from the
         trained encoder, for examples it has not seen, and the share of them whose class is among the 10 best.
     """
-    import tfxc  # not at the top: a process that serves must not import it
+    import tfxc
     from tfxc._keras import keras, tf_variable
 
     truth = PlantedTruth(num_classes, dim, seed)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from _planted import PlantedTruth
+from _planted import PlantedTruth, best_head
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -25,7 +25,7 @@ from common.sampler_choice import SAMPLERS, Settings  # noqa: E402
 from common.training_log import TrainingLog, plot  # noqa: E402
 
 import tfxc  # noqa: E402
-from tfxc._keras import keras, tf_variable  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
 
 DIM, BATCH_SIZE, NUM_EPOCHS = 64, 512, 10
 NUM_NEGATIVES, NUM_CODEWORDS = 100, 128
@@ -118,10 +118,7 @@ def main():
     truth = PlantedTruth(args.num_classes, DIM)
     inputs, labels = truth.examples(args.num_held_out, np.random.default_rng(0))
     held_out = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(BATCH_SIZE)
-    best = tfxc.layers.DenseHead(args.num_classes, use_bias=True)
-    best.build((None, DIM))
-    for variable, value in zip((best.table, best.bias), truth.optimum(), strict=True):
-        tf_variable(variable).assign(value)
+    best = best_head(truth)
     optimum = tfxc.metrics.NDCGAtK(10)
     for x, y in held_out:
         optimum.update_state(y, best.top_k(x, 10).ids)

@@ -10,25 +10,15 @@ import argparse
 
 import numpy as np
 import tensorflow as tf
-from _planted import PlantedTruth
+from _planted import PlantedTruth, best_head
 from _tables import add_results, keep, show
 
 import tfxc
 from tfxc import samplers
-from tfxc._keras import tf_variable
 from tfxc.losses.softmax_at_k import kth_largest
 from tfxc.scored import Scored
 
 DIM, SCORED = 64, 100
-
-
-def best_head(truth):
-    """A head whose logits are the logarithms of the true odds."""
-    head = tfxc.layers.DenseHead(len(truth.vectors), use_bias=True)
-    head.build((None, DIM))
-    for weight, value in zip((head.table, head.bias), truth.optimum(), strict=True):
-        tf_variable(weight).assign(value)
-    return head
 
 
 def thresholds(head, sampler, query, labels, k):
