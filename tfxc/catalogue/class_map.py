@@ -33,7 +33,7 @@ class ClassMap:
     """
 
     def __init__(self, old_names, names):
-        old, self.names = names_array(old_names, "The model's class names"), names_array(names, "The names")
+        old, self.names = _distinct(old_names, "The model's class names"), _distinct(names, "The names")
         found = pc.index_in(old, value_set=self.names)
         self.new_ids = pc.fill_null(pc.cast(found, pa.int64()), -1).to_numpy(zero_copy_only=False)
         kept = np.flatnonzero(self.new_ids >= 0)
@@ -72,3 +72,13 @@ class ClassMap:
     def num_added(self):
         """How many more classes there are than before."""
         return len(self.old_ids) - len(self.new_ids)
+
+
+def _distinct(names, what):
+    """The names as an array; raises ValueError also where one occurs twice."""
+    array = names_array(names, what)
+    if pc.count_distinct(array).as_py() < len(array):
+        counts = pc.value_counts(array)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
+        raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
+    return array

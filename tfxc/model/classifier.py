@@ -69,8 +69,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         head: a ``tfxc.layers`` head.
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
         k: how many classes ``predict`` returns, at least 1; all of them where there are fewer.
-        class_names: None or the L distinct raw names of the classes, in id order; kept with the saved model.
-            Bytes are taken as UTF-8.
+        class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
+            taken as UTF-8.
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first. For sequence

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Set
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import tensorflow as tf
 
 
@@ -31,8 +30,7 @@ def names_array(names, what):
         what: they are, for the error.
 
     Raises:
-        ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN), or one
-            that occurs twice.
+        ValueError: for what is no list of names, an empty one, or a name that is missing (None, NaN).
 
     Example:
         >>> names_array(["tea", 7], "The names").to_pylist()
@@ -50,10 +48,6 @@ def names_array(names, what):
         raise ValueError(f"{what} are an empty list.")
     if array.null_count:
         raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it one.")
-    if pc.count_distinct(array).as_py() < len(array):
-        counts = pc.value_counts(array)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
-        raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
     return array.cast(pa.large_string())
 
 
