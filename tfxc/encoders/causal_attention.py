@@ -48,6 +48,10 @@ class CausalAttention(SequenceLayer):
 
     def call(self, inputs, mask=None):
         length, dim = inputs.shape[1:]
+        if mask is not None:
+            # The check of their length goes first, with its clear words.
+            with tf.control_dependencies([inputs]):
+                mask = tf.identity(mask)
         shape = [-1, length, 3, self.num_heads, dim // self.num_heads]
         parts = tf.reshape(tf.tensordot(inputs, self.project, 1), shape)
         query, key, value = tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
