@@ -5,7 +5,7 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc.search.cells import cut_into_cells
-from tfxc.search.tiles import DTYPES, int8_codes, lay_out, tile_size
+from tfxc.search.tiles import DTYPES, as_columns, int8_codes, int16_codes, lay_out, tile_size
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -31,7 +31,9 @@ def test_rows_are_the_vectors(dtype, num_classes, num_scanned):
         rows = rows + np.repeat(tiles.centres[of_tile], tiles.members.shape[1], axis=0)
     # Rounded the other way, a coordinate is off by up to a whole step.
     step = np.abs(vectors).max() / 60 if dtype == "int8" else np.abs(vectors).max() / 100
-    rows = np.concatenate([rows, tiles.scanned_columns.T.astype(np.float32)])
+    columns = as_columns(tiles.scanned_columns, tiles.scanned_scales).numpy()
+    np.testing.assert_allclose(columns.T, vectors[scanned], atol=np.abs(vectors).max() / 60_000)
+    rows = np.concatenate([rows, columns.T])
     np.testing.assert_allclose(rows[tiles.places], vectors, atol=1e-5 if dtype == "float32" else step)
     for cell, (start, stop) in enumerate(zip(tiles.offsets[:-1], tiles.offsets[1:], strict=True)):
         own = tiles.members[start:stop]
@@ -53,6 +55,16 @@ def test_int8_codes_cancel_their_errors_along_a_direction():
     )
     assert got < plain / 3
     assert np.abs(codes - vectors / scales[:, np.newaxis]).max() <= 1.001
+
+
+def test_int16_codes_of_nothing_and_of_the_largest():
+    columns = np.array([[3e38, 0.0, 1e-40, -5.0], [-3e38, 0.0, 0.0, 2.5]], np.float32)
+    codes, scales = int16_codes(columns)
+    assert codes.dtype == np.int16 and scales.dtype == np.float32
+    errors = np.abs(as_columns(codes, scales) - columns.astype(np.float64)).max(0)
+    assert (errors <= np.maximum(np.abs(columns).max(0) / 65_000, 1e-37)).all()
+    codes, scales = int16_codes(np.empty([2, 0], np.float32))
+    assert codes.shape == (2, 0) and scales.shape == (0,)
 
 
 def test_small_cells_have_small_tiles():

@@ -14,7 +14,7 @@ from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.made_on_load import MadeOnLoad
 from tfxc.search.scanned import Answers, most_promising
-from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, lay_out, read
+from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
@@ -119,7 +119,8 @@ class InvertedIndex(keras.layers.Layer):
         Raises ValueError for an index that another version stored otherwise.
         """
         if config:
-            self._add_weights(config["shapes"])
+            if len(config["shapes"]) == len(_WEIGHTS):
+                self._add_weights(config["shapes"])
             if config != self.get_build_config():
                 raise ValueError(
                     f"The index {self.name} was saved by another version of tfxc, which stored it otherwise: "
@@ -128,14 +129,15 @@ class InvertedIndex(keras.layers.Layer):
 
     def _add_weights(self, shapes):
         rows_dtype = STORED_AS.get(self.rows_dtype, self.rows_dtype)
-        columns_dtype = "float32" if self.rows_dtype == "float32" else STORED_AS["bfloat16"]
+        columns_dtype = "float32" if self.rows_dtype == "float32" else "int16"
         dtypes = ["float32", "float32", "int32", "int32", "int32", rows_dtype, STORED_AS["bfloat16"]]
-        dtypes += ["int32", columns_dtype, "float32", "float32"]
+        dtypes += ["int32", columns_dtype, "float32", "float32", "float32"]
         for name, shape, dtype in zip(_WEIGHTS, shapes, dtypes, strict=True):
             setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
         self.num_classes = self.places.shape[0]
-        columns = self._parts.scanned_columns
-        self._search = Untracked(CellSearch(self._parts, lambda: tf.cast(read(columns), tf.float32)))
+        parts = self._parts
+        columns = lambda: as_columns(parts.scanned_columns, parts.scanned_scales)  # noqa: E731
+        self._search = Untracked(CellSearch(parts, columns))
         self.built = True
 
     @property
@@ -258,7 +260,8 @@ class InvertedIndex(keras.layers.Layer):
         self._require_built()
         if self.rows_dtype == "float32" or not self.num_scanned:
             return self._search.value
-        return CellSearch(self._parts, MadeOnLoad(self._parts.scanned_columns))
+        parts = self._parts
+        return CellSearch(parts, MadeOnLoad(as_columns, parts.scanned_columns, parts.scanned_scales))
 
     def _require_built(self):
         if not self.built:

@@ -32,7 +32,9 @@ class Tiles(NamedTuple):
         scales: bfloat16 [T, S] that int8 rows are multiplied with; for other rows [0, S].
         scanned: int32 [H], the ids of scanned classes.
         scanned_columns: [D, H], their vectors, a column each, which a product with few queries reads faster;
-            float32 if ``rows`` are, else bfloat16: they are few, and are ranked without another look.
+            float32 if ``rows`` are, else int16: rows are differences from a mean, these are whole and long
+            vectors, and what 8 bits of them lose is more than all rows do.
+        scanned_scales: float32 [H] that int16 columns are multiplied with; for others [0].
     """
 
     centres: np.ndarray
@@ -44,6 +46,7 @@ class Tiles(NamedTuple):
     scales: np.ndarray
     scanned: np.ndarray
     scanned_columns: np.ndarray
+    scanned_scales: np.ndarray
 
 
 def read(weight):
@@ -95,8 +98,9 @@ def lay_out(head, cells, scanned, dtype):
             rows[where], scales[where] = int8_codes(vectors - own, own)
         else:
             rows[where] = vectors if dtype == "float32" else vectors - own
-    columns_dtype = DTYPES["float32" if dtype == "float32" else "bfloat16"]
-    columns = np.ascontiguousarray(vectors_of(head, scanned).T, columns_dtype)
+    columns, column_scales = np.ascontiguousarray(vectors_of(head, scanned).T), np.empty(0, np.float32)
+    if dtype != "float32":
+        columns, column_scales = int16_codes(columns)
     shape = num_tiles, slots
     return Tiles(
         means,
@@ -108,7 +112,28 @@ def lay_out(head, cells, scanned, dtype):
         scales.reshape(-1, slots),
         np.asarray(scanned, np.int32),
         columns,
+        column_scales,
     )
+
+
+def int16_codes(columns):
+    """int16 [D, H] and scales float32 [H] whose product is the columns [D, H], to 5 digits of its largest.
+
+    Example:
+        >>> codes, scales = int16_codes(np.array([[0.5, 0.0], [-1.0, 0.0]], np.float32))
+        >>> codes.tolist(), as_columns(codes, scales).numpy().round(4).tolist()
+        ([[16384, 0], [-32767, 0]], [[0.5, 0.0], [-1.0, 0.0]])
+    """
+    largest = np.iinfo(np.int16).max
+    scales = np.abs(columns).max(0, initial=0) / np.float32(largest)
+    codes = np.rint(columns / np.maximum(scales, np.finfo(np.float32).tiny)).clip(-largest, largest)
+    return codes.astype(np.int16), scales
+
+
+def as_columns(columns, scales):
+    """The vectors float32 [D, H] of scanned classes, from how ``Tiles`` stores them."""
+    columns = tf.convert_to_tensor(columns)
+    return columns if columns.dtype == tf.float32 else tf.cast(columns, tf.float32) * scales
 
 
 def int8_codes(vectors, directions):
