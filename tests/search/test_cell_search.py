@@ -60,6 +60,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch, num_scanned):
     exclude = head.top_k(query, 4).ids
     want = index_of(head, 20, 3, num_scanned=num_scanned).top_k(query, 7, exclude)
     monkeypatch.setattr(cell_search, "_READ_ELEMENTS", 1 << 11)
+    monkeypatch.setattr(cell_search, "_CELL_ELEMENTS", 1 << 13)
     monkeypatch.setattr(cell_search, "_SCANNED_ELEMENTS", 1 << 12)
     got = index_of(head, 20, 3, num_scanned=num_scanned).top_k(query, 7, exclude)
     np.testing.assert_array_equal(got.ids, want.ids)

@@ -12,8 +12,11 @@ from tfxc.search.tiles import read
 
 # What a block of queries reads from cells, in numbers: 4 MB of float32 stay in the cache of a core.
 _READ_ELEMENTS = 1 << 20
-# What it writes of scanned classes. To read their columns for fewer queries takes as long as the product.
+# The scores of cells and their members that a block makes, by many ops each, so they too stay in the cache.
+_CELL_ELEMENTS = 1 << 20
+# Those of scanned classes. To read their columns for fewer queries takes as long as the product.
 _SCANNED_ELEMENTS = 1 << 22
+_BEST = tf.float32, tf.int32  # scores and ids
 
 
 class CellSearch:
@@ -84,15 +87,15 @@ class CellSearch:
     def _best(self, query, k, exclude, probes, columns):
         """The k best of scanned classes and those in the probed cells."""
         most = k + tf.shape(exclude)[1]
-        num_tiles, tile, dim = self.tiles.rows.shape
+        num_tiles, tile, _ = self.tiles.rows.shape
         share = tf.cast(probes, tf.int64) * num_tiles
         num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
         in_cells = lambda query: self._in_cells(query, most, probes, num_read)  # noqa: E731
-        num_elements = tile * dim * tf.cast(num_read, tf.int64)
-        scores, ids = _in_blocks(in_cells, query, tf.cast(_READ_ELEMENTS // num_elements, tf.int32))
+        num_scores = tf.maximum(tile * num_read, self.num_cells)
+        scores, ids = _in_blocks(in_cells, _CELL_ELEMENTS // num_scores, _BEST, query)
         if self.num_scanned:
             scan = lambda query: self._scan(query, most, columns)  # noqa: E731
-            more = _in_blocks(scan, query, _SCANNED_ELEMENTS // self.num_scanned)
+            more = _in_blocks(scan, _SCANNED_ELEMENTS // self.num_scanned, _BEST, query)
             scores, ids = (tf.concat(both, 1) for both in zip((scores, ids), more, strict=True))
         return best_candidates(scores, ids, k, exclude)
 
@@ -141,12 +144,18 @@ class CellSearch:
         """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
         those of their cells' means."""
         parts = self.tiles
-        num_queries, num_read = tf.unstack(tf.shape(tiles))
+        num_read = tf.shape(tiles)[1]
         _, slots, dim = parts.rows.shape
-        # Reshaped first: Grappler would move the cast behind it, and leave the one that is before.
-        rows = tf.reshape(tf.gather(read(parts.rows), tiles), [num_queries, num_read * slots, dim])
-        scores = _products(tf.cast(rows, tf.float32), query)
-        scores = tf.reshape(scores, [num_queries, num_read, slots])
+
+        def products(query, tiles):
+            # Reshaped first: Grappler would move the cast behind it, and leave the one that is before.
+            rows = tf.reshape(tf.gather(read(parts.rows), tiles), [-1, num_read * slots, dim])
+            return (_products(tf.cast(rows, tf.float32), query),)
+
+        num_elements = slots * dim * tf.cast(num_read, tf.int64)
+        size = tf.cast(_READ_ELEMENTS // num_elements, tf.int32)
+        (scores,) = _in_blocks(products, size, [tf.float32], query, tiles)
+        scores = tf.reshape(scores, [-1, num_read, slots])
         if parts.rows.dtype == tf.int8:
             scores *= tf.cast(tf.gather(read(parts.scales), tiles), tf.float32)
         return scores if fit is None else scores + fit[..., tf.newaxis]
@@ -188,25 +197,26 @@ class CellSearch:
         return rows + tf.gather(tf.convert_to_tensor(parts.centres), cells)
 
 
-def _in_blocks(best_of, query, size):
-    """Scores and ids of the best for queries [N, D], block after block of them: memory stays bounded.
+def _in_blocks(function, size, dtypes, *rows):
+    """What a function gives for rows, block after block of them: memory stays bounded.
 
     Args:
-        best_of: function of a block of queries that gives their scores and ids.
-        query: float32 [N, D].
-        size: how many queries are a block; below 1 is taken for 1.
+        function: of blocks of rows; gives a tuple of matrices, a row each.
+        size: how many rows are a block; below 1 is taken for 1.
+        dtypes: of the matrices.
+        rows: tensors [N, ...].
     """
     size = tf.maximum(size, 1)
-    num_blocks = -(-tf.shape(query)[0] // size)
+    num_blocks = -(-tf.shape(rows[0])[0] // size)
 
     def step(block, *parts):
-        best = best_of(query[block * size : (block + 1) * size])
-        return block + 1, *(part.write(block, own) for part, own in zip(parts, best, strict=True))
+        own = function(*(part[block * size : (block + 1) * size] for part in rows))
+        return block + 1, *(part.write(block, new) for part, new in zip(parts, own, strict=True))
 
     def loop():
         parts = [
             tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
-            for dtype in (tf.float32, tf.int32)
+            for dtype in dtypes
         ]
         _, *parts = tf.while_loop(
             lambda block, *_: block < num_blocks, step, (tf.constant(0), *parts), parallel_iterations=2
@@ -214,7 +224,7 @@ def _in_blocks(best_of, query, size):
         return tuple(part.concat() for part in parts)
 
     # The loop alone costs a single query a millisecond.
-    return tf.cond(num_blocks > 1, apart(loop), lambda: tuple(best_of(query)))
+    return tf.cond(num_blocks > 1, apart(loop), lambda: tuple(function(*rows)))
 
 
 def _products(rows, query):
