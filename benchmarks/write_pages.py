@@ -61,6 +61,8 @@ class Results:
         for name in names:
             file = self.files[name]
             machine = f"{file['machine']['cores']} cores of {file['machine']['processor']}"
+            if "gflops" in file["machine"]:
+                machine += f", which multiply matrices at {file['machine']['gflops']} GFLOP/s"
             versions = ", ".join(f"{package} {version}" for package, version in file["versions"].items())
             lines.append(f"* `{file['command']}`<br>{machine}; {versions}; {file['date']}")
         return "\n".join([*lines, "", "</details>"])

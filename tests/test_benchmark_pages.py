@@ -20,7 +20,7 @@ from write_pages import Results, between_marks, read_results, rendered, stray_fi
 FILE = {
     "command": "python benchmarks/a.py",
     "date": "2026-01-01",
-    "machine": {"processor": "a processor", "cores": 2},
+    "machine": {"processor": "a processor", "cores": 2, "gflops": 90},
     "versions": {"tfxc": "0.2.0"},
     "tables": [
         {
@@ -49,9 +49,9 @@ def test_tables_figures_and_conditions_of_a_result():
         "| 8,123 | theirs |",
     ]
     assert results.table("a", "A step", rows=["theirs"]).splitlines()[2:] == ["| theirs | 8,123 |"]
-    assert "2 cores of a processor" in results.conditions("a") and "benchmarks/a.py" in results.conditions(
-        "a"
-    )
+    conditions = results.conditions("a")
+    assert "2 cores of a processor, which multiply matrices at 90 GFLOP/s" in conditions
+    assert "benchmarks/a.py" in conditions
 
 
 def test_what_is_not_there_is_named():
