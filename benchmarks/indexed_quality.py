@@ -43,6 +43,7 @@ def queries_of(model, batches):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tuning-batches", type=int, default=16, help="of validation queries")
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
     args = parser.parse_args()
@@ -50,7 +51,9 @@ def main():
     split = sequential_recommendation.load_split(arguments)
     model, _, _ = sequential_recommendation.train(arguments.samplers[0], split, arguments)
     _, validation_set, test_set = sequential_recommendation.batches(split, arguments)
-    tuning = tf.concat([query for query, *_ in queries_of(model, validation_set.take(2))], 0)
+    tuning = tf.concat(
+        [query for query, *_ in queries_of(model, validation_set.take(args.tuning_batches))], 0
+    )
     test_queries = queries_of(model, test_set)
     exact = quality(lambda query, exclude: model.head.top_k(query, K, exclude).ids, test_queries)
     rows = [["all classes", "", "", "", *exact, 1.0]]

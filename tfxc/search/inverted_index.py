@@ -41,8 +41,9 @@ class InvertedIndex(keras.layers.Layer):
             is up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
-            difference of a row from the mean of its cell, and read a half or a quarter. Products are those of
-            float32 queries with the rounded rows: so are the scores.
+            difference of a row from the mean of its cell, and read a half or a quarter; scanned classes then
+            have 16 bits, with one scale each. Products are those of float32 queries with the rounded rows: so
+            are the scores.
         num_scanned: classes that every query is scored with, in [0, L); None for what ``tune`` chooses, and
             for none in ``build_from``.
 
@@ -293,7 +294,8 @@ class InvertedIndex(keras.layers.Layer):
 
         Args:
             head: as of ``build_from``.
-            queries: float [n, D], as of ``recall``; some hundreds that are like those to come.
+            queries: float [n, D], as of ``recall``; a thousand or more that are like those to come. What is
+                chosen by a few hundred suits these better than others.
             recall: the share of the exact k best classes to find, in (0, 1].
             k: how many classes a query.
 
