@@ -71,11 +71,12 @@ class QueryMoments(keras.layers.Layer):
     def follow(self, query, num_steps):
         """Takes in the queries of the step of this number: those of the last 100 steps count alike."""
         count = tf.cast(tf.shape(query)[0], tf.float32)
-        known = tf.reduce_any(query != 0)  # the mean of no query is 0, and tells nothing
+        means = [tf.math.divide_no_nan(tf.reduce_sum(own, 0), count) for own in (query, tf.square(query))]
+        known = tf.reduce_any(means[1] > 0)  # the mean of no query is 0, and tells nothing
         share = tf.where(known, 1 / tf.cast(tf.clip_by_value(num_steps, 1, _MOST_STEPS), tf.float32), 0.0)
-        for variable, values in ((self.mean, query), (self.mean_square, tf.square(query))):
+        for variable, mean in zip((self.mean, self.mean_square), means, strict=True):
             variable = tf_variable(variable)
-            variable.assign_add(share * (tf.math.divide_no_nan(tf.reduce_sum(values, 0), count) - variable))
+            variable.assign_add(share * (mean - variable))
 
     def moments(self):
         """``Moments``, as they are now."""
