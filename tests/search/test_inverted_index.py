@@ -247,3 +247,20 @@ def test_vectors_whose_length_overflows_are_refused():
         index_of(head_of(vectors), 6)
     vectors[7] = 1e18
     assert index_of(head_of(vectors), 6).num_classes == 60
+
+
+def test_more_cells_than_classes_are_as_many():
+    head = head_of(clustered(9, 4))
+    index = index_of(head, num_cells=50, num_probes=1)
+    assert index.num_cells <= 2 * 9
+    query = head.effective_query(queries(3, 4))
+    np.testing.assert_array_equal(np.sort(index.top_k(query, 9).ids), np.tile(np.arange(9), [3, 1]))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_scanned_classes_lose_nothing_to_few_bits(dtype):
+    head, query = head_of(clustered(400, 16)), queries(40, 16)
+    index = index_of(head, 4, num_probes=1, dtype=dtype, num_scanned=399)
+    best, exact = index.top_k(query, 20), head.top_k(query, 20)
+    np.testing.assert_allclose(best.scores, exact.scores, atol=2e-3)
+    assert np.mean(best.ids.numpy() == exact.ids.numpy()) > 0.99

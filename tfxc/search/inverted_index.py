@@ -37,8 +37,8 @@ class InvertedIndex(keras.layers.Layer):
     other classes: ``rebuilt`` gives one that does.
 
     Args:
-        num_cells: about how many directions are told apart; None for about twice the root of L. Each of them
-            is up to two cells; after ``build_from`` the actual number of cells.
+        num_cells: about how many directions are told apart, L at most; None for about twice the root of L.
+            Each of them is up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
             difference of a row from the mean of its cell, and read a half or a quarter; scanned classes then
