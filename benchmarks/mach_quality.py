@@ -6,7 +6,8 @@
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
 R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
-once; all decoders rank with its weights. ``--dims`` adds narrower dense heads, which save memory, too. What
+once; all decoders rank with its weights. What else saves memory: ``--dims`` adds narrower dense heads, and
+``--rowwise-adagrad``, for sequences, one of bfloat16 whose optimizer keeps one number of each class. What
 follows ``--`` goes to examples/extreme_classification.py or to examples/sequential_recommendation.py, whose
 dense head shares its table with the encoder, but is counted as if it had its own; it learns by a sampler,
 which at equal quality takes a fraction of the time of all classes. A run that was cut off goes on where it
@@ -80,6 +81,13 @@ def measure(problem, args):
         num_classes, dim = model.head.num_classes, model.head.effective_dim
         yield (0, name), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, "mean", problem)}
     problem.args.dim = width
+    if args.rowwise_adagrad is not None:
+        problem.args.table_dtype, problem.args.rowwise_adagrad = "bfloat16", args.rowwise_adagrad
+        problem.args.output = os.path.join(folder, "bfloat16")
+        model = problem.train("dense")
+        memory = num_classes * (2 * width + 4) / 2**20
+        yield (0, "dense, bfloat16, RowwiseAdagrad"), {"MB": memory, **evaluated(model, "mean", problem)}
+        problem.args.table_dtype, problem.args.rowwise_adagrad = "float32", None
     for share, num_repetitions in itertools.product(args.shares, args.repetitions):
         num_buckets = round(share * num_classes / num_repetitions)
         problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
@@ -99,7 +107,7 @@ def table(problem, sizes):
     for (_, name), row in sizes.items():
         own = [f"{row[key]:.1f} ({row[key] / dense[key]:.1%})" for key in ("MB", best)]
         rows.append([name, *own, *(f"{row[key]:.1f}" if key in row else "" for key in others)])
-    columns = ["MB with Adam (of dense)", f"{' '.join(best)} (of dense)", *map(" ".join, others)]
+    columns = ["MB with slots (of dense)", f"{' '.join(best)} (of dense)", *map(" ".join, others)]
     show(Path(problem.args.data).name, rows, ["head", *columns])
 
 
@@ -137,8 +145,13 @@ def main():
     parser.add_argument("--dims", type=int, nargs="*", default=[], help="widths of more dense heads")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
+    parser.add_argument(
+        "--rowwise-adagrad", type=float, metavar="RATE", help="learning rate of a dense head of bfloat16"
+    )
     add_results(parser)
     args = parser.parse_args()
+    if args.rowwise_adagrad is not None and not args.sequences:
+        parser.error("--rowwise-adagrad needs --sequences.")
     problem, runs = (Sequences if args.sequences else Labels)(args.rest), {}
     folder = problem.args.output
     for problem.args.seed in args.seeds:

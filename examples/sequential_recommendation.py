@@ -54,6 +54,7 @@ def parse_arguments(argv=None):
     add("--loss", choices=LOSSES, default="softmax", help="partition: the other estimator of the softmax")
     encoders.add_arguments(add)
     add("--table-dtype", choices=("float32", "bfloat16"), default="float32", help="of the items' vectors")
+    add("--rowwise-adagrad", type=float, metavar="RATE", help="of a RowwiseAdagrad for the items' vectors")
     training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     return parser.parse_args(argv)
@@ -66,6 +67,15 @@ def make_head(name, num_classes, args):
     return tfxc.layers.DenseHead(
         num_classes, tied_to="item_embedding", row_offset=1, table_dtype=args.table_dtype
     )
+
+
+def make_optimizer(encoder, num_steps, args):
+    """LazyAdam; for the item embedding RowwiseAdagrad, if asked for, which keeps one number of each item."""
+    adam = tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps))
+    if args.rowwise_adagrad is None:
+        return adam
+    adagrad = tfxc.optimizers.RowwiseAdagrad(args.rowwise_adagrad)
+    return tfxc.optimizers.MultiOptimizer(adam, (adagrad, encoder.get_layer("item_embedding")))
 
 
 def make_model(name, split, num_steps, args):
@@ -84,7 +94,7 @@ def make_model(name, split, num_steps, args):
         class_names=split.train.vocabulary.names,
     )
     model.compile(
-        tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps)),
+        make_optimizer(encoder, num_steps, args),
         loss=LOSSES[args.loss](),
         metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
     )

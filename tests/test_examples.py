@@ -160,14 +160,15 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert not {"the", "old", "looked"} & set(best.replace(",", "").split()) and best.count(",") == 4
 
 
-def test_recommends_from_an_interaction_log_by_mach(tmp_path):
+def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join(lines))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--exclude-seen", "--model", "esasrec", "--epochs", 1]
-    options += ["--heads", "mach", "--num-buckets", 8, "--num-repetitions", 4]
+    options += ["--heads", "mach", "dense", "--num-buckets", 8, "--num-repetitions", 4]
+    options += ["--samplers", "uniform", "--table-dtype", "bfloat16", "--rowwise-adagrad", 0.1]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    assert "| mach | 1 |" in printed
+    assert "| mach | 1 |" in printed and "| uniform | 1 |" in printed
 
 
 def write_corpus(folder, words="the old man looked at sea . who is there ?"):
