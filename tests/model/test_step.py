@@ -206,3 +206,11 @@ def test_head_and_sampler_are_built_for_the_queries(sampler):
     tfxc.head_loss(head, SoftmaxCrossentropy(), features(2), [0, 1], sampler)
     assert head.table_variable.shape == (NUM_CLASSES, DIM)
     assert sampler is None or sampler.query_dim == DIM + 1
+
+
+@pytest.mark.one_keras
+def test_a_sampler_of_another_number_of_classes_is_refused():
+    sampler = Uniform(3)
+    sampler.build((NUM_CLASSES - 1, DIM))
+    with pytest.raises(ValueError, match=f"built for {NUM_CLASSES - 1} classes, but the head"):
+        tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [0, 1], sampler)

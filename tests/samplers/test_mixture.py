@@ -198,3 +198,10 @@ def test_a_part_of_a_size_that_a_graph_does_not_know():
         tf.constant(queries(5, DIM)), tf.constant([[1], [2], [3], [4], [5]]), tf.range(5)
     )
     assert ids.shape == log_count.shape == (5, 3 + 4 + 5)
+
+
+def test_a_part_of_another_number_of_classes_is_refused():
+    part = Uniform(3)
+    part.build((NUM_CLASSES - 1, DIM))
+    with pytest.raises(ValueError, match=f"Uniform in a Mixture is built for {NUM_CLASSES - 1} classes, but"):
+        built([part, LogUniform(3)])

@@ -101,11 +101,6 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         k = min(positive_int(k, "k"), head.num_classes)
         if class_names is not None and len(names_array(class_names, "class_names")) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
-        if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
-            raise ValueError(
-                f"The sampler is built for {sampler.num_classes} classes, but the head has "
-                f"{head.num_classes}: give each model a sampler of its own."
-            )
         check_parts(head, sampler)
         self.encoder = encoder
         self.head = head

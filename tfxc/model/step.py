@@ -68,6 +68,11 @@ def check_kinds(head, sampler):
         raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
     if not isinstance(sampler, Sampler | None):
         raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
+    if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
+        raise ValueError(
+            f"The sampler is built for {sampler.num_classes} classes, but the head has "
+            f"{head.num_classes}: give each model a sampler of its own."
+        )
     head.check_sampler(sampler)
 
 

@@ -22,7 +22,8 @@ class Mixture(Sampler):
 
     Raises:
         ValueError: for anything but a list, fewer than two samplers, one that knows no expected counts
-            (``DNS``), or an option that the parts have for themselves.
+            (``DNS``), or an option that the parts have for themselves; when it is built, for a part that was
+            built for another number of classes.
 
     Example:
         >>> from tfxc.samplers import LogUniform, Step, Uniform
@@ -87,6 +88,11 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             if not sampler.built:
                 sampler.build((self.num_classes, self.query_dim))
+            elif sampler.num_classes != self.num_classes:
+                raise ValueError(
+                    f"{type(sampler).__name__} in a Mixture is built for {sampler.num_classes} classes, but "
+                    f"the Mixture for {self.num_classes}: give each model samplers of its own."
+                )
 
     @property
     def needs_refresh(self):
