@@ -126,6 +126,16 @@ def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
     assert int(model.optimizer.iterations.numpy()) == steps
 
 
+@pytest.mark.skipif(not IS_KERAS_3, reason="optimizers of tf-keras accumulate no gradients")
+def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)
+    model = make_model(tfxc.samplers.Uniform(6), optimizer=optimizer)
+    backup = BackupAndRestore(tmp_path)
+    expected = model.fit(X, Y, callbacks=[backup], verbose=0).history
+    with pytest.warns(UserWarning, match="is finished, .* fit has nothing left to do. For another training"):
+        assert model.fit(X, Y, callbacks=[backup], verbose=0).history == expected
+
+
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
     expected = script(tmp_path, callbacks=stopping)

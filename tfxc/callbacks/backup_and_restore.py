@@ -232,7 +232,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def check_nothing_is_undone(self, model):
         """Refuses, and warns of, a finished training that a model has gone through already."""
-        steps = tf_variable(model.optimizer.iterations)
+        # Where several batches make one step, Keras 3's ``iterations`` is no variable.
+        steps = tf_variable(model.optimizer._iterations)
         name = next(name for name, variable in self._variables.items() if variable is steps)
         own, finished = int(steps), int(self._found[0][name])
         if own > finished:
