@@ -282,7 +282,9 @@ def test_backups_of_another_model_are_refused(tmp_path, two_epochs):
 
 def test_what_it_needs(tmp_path):
     for save_freq in (0, 1.5, "step"):
-        with pytest.raises(ValueError, match='save_freq must be "epoch" or a positive number of steps'):
+        with pytest.raises(
+            ValueError, match='save_freq must be "epoch" or a number of steps, which must be an'
+        ):
             BackupAndRestore(tmp_path, save_freq)
     with pytest.raises(
         ValueError, match="only one BackupAndRestore, but these name the folders .*'one', 'two'"

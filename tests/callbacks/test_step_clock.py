@@ -1,5 +1,6 @@
 """Times by the steps of the optimizer."""
 
+import numpy as np
 import pytest
 
 from tfxc._keras import keras
@@ -58,7 +59,14 @@ def test_starting_again_changes_nothing():
 
 
 @pytest.mark.one_keras
-@pytest.mark.parametrize("every", [0, -1, 2.5, "step", None])
+@pytest.mark.parametrize("every", [0, -1, 2.5, "step", None, True])
 def test_other_times_are_refused(every):
-    with pytest.raises(ValueError, match='every must be "epoch" or a positive number of steps'):
+    with pytest.raises(
+        ValueError, match='every must be "epoch" or a number of steps, which must be an integer'
+    ):
         StepClock(every)
+
+
+@pytest.mark.one_keras
+def test_times_may_be_integers_of_numpy():
+    assert type(StepClock(np.int64(3)).every) is int

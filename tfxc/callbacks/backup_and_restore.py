@@ -20,7 +20,7 @@ from tfxc.backup.state import (
     snapshot,
     to_json,
 )
-from tfxc.callbacks.step_clock import EPOCH, StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock, steps_or_epoch
 
 
 class Position(NamedTuple):
@@ -79,12 +79,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def __init__(self, directory, save_freq="epoch"):
         super().__init__()
-        if save_freq != EPOCH and (not isinstance(save_freq, int) or save_freq < 1):
-            raise ValueError(
-                f'save_freq must be "epoch" or a positive number of steps, but got {save_freq!r}.'
-            )
         self.directory = directory
-        self.save_freq = save_freq
+        self.save_freq = steps_or_epoch(save_freq, "save_freq")
         self._folder = None
 
     @contextlib.contextmanager

@@ -2,7 +2,28 @@
 
 import math
 
+from tfxc.arguments import positive_int
+
 EPOCH = "epoch"
+
+
+def steps_or_epoch(value, name):
+    """Checks when something is due: "epoch", or a number of training steps, then as a Python int.
+
+    Args:
+        value: "epoch", or an integer of Python or NumPy.
+        name: what the error calls it.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> steps_or_epoch(np.int64(3), "every"), steps_or_epoch("epoch", "every")
+        (3, 'epoch')
+    """
+    if isinstance(value, str) and value == EPOCH:
+        return value
+    return positive_int(value, f'{name} must be "epoch" or a number of steps, which')
 
 
 class StepClock:
@@ -32,9 +53,7 @@ class StepClock:
     """
 
     def __init__(self, every, growth=1.0):
-        if every != EPOCH and (not isinstance(every, int) or every < 1):
-            raise ValueError(f'every must be "epoch" or a positive number of steps, but got {every!r}.')
-        self.every = every
+        self.every = steps_or_epoch(every, "every")
         self.growth = growth
 
     def start(self, model):
