@@ -91,6 +91,9 @@ def test_room_for_the_positives_by_default():
     assert sampler.num_retrieved == 34
     sampler.build((NUM_CLASSES, DIM))
     assert sampler.num_retrieved == NUM_CLASSES < 34
+    more = HardNegatives.from_config(sampler.get_config())  # as change_classes makes it
+    more.build((2 * NUM_CLASSES, DIM))
+    assert more.num_retrieved == 34
 
 
 def test_before_the_first_table_all_are_uniform():

@@ -60,14 +60,15 @@ class HardNegatives(Sampler):
         super().__init__(num_hard + num_uniform, seed=seed, **kwargs)
         self.num_hard = num_hard
         self.num_uniform = num_uniform
-        self.num_retrieved = num_retrieved
+        self.num_retrieved = self._most_retrieved = num_retrieved
         self.table = None
 
     def get_config(self):
         config = super().get_config()
         del config["num_negatives"], config["shared"]
-        own = {name: getattr(self, name) for name in ("num_hard", "num_uniform", "num_retrieved")}
-        return {**config, **own}
+        own = {name: getattr(self, name) for name in ("num_hard", "num_uniform")}
+        # As given, for there may be more classes once they change.
+        return {**config, **own, "num_retrieved": self._most_retrieved}
 
     def build_index(self):
         if self.num_hard >= self.num_classes:
@@ -75,7 +76,7 @@ class HardNegatives(Sampler):
                 f"num_hard={self.num_hard} must be less than the {self.num_classes} classes: with as many, "
                 "train without a sampler."
             )
-        self.num_retrieved = min(self.num_retrieved, self.num_classes)
+        self.num_retrieved = min(self._most_retrieved, self.num_classes)
         self.num_active = add_weight(
             self, "num_active", (), constant(self.num_hard), dtype="int32", trainable=False
         )
