@@ -48,6 +48,18 @@ def test_when_and_how_much(options, want):
     assert set(history["rewire/dropped_magnitude"]) <= {0.0, 0.25}
 
 
+def test_the_magnitude_is_that_of_all_that_moved_in_the_epoch(monkeypatch):
+    seen = iter([(2, 0.5), (6, 0.1), (0, 0.0)])
+    monkeypatch.setattr(
+        Recorder,
+        "rewire",
+        lambda *args: dict(zip(("moved", "dropped_magnitude"), next(seen), strict=True)),
+    )
+    _, history = recorded(SparseEvolution(every=2), epochs=1, num_steps=6)
+    assert history["rewire/moved"] == [8]
+    np.testing.assert_allclose(history["rewire/dropped_magnitude"], [0.2])
+
+
 def test_several_steps_in_one_call():
     assert len(recorded(SparseEvolution(every=4), epochs=2, num_steps=8, steps_per_execution=2)[0]) == 4
 

@@ -103,5 +103,7 @@ class SparseEvolution(keras.callbacks.Callback):
         for head in [head for head in self._heads() if head.trainable]:
             moved = head.rewire(fraction, self.model.optimizer)
             self._logs["rewire/moved"] += moved["moved"]
-            self._logs["rewire/dropped_magnitude"] = moved["dropped_magnitude"]
+            share = moved["moved"] / max(self._logs["rewire/moved"], 1)
+            mean = self._logs["rewire/dropped_magnitude"]
+            self._logs["rewire/dropped_magnitude"] += share * (moved["dropped_magnitude"] - mean)
         self._logs["rewire/seconds"] += time.perf_counter() - start
