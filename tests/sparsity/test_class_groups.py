@@ -27,6 +27,15 @@ def test_classes_that_share_labels_share_a_group():
     )
 
 
+def test_a_stored_zero_is_no_label():
+    labels = scipy.sparse.csr_matrix(np.array([[1, 2, 1, 2], [1, 2, 1, 2], [2, 1, 2, 1], [2, 1, 2, 1]]))
+    labels.data -= 1  # a matrix of which zeros are stored
+    assert labels.nnz == 16
+    np.testing.assert_array_equal(
+        group_classes(labels, 4, 2), group_classes(scipy.sparse.csr_matrix(labels.toarray()), 4, 2)
+    )
+
+
 def test_without_anything_in_common_the_frequent_come_first():
     labels = np.array([[3], [3], [3], [1], [1], [0]])
     assert group_classes(labels, 4, 2).tolist() == [3, 1, 0, 2]

@@ -80,6 +80,7 @@ def _examples(labels, num_classes):
         ones = np.ones(len(rows), np.float32)
         examples = scipy.sparse.csr_matrix((ones, (rows, labels[rows, slots])), (len(labels), num_classes))
     examples.sum_duplicates()
+    examples.eliminate_zeros()
     examples.data[:] = 1.0  # also of a label that stands there twice
     return examples
 
