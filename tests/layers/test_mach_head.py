@@ -146,16 +146,21 @@ def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
     buckets, applies = numpy_buckets(head), numpy_tables(head, query)
     head.activation = "softmax"
     share = np.log(numpy_tables(head, query))
-    binary, softmax = np.zeros((5, 4)), np.zeros((5, 4))
+    binary, softmax, decoupled = np.zeros((5, 4)), np.zeros((5, 4)), np.zeros((5, 4))
     for n, r in np.ndindex(5, 4):
         own = [buckets[r, label] for label in labels[n] if label >= 0]
         target = np.isin(np.arange(3), own)
         binary[n, r] = -np.log(np.where(target, applies[n, r], 1 - applies[n, r])).sum()
         softmax[n, r] = -np.mean(share[n, r, own]) if own else 0
+        others = np.exp(share[n, r])[~target].sum()
+        own = list(set(own))
+        decoupled[n, r] = np.mean(np.log1p(others / np.exp(share[n, r, own]))) if own else 0
     found = head.losses(query, tf.constant(labels), losses.BinaryCrossentropy())
     np.testing.assert_allclose(found, binary.mean(1), **CLOSE)
     found = head.losses(query, tf.constant(labels), losses.SoftmaxCrossentropy())
     np.testing.assert_allclose(found, softmax.mean(1), **CLOSE)
+    found = head.losses(query, tf.constant(labels), losses.SoftmaxCrossentropy(decoupled=True))
+    np.testing.assert_allclose(found, decoupled.mean(1), **CLOSE)
     ids = head.losses_and_best(query, tf.constant(labels), losses.SoftmaxCrossentropy(), 4)[1]
     np.testing.assert_array_equal(ids, head.top_k(query, 4)[1])
 

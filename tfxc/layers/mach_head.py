@@ -39,6 +39,7 @@ class MACHHead(Head):
     loss over the M buckets, with the buckets of the labels for labels. It compares MACH heads of equal M, not
     heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do not
     (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``: probabilities add up.
+    With ``decoupled=True`` they count once there too.
 
     Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. ``top_k`` is exact: the compiled one
     most often needs to look at few classes, in stock ops (``export``, no compiler) all are scored in blocks.
@@ -254,7 +255,8 @@ class MACHHead(Head):
         logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])
         buckets = tf.where(labels >= 0, self.family.buckets(tf.maximum(labels, 0)), -1)
         buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), [-1, tf.shape(labels)[1]])
-        if not loss.labels_share_probability:
+        # A bucket of two labels would be left out of its own term, as that of the other label.
+        if not loss.labels_share_probability or getattr(loss, "decoupled", False):
             buckets = drop_duplicates(buckets)
         reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
         positives = tf.gather(logits, tf.maximum(buckets, 0), batch_dims=1)
