@@ -96,7 +96,7 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
             f"Queries of shape {query.shape} need labels of shape {wanted} (class ids padded with -1), "
             f"but got {labels.shape}."
         )
-    labels = _one_for_each(query, labels, "There must be one row of labels for each query")
+    labels = one_for_each(query, labels, "There must be one row of labels for each query")
     if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
         labels = tf.reshape(labels, tf.concat([tf.shape(query)[:-1], [-1]], 0))
     if labels.shape.rank == least:
@@ -104,11 +104,11 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
     if not sequence:
         if sample_weight is not None:
             wanted = "sample_weight must hold a number for each example, [B] or [B, 1]"
-            sample_weight = _one_for_each(query, tf.reshape(sample_weight, [-1]), wanted)
+            sample_weight = one_for_each(query, tf.reshape(sample_weight, [-1]), wanted)
         return query, labels, sample_weight, None
     # Of fewer or more labels than a sequence has positions, which ones they are is not known.
     wanted = "Queries need a label for each of their positions, -1 where there is none"
-    labels = _one_for_each(query, labels, wanted, axis=1)
+    labels = one_for_each(query, labels, wanted, axis=1)
     keep = tf.reduce_any(labels >= 0, axis=-1)
     if mask is not None:
         keep &= tf.cast(mask, tf.bool)
@@ -119,13 +119,13 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         ):  # or not known: Keras traced a step anew, for weights of either form
             sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
         wanted = "sample_weight must hold a row for each sequence, [B] or [B, T]"
-        sample_weight = _one_for_each(query, sample_weight, wanted)
+        sample_weight = one_for_each(query, sample_weight, wanted)
         sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
 
 
-def _one_for_each(query, given, wanted, axis=0):
+def one_for_each(query, given, wanted, axis=0):
     """What is given, behind a check that it is as long as the queries: made at once where that is known."""
     sizes = [part.shape[axis : axis + 1] for part in (given, query)]
     if not sizes[0].is_compatible_with(sizes[1]):

@@ -49,6 +49,12 @@ def test_bad_input():
         CoverageAtK(3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"ranked class id is outside \[0, 5\)"):
         CoverageAtK(1, 5).update_state([0], [[5]])
+    with pytest.raises(ValueError, match="coverage_at_3 needs at least 3 ranked ids.*k=3 or more"):
+        CoverageAtK(3, 5).update_state([0], [[4, 1]])
+    with pytest.raises(ValueError, match=r"y_pred is int32 of shape \(1,\)"):
+        CoverageAtK(1, 5).update_state([0], [4])
+    with pytest.raises(ValueError, match="sample_weight must hold a number for each.*are 1 instead of 2"):
+        CoverageAtK(1, 5).update_state([0, 0], [[4], [3]], sample_weight=[0.0])
 
 
 def test_beside_other_metrics_in_evaluate():

@@ -113,8 +113,16 @@ def test_bad_input(y_true, y_pred, message):
 
 
 def test_weights_of_another_length():
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        PrecisionAtK(1).update_state([1, 2], [[1], [2]], sample_weight=[1.0, 1.0, 1.0])
+    metric = PrecisionAtK(1)
+    with pytest.raises(ValueError, match="sample_weight must hold a number for each.*are 3 instead of 2"):
+        metric.update_state([1, 2], [[1], [2]], sample_weight=[1.0, 1.0, 1.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def update(weights):
+        metric.update_state([1, 2], [[1], [2]], sample_weight=weights)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight must hold a number for each"):
+        update([1.0])
 
 
 def test_too_few_ids_are_found_in_a_graph():

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
-from tfxc.metrics.ranking_metric import flat_examples, ranked_ids
+from tfxc.metrics.ranking_metric import check_form, check_num_ranked, flat_examples, ranked_ids
 
 
 @register
@@ -24,7 +24,7 @@ class CoverageAtK(keras.metrics.Metric):
         dtype: of the result.
 
     Raises:
-        ValueError: for a k or num_classes below 1.
+        ValueError: for a k or num_classes below 1, other shapes, or fewer than k ranked ids.
         tf.errors.InvalidArgumentError: in ``update_state``, for a ranked id outside [-1, L).
 
     Example:
@@ -53,6 +53,8 @@ class CoverageAtK(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch; arguments as ``RankingMetric.update_state``."""
         _, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
+        check_form(self, y_pred)
+        check_num_ranked(self, y_pred)
         ids = check_ids(ranked_ids(y_pred, self.k), self.num_classes, "ranked class")
         counts = tf.cast(ids >= 0, self.times.dtype)
         if sample_weight is not None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import compiled_labels, keras, mask_of
 from tfxc.arguments import positive_int
-from tfxc.labels import flatten_examples, pad_labels
+from tfxc.labels import flatten_examples, one_for_each, pad_labels
 
 
 def unique_positives(labels):
@@ -68,7 +68,34 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     y_pred = tf.convert_to_tensor(y_pred)
     if y_pred.shape.rank == 3:
         y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask_of(y_pred))
+    elif sample_weight is not None:
+        # Keras may hand [N] on as [N, 1].
+        wanted = "sample_weight must hold a number for each example, [N] or [N, 1]"
+        sample_weight = one_for_each(y_pred, tf.reshape(sample_weight, [-1]), wanted)
     return y_true, y_pred, sample_weight
+
+
+def check_form(metric, y_pred):
+    """Raises ValueError for predictions [N, ...] that are neither ranked ids nor scores."""
+    if y_pred.shape.rank != 2 or not (y_pred.dtype.is_integer or y_pred.dtype.is_floating):
+        raise ValueError(
+            f"{metric.name} needs ranked integer ids [N, R] or float scores [N, L]; "
+            f"y_pred is {y_pred.dtype.name} of shape {y_pred.shape}."
+        )
+
+
+def check_num_ranked(metric, y_pred):
+    """Raises ValueError for ranked ids [N, R] that are fewer than a metric reads; scores may be."""
+    if not y_pred.dtype.is_integer:
+        return
+    message = (
+        f"{metric.name} needs at least {metric.k} ranked ids an example but y_pred is of shape "
+        f"{y_pred.shape}: let the model rank k={metric.k} or more, or give the metric a smaller k."
+    )
+    if y_pred.shape[1] is None:
+        tf.debugging.assert_greater_equal(tf.shape(y_pred)[1], metric.k, message)
+    elif y_pred.shape[1] < metric.k:
+        raise ValueError(message)
 
 
 class RankingMetric(keras.metrics.Mean):
@@ -143,8 +170,7 @@ class RankingMetric(keras.metrics.Mean):
         values = self.per_example(labels, ranked_ids(y_pred, self.k))
         weight = tf.cast(self.example_weights(labels), values.dtype)
         if sample_weight is not None:
-            # Keras may hand [N] on as [N, 1].
-            weight *= tf.cast(tf.reshape(sample_weight, tf.shape(weight)), values.dtype)
+            weight *= tf.cast(sample_weight, values.dtype)
         super().update_state(values, sample_weight=weight)
 
     def _check(self, y_true, y_pred):
@@ -153,25 +179,10 @@ class RankingMetric(keras.metrics.Mean):
                 f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1; "
                 f"y_true is {y_true.dtype.name} of shape {y_true.shape}."
             )
-        if y_pred.shape.rank != 2 or not (y_pred.dtype.is_integer or y_pred.dtype.is_floating):
-            raise ValueError(
-                f"{self.name} needs ranked integer ids [N, R] or float scores [N, L]; "
-                f"y_pred is {y_pred.dtype.name} of shape {y_pred.shape}."
-            )
+        check_form(self, y_pred)
         if not y_true.shape[:1].is_compatible_with(y_pred.shape[:1]):
             raise ValueError(f"{self.name} got {y_true.shape[0]} labels for {y_pred.shape[0]} predictions.")
-        if y_pred.dtype.is_integer:
-            self._check_num_ranked(y_pred)
-
-    def _check_num_ranked(self, ids):
-        message = (
-            f"{self.name} needs at least {self.k} ranked ids an example but y_pred is of shape {ids.shape}: "
-            f"let the model rank k={self.k} or more, or give the metric a smaller k."
-        )
-        if ids.shape[1] is None:
-            tf.debugging.assert_greater_equal(tf.shape(ids)[1], self.k, message)
-        elif ids.shape[1] < self.k:
-            raise ValueError(message)
+        check_num_ranked(self, y_pred)
 
     def get_config(self):
         return {**super().get_config(), "k": self.k, "average": self.average}
