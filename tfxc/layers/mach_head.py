@@ -254,7 +254,9 @@ class MACHHead(Head):
     def losses(self, query, labels, loss):
         logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])
         buckets = tf.where(labels >= 0, self.family.buckets(tf.maximum(labels, 0)), -1)
-        buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), [-1, tf.shape(labels)[1]])
+        # Of no queries without labels, a size of -1 would not be found.
+        shape = [tf.shape(logits)[0], tf.shape(labels)[1]]
+        buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), shape)
         # A bucket of two labels would be left out of its own term, as that of the other label.
         if not loss.labels_share_probability or getattr(loss, "decoupled", False):
             buckets = drop_duplicates(buckets)
