@@ -232,6 +232,15 @@ def test_the_fraction_is_checked(bad):
         make_head().rewire(bad)
 
 
+def test_a_class_of_a_group_whose_weights_are_not_finite_is_named():
+    head = make_head(40, 3, 20, group_size=16)
+    weights = tf_variable(head.kernel).numpy()
+    weights[37, 1] = np.nan
+    tf_variable(head.kernel).assign(weights)
+    with pytest.raises(ValueError, match="weights of class 37 are not finite"):
+        head.rewire(0.5)
+
+
 def test_no_input_is_left_to_grow():
     assert make_head(6, 7, 7).rewire(0.5)["moved"] == 0
 

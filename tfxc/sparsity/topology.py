@@ -79,6 +79,9 @@ def group_norms(weights, group_size):
     Returns:
         [ceil(L / G), K]. For G = 1 that is |weights|.
 
+    Raises:
+        ValueError: for weights of groups that are not finite: training has diverged.
+
     Example:
         >>> group_norms(np.array([[3.0, 1.0], [-4.0, 0.0], [2.0, -5.0]]), 2).tolist()
         [[5.0, 1.0], [2.0, 5.0]]
@@ -89,6 +92,7 @@ def group_norms(weights, group_size):
     groups_a_block = max(1, _BLOCK_ROWS // group_size)
     for start in range(0, len(norms), groups_a_block):
         block = weights[start * group_size : (start + groups_a_block) * group_size]
+        _check_finite(block, start * group_size)  # a norm would not tell which class of the group it is
         squares = np.add.reduceat(np.square(block), np.arange(0, len(block), group_size), axis=0)
         norms[start : start + groups_a_block] = np.sqrt(squares)
     return norms
@@ -118,18 +122,22 @@ def smallest(weights, num_drop):
     positions = np.empty((len(weights), num_drop), np.int64)
     for start in range(0, len(weights), _BLOCK_ROWS):
         magnitude = np.abs(weights[start : start + _BLOCK_ROWS])
-        finite = np.isfinite(magnitude).all(1)  # infinite marks what is taken, below
-        if not finite.all():
-            row = start + int(np.argmin(finite))
-            raise ValueError(
-                f"The weights of class {row} are not finite: training has diverged; lower the learning rate."
-            )
+        _check_finite(magnitude, start)  # infinite marks what is taken, below
         block = positions[start : start + _BLOCK_ROWS]
         # Few of K: cheaper than sorting the rows, and ties go to the lower position.
         for n in range(num_drop):
             block[:, n] = np.argmin(magnitude, axis=1)
             np.put_along_axis(magnitude, block[:, n : n + 1], np.inf, 1)
     return positions
+
+
+def _check_finite(weights, first_class):
+    finite = np.isfinite(weights).all(1)
+    if not finite.all():
+        row = first_class + int(np.argmin(finite))
+        raise ValueError(
+            f"The weights of class {row} are not finite: training has diverged; lower the learning rate."
+        )
 
 
 def grow(indices, dropped, num_inputs, rng):
