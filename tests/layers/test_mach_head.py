@@ -93,6 +93,11 @@ def test_groups_start_from_weights_of_their_own():
     assert (head.get_weights()[0] != head.get_weights()[1]).any()
 
 
+def test_a_function_initializes_the_kernels():
+    head = make_head(num_groups=3, dim=6, kernel_initializer=lambda shape, dtype=None: tf.fill(shape, 0.5))
+    assert all((tf_variable(kernel).numpy() == 0.5).all() for kernel in head.kernels)
+
+
 def test_sequence_queries():
     head, query = make_head(), queries(6, 5)
     np.testing.assert_allclose(

@@ -163,12 +163,13 @@ class MACHHead(Head):
             raise ValueError(f"Queries of width {dim} cannot be split into {self.num_groups} equal groups.")
         width = self.num_repetitions * self.num_buckets
         shape = (dim // self.num_groups, width // self.num_groups)
-        # An initializer gives the same numbers each time: every group takes a copy.
-        initializer = type(self.kernel_initializer).from_config
-        config = self.kernel_initializer.get_config()
+        initializer = self.kernel_initializer
         for group in range(self.num_groups):
+            # An initializer gives the same numbers each time: every group takes a copy. Functions have none.
+            if hasattr(initializer, "from_config"):
+                initializer = type(initializer).from_config(initializer.get_config())
             # Attributes of their own: Keras 3 keeps no weight of a list in a tf.train.Checkpoint.
-            weight = add_weight(self, f"kernel_{group}", shape, initializer(config))
+            weight = add_weight(self, f"kernel_{group}", shape, initializer)
             setattr(self, f"kernel_{group}", weight)
         self.bias = add_weight(self, "bias", (width,), self.bias_initializer)
         numbers = range(self.first_repetition, self.first_repetition + self.num_repetitions)
