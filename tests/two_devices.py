@@ -37,7 +37,7 @@ def plain():
     head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
     model = keras.Sequential([*dense_encoder().layers, head])
     model.build((None, DIM))
-    metrics = [tfxc.metrics.RecallAtK(3)]
+    metrics = [tfxc.metrics.RecallAtK(3), tfxc.metrics.CoverageAtK(3, NUM_CLASSES)]
     model.compile(tfxc.optimizers.LazySGD(RATE), tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
     return model
 

@@ -62,7 +62,7 @@ class CoverageAtK(keras.metrics.Metric):
         # Added as a whole: under a distribution strategy a replica's variable takes no scattered updates.
         places = tf.reshape(tf.maximum(ids, 0), [-1, 1])
         added = tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes])
-        tf_variable(self.times).assign_add(added)
+        self.times.assign_add(added)
 
     def reset_state(self):
         """Forgets all batches."""
