@@ -259,7 +259,7 @@ class MACHHead(Head):
         shape = [tf.shape(logits)[0], tf.shape(labels)[1]]
         buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), shape)
         # A bucket of two labels would be left out of its own term, as that of the other label.
-        if not loss.labels_share_probability or getattr(loss, "decoupled", False):
+        if not loss.labels_share_probability or loss.decoupled:
             buckets = drop_duplicates(buckets)
         reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
         positives = tf.gather(logits, tf.maximum(buckets, 0), batch_dims=1)

@@ -49,6 +49,8 @@ class ClassificationLoss(keras.losses.Loss):
     needs_sampler = False
     # Whether several labels share out one unit of probability; else each of them applies or does not.
     labels_share_probability = False
+    # Whether a label's term leaves out the example's other labels.
+    decoupled = False
     # The probability below which a head may leave out a class's gradient over all classes; None: never.
     filter_below: float | None = None
 
