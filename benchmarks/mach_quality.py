@@ -7,11 +7,11 @@
 
 R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
 once; all decoders rank with its weights. What else saves memory: ``--dims`` adds narrower dense heads, and
-``--rowwise-adagrad``, for sequences, one of bfloat16 whose optimizer keeps one number of each class. What
-follows ``--`` goes to examples/extreme_classification.py or to examples/sequential_recommendation.py, whose
-dense head shares its table with the encoder, but is counted as if it had its own; it learns by a sampler,
-which at equal quality takes a fraction of the time of all classes. A run that was cut off goes on where it
-stopped.
+``--rowwise-adagrad``, for sequences, all of them in bfloat16 by an optimizer that keeps one number a class.
+What follows ``--`` goes to examples/extreme_classification.py or to examples/sequential_recommendation.py,
+whose dense head shares its table with the encoder, but is counted as if it had its own; it learns by a
+sampler, which at equal quality takes a fraction of the time of all classes. A run that was cut off goes on
+where it stopped.
 """
 
 import argparse
@@ -74,20 +74,18 @@ def evaluated(model, decoder, problem):
 def measure(problem, args):
     """Yields R (0: a dense head) and the head's name, and its memory "MB" and results."""
     folder, width = problem.args.output, problem.args.dim
-    for problem.args.dim in (width, *args.dims):
+    rates = [None] if args.rowwise_adagrad is None else [None, args.rowwise_adagrad]
+    for problem.args.rowwise_adagrad, problem.args.dim in itertools.product(rates, (width, *args.dims)):
+        small = problem.args.rowwise_adagrad is not None
+        problem.args.table_dtype = "bfloat16" if small else "float32"
         name = "dense" if problem.args.dim == width else f"dense, D = {problem.args.dim}"
+        name += ", bfloat16, RowwiseAdagrad" if small else ""
         problem.args.output = os.path.join(folder, name)
         model = problem.train("dense")
         num_classes, dim = model.head.num_classes, model.head.effective_dim
-        yield (0, name), {"MB": num_classes * dim * BYTES / 2**20, **evaluated(model, "mean", problem)}
-    problem.args.dim = width
-    if args.rowwise_adagrad is not None:
-        problem.args.table_dtype, problem.args.rowwise_adagrad = "bfloat16", args.rowwise_adagrad
-        problem.args.output = os.path.join(folder, "bfloat16")
-        model = problem.train("dense")
-        memory = num_classes * (2 * width + 4) / 2**20
-        yield (0, "dense, bfloat16, RowwiseAdagrad"), {"MB": memory, **evaluated(model, "mean", problem)}
-        problem.args.table_dtype, problem.args.rowwise_adagrad = "float32", None
+        num_bytes = num_classes * (2 * dim + 4 if small else dim * BYTES)
+        yield (0, name), {"MB": num_bytes / 2**20, **evaluated(model, "mean", problem)}
+    problem.args.dim, problem.args.table_dtype, problem.args.rowwise_adagrad = width, "float32", None
     for share, num_repetitions in itertools.product(args.shares, args.repetitions):
         num_buckets = round(share * num_classes / num_repetitions)
         problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
@@ -146,7 +144,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     parser.add_argument(
-        "--rowwise-adagrad", type=float, metavar="RATE", help="learning rate of a dense head of bfloat16"
+        "--rowwise-adagrad", type=float, metavar="RATE", help="learning rate of dense heads of bfloat16"
     )
     add_results(parser)
     args = parser.parse_args()
