@@ -7,8 +7,6 @@
 namespace tfxc {
 namespace {
 
-constexpr int kVector = 4;  // queries a lane reads at once
-
 // What the deterministic sums of a tile are scaled by, and the largest magnitudes this follows from.
 struct Scales {
   float weight, bias;
@@ -80,7 +78,7 @@ __device__ inline void ClassGradient(const Rows& rows, const float* tile, int64_
     float sum = 0.0f;
     if (active != 0) {
       const Entry own = LoadEntry(rows, l, first + Lane());
-      ForEachEntry<W>(own, NumEntries(rows, first), [&](int64_t cell, float weight) {
+      ForEachEntry<W, 1>(own, NumEntries(rows, first), [&](int64_t cell, float weight) {
         if (gradient != 0.0f) sums.Add(cell, Lane() % W, weight, gradient);
       });
       sum = WeightGradient<W>(tile + static_cast<int64_t>(own.input) * W, gradient, active);

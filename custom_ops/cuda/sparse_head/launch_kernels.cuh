@@ -1,9 +1,10 @@
 // The CUDA kernels of the uniformly sparse head.
 //
 // They work on tiles of W queries laid side by side, [E, W], so that an index fetches one contiguous run. A
-// warp takes a class: its 32 / W groups of W lanes share out the inputs of the class, and lane n of each
-// group holds query n. Weights and indices of a class are read once by the warp, 32 at a time, and handed
-// around by shuffles.
+// warp takes a class: groups of its lanes share out the inputs of the class, and a lane of a group holds V
+// queries, which it reads at once. Weights and indices of a class are read once by the warp, 32 at a time,
+// and handed around by shuffles. A number for each query is in lane n for query n, and again in lanes n + W,
+// n + 2 W, ... of the warp.
 #ifndef TFXC_CUDA_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
 #define TFXC_CUDA_SPARSE_HEAD_LAUNCH_KERNELS_CUH_
 
@@ -23,6 +24,7 @@ constexpr int kThreads = kWarps * kLanes;
 constexpr int kBlocks = 5;  // on a multiprocessor, to leave a thread registers enough for reads in flight
 constexpr int kBlockClasses = 32;  // classes of a block: one line of logits
 constexpr int kMaxTileWidth = 32;
+constexpr int kVector = 4;  // queries that a lane reads at once, of a tile of so many or more
 
 struct Rows {
   const float* weights;
@@ -47,6 +49,20 @@ __device__ inline int Warp() { return threadIdx.x / kLanes; }
 __device__ inline float Load(const float* x) { return __ldg(x); }
 __device__ inline float Load(const __nv_bfloat16* x) { return __bfloat162float(__ldg(x)); }
 
+template <typename T>
+__device__ inline void Load(const T* x, float (&values)[1]) {
+  values[0] = Load(x);
+}
+__device__ inline void Load(const float* x, float (&values)[kVector]) {
+  const float4 four = __ldg(reinterpret_cast<const float4*>(x));
+  values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
+}
+__device__ inline void Load(const __nv_bfloat16* x, float (&values)[kVector]) {
+  const uint2 four = __ldg(reinterpret_cast<const uint2*>(x));  // the upper halves of floats, two in a word
+  values[0] = __uint_as_float(four.x << 16), values[1] = __uint_as_float(four.x & 0xffff0000u);
+  values[2] = __uint_as_float(four.y << 16), values[3] = __uint_as_float(four.y & 0xffff0000u);
+}
+
 __device__ inline float MaxAbs(float largest, float x) {
   return isfinite(x) ? fmaxf(largest, fabsf(x)) : largest;
 }
@@ -63,12 +79,12 @@ __device__ inline int NumEntries(const Rows& rows, int64_t first) {
   return rest < kLanes ? static_cast<int>(rest) : kLanes;
 }
 
-// Calls use(cell, weight) in lane (group, n) for the group's share of `count` entries; cell is [input, n] of
-// a tile.
-template <int W, typename Use>
+// Calls use(cell, weight) for the share of `count` entries that the group of a lane has; cell is that of the
+// first of its V queries, [input, query] of a tile.
+template <int W, int V, typename Use>
 __device__ inline void ForEachEntry(const Entry& own, int count, Use use) {
-  constexpr int kGroups = kLanes / W;
-  const int group = Lane() / W, n = Lane() % W;
+  constexpr int kGroupLanes = W / V, kGroups = kLanes / kGroupLanes;
+  const int group = Lane() / kGroupLanes, n = Lane() % kGroupLanes * V;
 #pragma unroll 8
   for (int k = 0; k < count; k += kGroups) {
     const float weight = __shfl_sync(kAllLanes, own.weight, k + group);
@@ -77,15 +93,47 @@ __device__ inline void ForEachEntry(const Entry& own, int count, Use use) {
   }
 }
 
-// The logit of query n in lane n of all groups.
+__device__ inline float AddFrom(float x, float other, int step) {
+  return x + __shfl_xor_sync(kAllLanes, other, step);
+}
+
+// The sums over all groups, query n's in lane n, of sums that each lane has for its V queries.
+template <int W>
+__device__ inline float SumOverGroups(const float (&sums)[1]) {
+  float sum = sums[0];
+  for (int step = W; step < kLanes; step *= 2) sum = AddFrom(sum, sum, step);
+  return sum;
+}
+
+// Halves of the warp exchange two of the four sums, and quarters one of two, so that no lane adds up what
+// another does.
+template <int W>
+__device__ inline float SumOverGroups(const float (&sums)[kVector]) {
+  const bool second_half = Lane() & 16, second_quarter = Lane() & 8;
+  const float kept[] = {second_half ? sums[2] : sums[0], second_half ? sums[3] : sums[1]};
+  const float given[] = {second_half ? sums[0] : sums[2], second_half ? sums[1] : sums[3]};
+  const float first = AddFrom(kept[0], given[0], 16), second = AddFrom(kept[1], given[1], 16);
+  float sum = AddFrom(second_quarter ? second : first, second_quarter ? first : second, 8);
+  for (int step = W / kVector; step < 8; step *= 2) sum = AddFrom(sum, sum, step);
+  const int n = Lane() % W;
+  return __shfl_sync(kAllLanes, sum, n / kVector + n % kVector / 2 * 16 + n % 2 * 8);
+}
+
+// The logit of query n in lane n.
 template <int W, typename T>
 __device__ inline float ClassLogit(const Rows& rows, const T* tile, int64_t l) {
-  float sum = 0.0f;
+  constexpr int V = W < kVector ? 1 : kVector;
+  float sums[V] = {};
   for (int64_t first = 0; first < rows.fan_in; first += kLanes) {
-    ForEachEntry<W>(LoadEntry(rows, l, first + Lane()), NumEntries(rows, first),
-                    [&](int64_t cell, float weight) { sum += weight * Load(tile + cell); });
+    ForEachEntry<W, V>(LoadEntry(rows, l, first + Lane()), NumEntries(rows, first),
+                       [&](int64_t cell, float weight) {
+                         float x[V];
+                         Load(tile + cell, x);
+#pragma unroll
+                         for (int v = 0; v < V; ++v) sums[v] += weight * x[v];
+                       });
   }
-  for (int step = W; step < kLanes; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  const float sum = SumOverGroups<W>(sums);
   return rows.bias == nullptr ? sum : sum + __ldg(rows.bias + l);
 }
 
