@@ -24,7 +24,8 @@ import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
 
 CODEBOOKS = ("midx-pq", "midx-pq-learnable", "midx-rq", "midx-rq-learnable")
-OTHERS = ("uniform", "log-uniform", "unigram", "sphere", "rff", "lsh")
+OTHERS = ("uniform", "log-uniform", "unigram", "rff", "lsh")
+ALPHAS = 0.01, 0.1, 1.0, 10.0, 100.0
 
 
 def learn_codebooks(sampler, model, batches, refresh_steps):
@@ -35,9 +36,11 @@ def learn_codebooks(sampler, model, batches, refresh_steps):
 
 
 def proposals(split, model, batches, sizes, args):
-    """Samplers by name: MIDX with codebooks of each size, and all others."""
+    """Samplers by name: MIDX with codebooks of each size, Sphere with each alpha, and all others."""
     counts = split.train.counts()
     made = {name: SAMPLERS[name](Settings(args.num_negatives, 1, counts)) for name in OTHERS}
+    for alpha in ALPHAS:
+        made[f"sphere, α = {alpha:g}"] = tfxc.samplers.Sphere(args.num_negatives, alpha=alpha)
     for size in sizes:
         for name in CODEBOOKS:
             sampler = SAMPLERS[name](Settings(args.num_negatives, size, counts))
