@@ -1,5 +1,6 @@
 """Batches of rows, in order and shuffled."""
 
+import numpy as np
 import pytest
 
 from tfxc.data.batching import row_batches
@@ -26,3 +27,25 @@ def test_each_epoch_its_own_order_and_the_seed_decides():
     orders = [rows_of(first), rows_of(first)]
     assert orders[0] != orders[1] and rows_of(again) == orders[0] and rows_of(other) != orders[0]
     assert rows_of(row_batches(4, 4, lambda rows: rows)) == [[0, 1, 2, 3]]
+
+
+def test_rows_that_share_a_batch_share_the_next_epochs_by_chance_alone():
+    num_rows, batch_size = 1 << 18, 64
+    dataset = row_batches(num_rows, num_rows, lambda rows: rows, seed=0)
+    batch_of_row = np.empty([2, num_rows], np.int64)
+    for epoch in range(2):
+        batch_of_row[epoch, next(iter(dataset))] = np.arange(num_rows) // batch_size
+    together = np.unique(batch_of_row, axis=1, return_counts=True)[1]
+    num_pairs = (together * (together - 1) // 2).sum()
+    by_chance = num_rows * (batch_size - 1) / 2 * (batch_size - 1) / (num_rows - 1)
+    assert abs(num_pairs - by_chance) < 5 * by_chance**0.5
+
+
+def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
+    orders = []
+    for seed in (0, 256, 2**16, 2**40, -(2**63)):
+        dataset = row_batches(50, 50, lambda rows: rows, seed)
+        for epoch in (0, 256, 2**32):
+            dataset.epoch_order.next = epoch
+            orders += rows_of(dataset)
+    assert len(set(map(tuple, orders))) == 15
