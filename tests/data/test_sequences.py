@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,13 @@ def test_from_interactions_sorts_stably():
         ([0, 0], [0, 1, 1], None, r"alike, but are \(2,\) and \(3,\)"),
         ([0, 0, 0], [0, 1], None, r"alike, but are \(3,\) and \(2,\)"),
         ([0, 0], [0, 1], [3, 1, 2], r"2 interactions but times of shape \(3,\)"),
+        ([0, 0], [0, 1], [np.inf, 3], "finite"),
+        (
+            [0, 0],
+            [0, 1],
+            [datetime(2024, 5, 2), datetime(2024, 5, 1)],
+            "numbers or datetime64, but are object",
+        ),
         ([0, 3], [0, 1], None, r"\[0, 1\) of user_ids; they range from 0 to 3"),
         ([0, -1], [0, 1], None, "range from -1"),
         ([0, 0], [0, 2**32], None, "range from 0 to 4294967296"),

@@ -72,6 +72,8 @@ def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Positions by owner and then by time, in their order where both are equal."""
     if times.dtype.kind in "mM":
         times = times.view(np.int64)
+    elif times.itemsize < 8:  # of which a difference may be no number
+        times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
     time_bits = (int(times.max()) - int(times.min())).bit_length()
     position_bits = len(times).bit_length()
     fits = int(owners[-1]).bit_length() + time_bits + position_bits < 64

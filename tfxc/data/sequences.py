@@ -89,13 +89,11 @@ class Sequences:
                 raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
     def _check_times(self):
-        times = np.asanyarray(self.times)
+        times = _finite_times(self.times)
         times = times if times.dtype.kind == "M" else np.asanyarray(times, np.float64)
         object.__setattr__(self, "times", times)
         if times.shape != self.items.shape:
             raise ValueError(f"There are {len(self.items)} items but times of shape {times.shape}.")
-        if not np.isfinite(times).all():
-            raise ValueError("times must be finite: no NaN, infinity or NaT.")
         if falls_inside(self.offsets, times):
             raise ValueError("times must never fall inside a sequence; from_interactions sorts them.")
 
@@ -137,7 +135,8 @@ class Sequences:
             times: [M] numbers or datetime64, or None.
 
         Raises:
-            ValueError: for arrays of different lengths, or numbers outside their range.
+            ValueError: for arrays of different lengths, numbers outside their range, or times that are
+                neither finite numbers nor dates.
         """
         users, items = integers(users, "users"), integers(items, "items")
         if users.ndim != 1 or items.shape != users.shape:
@@ -152,7 +151,7 @@ class Sequences:
         order, offsets = by_group(users, len(user_ids))
         items = items[order]
         if times is not None:
-            times = np.asarray(times)[order]
+            times = _finite_times(times)[order]
             sort_by_time(offsets, times, [items])
         return cls(items, offsets, vocabulary, user_ids, times)
 
@@ -212,3 +211,16 @@ class Sequences:
         """
         index = positions(index, len(self), "index")
         return self.slices(index, 0, self.lengths[index])
+
+
+def _finite_times(times) -> np.ndarray:
+    """As an array, what is mapped from disk mapped; raises ValueError for what is no time."""
+    times = np.asanyarray(times)
+    if times.size and times.dtype.kind not in "biufmM":
+        raise ValueError(
+            f"times must be numbers or datetime64, but are {times.dtype}: convert them, with "
+            'np.array(times, "datetime64[us]") say.'
+        )
+    if times.size and not np.isfinite(times).all():
+        raise ValueError("times must be finite: no NaN, infinity or NaT.")
+    return times
