@@ -46,6 +46,20 @@ def test_each_layer_moves_as_by_its_own_optimizer():
     assert (results["sgd"][0][0] != results["adam"][0][0]).any()
 
 
+def test_a_layer_that_no_gradient_reaches_stays():
+    model, top = two_layers()
+    optimizer = MultiOptimizer(LazySGD(1.0), (LazyAdam(0.1), top))
+    weights = model.layers[1].trainable_variables + top.trainable_variables
+    before = values(model.layers)
+    gradients = [tf.ones([3, 4]), tf.ones([4]), None, None]
+    with pytest.warns(UserWarning, match="No gradient of the loss reaches .*two/kernel"):
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    for old, new, step in zip(before, values(model.layers), [1, 1, 0, 0], strict=True):
+        np.testing.assert_allclose(new, old - step, atol=1e-6)
+    with pytest.raises(ValueError, match="No gradients"):
+        optimizer.apply_gradients([(None, weight) for weight in weights])
+
+
 def test_layers_are_told_apart_by_identity():
     first, second = (keras.Sequential([keras.Input([3]), keras.layers.Dense(2, name="same")]) for _ in "ab")
     inputs = keras.Input([3])

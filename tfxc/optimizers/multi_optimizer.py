@@ -1,5 +1,7 @@
 """One optimizer for some layers, another for the rest."""
 
+import warnings
+
 import tensorflow as tf
 
 from tfxc._keras import (
@@ -165,10 +167,14 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         pairs = list(grads_and_vars)
         self.build([variable for _, variable in pairs])
         self._let_follow()  # callbacks of tf-keras set the default's variable
+        has_none = all(gradient is None for gradient, _ in pairs)  # which an optimizer refuses
         for optimizer in self.optimizers:
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
-            if own:
+            if has_none or any(gradient is not None for gradient, _ in own):
                 optimizer.apply_gradients(own, **options)
+            elif own:
+                names = [layer_and_name(variable) for _, variable in own]
+                warnings.warn(f"No gradient of the loss reaches {names}: they stay.", stacklevel=2)
         return tf_variable(self.iterations).assign_add(1)
 
     def apply(self, grads, trainable_variables=None):
