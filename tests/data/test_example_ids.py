@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 
-from tfxc.data import LabeledPoints, classification_dataset, with_example_ids
+from tfxc.data import LabeledPoints, classification_dataset, row_batches, with_example_ids
 
 
 def test_arrays():
@@ -43,6 +43,9 @@ def test_what_cannot_be_numbered_is_refused():
     for later in (examples.shuffle(4).batch(2), examples.repeat()):
         with pytest.raises(ValueError, match="call with_example_ids first"):
             with_example_ids(later)
+    pipeline = row_batches(4, 2, lambda rows: (rows, rows), seed=0)
+    with pytest.raises(ValueError, match="make it with seed=None"):
+        with_example_ids(pipeline.unbatch())
     options = tf.data.Options()
     options.deterministic = False
     mapped = examples.map(lambda *example: example, num_parallel_calls=2, deterministic=False)

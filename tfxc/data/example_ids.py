@@ -56,6 +56,11 @@ def _refuse_shuffled(dataset):
     steps = [dataset]
     while steps:
         step = steps.pop()
+        if hasattr(step, "epoch_order"):
+            raise ValueError(
+                "A shuffled pipeline of tfxc.data has another order in each epoch, and examples would have "
+                "other ids: make it with seed=None, and shuffle what with_example_ids returns."
+            )
         if any(word in type(step).__name__ for word in ("Shuffle", "Repeat")):
             raise ValueError(
                 "Numbered after shuffle or repeat, an example would have another id in each epoch: call "

@@ -41,8 +41,8 @@ def sequence_training_dataset(
         max_length: T, at least 1.
         batch_size: B, at least 1.
         windows: `"last"` keeps each sequence's newest window, `"all"` every window (text, long sequences).
-        seed: rows are shuffled anew in each epoch; same seed (and same global TensorFlow seed), same
-            orders. None keeps the order of the sequences, for held-out text.
+        seed: rows are shuffled anew in each epoch; same seed, same orders. None keeps the order of the
+            sequences, for held-out text.
 
     Raises:
         ValueError: for other arguments, or if no sequence has 2 items.
