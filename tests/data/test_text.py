@@ -23,6 +23,11 @@ def test_words_and_titles(tmp_path):
     assert as_words(sequences) == ["don't stop don't tis well worn é's", "stop"]
 
 
+def test_marks_upon_letters_belong_to_the_word(tmp_path):
+    sequences = read_text(written(tmp_path, "cafe\u0301 caf\u00e9 हिन्दी İzmir q\u0301'a 2\u0301"))
+    assert as_words(sequences) == ["caf\u00e9 caf\u00e9 हिन्दी i\u0307zmir q\u0301'a"]
+
+
 def test_ids_by_falling_frequency(tmp_path):
     sequences = read_text(written(tmp_path, "b c a c c b z a"))
     assert sequences.vocabulary.names == ["c", "a", "b", "z"]

@@ -1,8 +1,11 @@
 """Running text as word sequences: the next word is the next item."""
 
+import functools
 import logging
 import os
 import re
+import sys
+import unicodedata
 from array import array
 from collections import Counter
 
@@ -16,7 +19,7 @@ UNKNOWN = "<unk>"
 END_OF_SENTENCE = "<eos>"
 
 _TITLE = re.compile(r"=== (.+) ===")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")  # of ASCII; with marks it takes five times as long
 _logger = logging.getLogger(__name__)
 
 
@@ -26,8 +29,9 @@ def read_text(
     """Reads whole books as sequences of lower-cased words.
 
     A line `=== Title ===` starts a new sequence named by its title; text before the first one belongs to a
-    sequence named by the file. A word is a run of letters with apostrophes allowed inside
-    (`don't`, but not the quotes of `'tis'`); digits, punctuation and hyphens only separate.
+    sequence named by the file. A word is a run of letters, with the accents and vowel signs upon them, and
+    apostrophes allowed inside (`don't`, but not the quotes of `'tis'`); digits, punctuation and hyphens only
+    separate. A letter is the same whether its accent is a character of its own or not (NFC).
 
     Class ids go by falling frequency (equal counts by the alphabet), as a log-uniform sampler expects.
     With `min_count` above 1 all rarer words share class 0, `<unk>`; how many they are is logged.
@@ -136,7 +140,7 @@ def _read_words(lines: LineReader):
         if title:
             start(title[1])
             continue
-        found = _WORD.findall(line.lower().replace("’", "'"))
+        found = _words(line.lower().replace("’", "'"))
         if found and not starts:
             start(os.path.basename(lines.path))
         words.extend(types.setdefault(word, len(types)) for word in found)
@@ -145,6 +149,21 @@ def _read_words(lines: LineReader):
         starts.pop()
     lines.report()
     return titles, np.asarray(words), np.array([*starts, len(words)], np.int64), list(types)
+
+
+def _words(line: str) -> list[str]:
+    if line.isascii():
+        return _WORD.findall(line)
+    return _word_with_marks().findall(unicodedata.normalize("NFC", line))
+
+
+@functools.cache
+def _word_with_marks() -> re.Pattern:
+    """Of any script: marks upon letters, as the vowels of Devanagari, are no letters to Python."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    marks = "".join(own for own in characters if unicodedata.category(own).startswith("M"))
+    letters = rf"[^\W\d_]+(?:[{marks}]+[^\W\d_]*)*"
+    return re.compile(f"{letters}(?:'{letters})*")
 
 
 def _by_frequency(types, counts, min_count) -> Vocabulary:
