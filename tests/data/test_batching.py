@@ -49,3 +49,9 @@ def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
             dataset.epoch_order.next = epoch
             orders += rows_of(dataset)
     assert len(set(map(tuple, orders))) == 15
+
+
+@pytest.mark.parametrize("seed", [1.5, 2**64, True])
+def test_seeds_are_integers(seed):
+    with pytest.raises(ValueError, match="seed must be an integer"):
+        row_batches(4, 2, lambda rows: rows, seed)

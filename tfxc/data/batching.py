@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import seed_int
+
 # With the 4 of index_shuffle, a quarter of the pairs that share a batch, of a million rows, share the next.
 _ROUNDS = 12
 
@@ -51,6 +53,9 @@ def row_batches(num_rows: int, batch_size: int, batch_of, seed: int | None = Non
         batch_of: function of row numbers to a batch, in TensorFlow ops.
         seed: rows are shuffled anew in each epoch, in an order that seed and epoch decide; None keeps theirs.
 
+    Raises:
+        ValueError: for a seed that is no integer of 64 bits.
+
     Example:
         >>> [rows.numpy().tolist() for rows in row_batches(5, 2, lambda rows: rows)]
         [[0, 1], [2, 3], [4]]
@@ -58,7 +63,7 @@ def row_batches(num_rows: int, batch_size: int, batch_of, seed: int | None = Non
     if seed is None:
         return _in_order(num_rows, batch_size, batch_of)
 
-    order = EpochOrder()
+    seed, order = seed_int(seed), EpochOrder()
 
     def shuffled(_):
         epoch = tf.ensure_shape(tf.numpy_function(order.take, [], tf.int64), [])
