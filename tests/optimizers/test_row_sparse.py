@@ -234,6 +234,14 @@ def test_a_bfloat16_table_is_rounded_by_seed_and_step(optimizer_class):
         assert slot.dtype == tf.float32, name
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
+def test_several_tables_are_rounded_whatever_the_seed(seed):
+    tables = [tf.Variable(tf.ones([50, 4], tf.bfloat16)) for _ in range(2)]
+    gradient = sparse(np.ones([50, 4]), np.arange(50))
+    tfxc.optimizers.LazySGD(1e-3, seed=seed).apply_gradients([(gradient, table) for table in tables])
+    assert (tables[0].numpy() != tables[1].numpy()).any()
+
+
 @every_optimizer
 def test_a_dense_gradient_rounds_every_row_of_bfloat16(optimizer_class):
     values = np.random.default_rng(0).normal(size=(50, 4))

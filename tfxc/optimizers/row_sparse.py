@@ -113,7 +113,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """The seed [2] of a variable's rounding in this step."""
         if variable.dtype != tf.bfloat16:
             return NO_SEED
-        return tf.stack([self.seed + index * 2**32, tf.cast(tf_variable(self.iterations), tf.int64)])
+        key = tf.constant(self.seed, tf.int64) + index * 2**32  # wraps round
+        return tf.stack([key, tf.cast(tf_variable(self.iterations), tf.int64)])
 
     def _clip_gradients(self, grads):
         # Where the replicas' gradients are not summed yet: see below.
