@@ -45,6 +45,16 @@ def test_several_steps_at_once(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
+def test_several_inputs_in_a_list(tmp_path):
+    inputs = [keras.Input((DIM,)), keras.Input((DIM,))]
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
+    script = Again(make_model(tfxc.samplers.Uniform(5), encoder=encoder)).run
+    options = {"x": [X, 2 * X], "batch_size": 10, "epochs": 2, "validation_split": 0.2}
+    expected = script(tmp_path / "whole", 4, **options)
+    assert script(tmp_path / "killed", 4, 9, **options) is None
+    assert_same(script(tmp_path / "killed", 4, **options), expected)
+
+
 @pytest.mark.one_keras
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))

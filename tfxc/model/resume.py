@@ -144,7 +144,9 @@ def _are_arrays(arguments):
 def _arrays_to_dataset(arguments):
     """Puts into the arguments of ``fit`` a dataset of the batches that Keras would make of their arrays."""
     data = [arguments.pop(name, None) for name in ("x", "y", "sample_weight")]
-    data = tuple(tf.nest.map_structure(_tensor, part) for part in data if part is not None)
+    # A list of several inputs as a tuple: a dataset takes a list for one tensor.
+    data = [tuple(part) if isinstance(part, list) else part for part in data if part is not None]
+    data = tuple(tf.nest.map_structure(_tensor, part) for part in data)
     split = arguments.pop("validation_split", 0.0)
     num_rows = int(tf.nest.flatten(data)[0].shape[0])
     if split and arguments.get("validation_data") is None:
