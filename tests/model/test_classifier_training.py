@@ -109,6 +109,13 @@ def test_such_an_encoder_is_built_before_the_first_callback(form):
     assert tf_variable(model.sampler.codebooks[0]).numpy().any()
 
 
+def test_the_end_of_data_of_unknown_length_draws_nothing():
+    model = make_model(tfxc.samplers.Uniform(5))
+    data = dataset(features(20), np.arange(20)).unbatch().filter(lambda x, y: y > 3).batch(8)
+    model.fit(data, epochs=2, verbose=0)
+    assert int(model.sampler.counter.numpy()) == int(model.optimizer.iterations.numpy()) == 4
+
+
 def test_ways_to_run_a_step_agree():
     x, y = learnable(32)
 

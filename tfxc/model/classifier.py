@@ -419,7 +419,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def train_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
-        with tf.GradientTape() as tape:
+        # At the end of data of unknown length Keras begins a step that gets none: it must not draw either.
+        given = tf.nest.flatten(x, expand_composites=True)[:1]
+        with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
