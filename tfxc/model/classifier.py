@@ -241,11 +241,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_forked()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
-        if class_weight is not None:
-            raise ValueError(
-                "class_weight is not supported with class-id labels of this many classes: pass "
-                "sample_weight=weights[labels] instead."
-            )
+        _refuse_class_weight(class_weight)
         if not is_compiled(self):
             raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
         if not self.built:
@@ -290,6 +286,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._refresh_head(x)
         with sentence_first():
             return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
+        """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
+        _refuse_class_weight(class_weight)
+        return super().train_on_batch(x, y, sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
@@ -468,6 +469,14 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         See ``tfxc.model.export.export_item_encoder``.
         """
         export_item_encoder(self.head, path)
+
+
+def _refuse_class_weight(class_weight):
+    if class_weight is not None:  # of several labels Keras would take the place of the largest for the class
+        raise ValueError(
+            "class_weight is not supported with class-id labels of this many classes: pass "
+            "sample_weight=weights[labels] instead."
+        )
 
 
 def _as_tensor(part):
