@@ -60,6 +60,12 @@ def test_histories_pass_over_what_is_no_class(class_ids, length):
         assert row.tolist() == wide[len(wide) - (length or 4) :]
 
 
+@pytest.mark.parametrize("length", [None, 3])
+def test_a_history_of_no_items_is_padding(class_ids, length):
+    got = class_ids.histories(tf.zeros([2, 0], tf.string), length).numpy()
+    assert got.tolist() == [[0] * (length or 1)] * 2
+
+
 def test_names_that_are_no_distinct_lines_are_refused(tmp_path):
     for names, message in (
         (["a", "b", "a"], "'a' occurs twice"),

@@ -118,7 +118,7 @@ class ClassIds(tf.Module):
 
         Args:
             names: string [B, T].
-            length: None, or how many of the last items the encoder takes.
+            length: how many of the last items the encoder takes; None for all of them, or one 0 of none.
             row_offset: what is added to an id, so that 0 is padding.
         """
         ids = self.of(names)
@@ -126,10 +126,10 @@ class ClassIds(tf.Module):
         # A stable sort moves the unknown to the front, and leaves the others in order.
         items = tf.gather(ids, tf.argsort(known, axis=1, stable=True), batch_dims=1)
         items = tf.where(items >= 0, items + row_offset, 0)
-        if length is None:
-            return items
-        missing = tf.maximum(length - tf.shape(items)[1], 0)
-        return tf.ensure_shape(tf.pad(items, [[0, 0], [missing, 0]])[:, -length:], [None, length])
+        # Recurrent layers fail on sequences without a position.
+        missing = tf.maximum((length or 1) - tf.shape(items)[1], 0)
+        items = tf.pad(items, [[0, 0], [missing, 0]])
+        return items if length is None else tf.ensure_shape(items[:, -length:], [None, length])
 
 
 def _require_lines(names):
