@@ -25,3 +25,12 @@ def test_neither_the_size_of_a_block_nor_the_number_of_names_matters(monkeypatch
     monkeypatch.setattr(module, "_AT_ONCE", 2)
     for got, wanted in zip(similar_names(names, KNOWN, 9), want, strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_the_likest_of_many_that_are_alike(count):
+    known = [f"tea {number % 10} {'x' * (number % 3)}" for number in range(300)]
+    places, cosines = similar_names(["tea 7"], known, count)
+    every = similar_names(["tea 7"], known, len(known))
+    np.testing.assert_array_equal(places, every[0][:, :count])
+    np.testing.assert_array_equal(cosines, every[1][:, :count])
