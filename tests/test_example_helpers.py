@@ -12,9 +12,13 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 from common.encoders import lstm  # noqa: E402
+from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import load_split  # noqa: E402
 from common.training_log import plot  # noqa: E402
+
+import tfxc  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
 
 
 def test_lstm_layers_go_on_where_the_batch_before_stopped():
@@ -57,3 +61,24 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     runs = {f"run {number}": [row | {"curve": curve * (number % 2)}] for number in range(num_runs)}
     plot(runs, str(tmp_path / "runs.png"), clock=clock)
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def small_model(num_classes=3):
+    """A compiled classifier of vectors [N, 4], and batches of a few examples."""
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)
+    model.compile(
+        tfxc.optimizers.LazyAdam(0.1),
+        loss=tfxc.losses.SoftmaxCrossentropy(),
+        metrics=[tfxc.metrics.NDCGAtK(10)],
+    )
+    examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % num_classes
+    return model, tf.data.Dataset.from_tensor_slices(examples).batch(4)
+
+
+def test_fewer_classes_than_are_ranked_are_measured():
+    model, batches = small_model()
+    sample = QualitySample(model, batches, tfxc.metrics.NDCGAtK(10))
+    measured, evaluated = sample.measure(), model.evaluate(batches, return_dict=True, verbose=0)
+    assert measured == pytest.approx(evaluated["ndcg_at_10"]) and 0 < measured < 1

@@ -29,7 +29,8 @@ class QualitySample:
         def best(x, y):
             query, labels, _ = model.examples(x, y)
             exclude = x.get("exclude") if isinstance(x, dict) else None
-            return labels, model.head.top_k(query, metric.k, exclude).ids
+            ids = model.head.top_k(query, tf.constant(metric.k), exclude).ids  # a tensor may be too large
+            return labels, tf.pad(ids, [[0, 0], [0, metric.k - tf.shape(ids)[1]]], constant_values=-1)
 
         self._best = best
 
