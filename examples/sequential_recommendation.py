@@ -144,11 +144,11 @@ def table(results):
 
 
 def verdict(results):
-    """For each run beside the one called "full" a sentence: how fast, and how good."""
+    """For each run beside the one called "full", if that found anything, a sentence: how fast, how good."""
     full = results.get("full")
     sentences = []
     for name, row in results.items():
-        if full is None or row is full:
+        if full is None or row is full or not full["ndcg_at_10"]:
             continue
         speed = seconds_an_epoch(full) / seconds_an_epoch(row)
         faster = f"{speed:.1f}x faster" if speed >= 1 else f"{1 / speed:.1f}x slower"

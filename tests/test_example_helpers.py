@@ -11,6 +11,7 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
+import sequential_recommendation  # noqa: E402
 from common.encoders import lstm  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
@@ -82,3 +83,10 @@ def test_fewer_classes_than_are_ranked_are_measured():
     sample = QualitySample(model, batches, tfxc.metrics.NDCGAtK(10))
     measured, evaluated = sample.measure(), model.evaluate(batches, return_dict=True, verbose=0)
     assert measured == pytest.approx(evaluated["ndcg_at_10"]) and 0 < measured < 1
+
+
+def test_nothing_is_compared_with_a_model_that_found_nothing():
+    row = {"epochs": 1, "seconds": 2.0, "recall_at_10": 0.0, "loss": 1.0}
+    results = {"full": row | {"ndcg_at_10": 0.0}, "uniform": row | {"ndcg_at_10": 0.1}}
+    assert sequential_recommendation.verdict(results) == ""
+    assert "| uniform | 1 | 2.0 | 2.0 | 0.1000 |" in sequential_recommendation.table(results)
