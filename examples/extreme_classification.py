@@ -158,7 +158,7 @@ def train_head(name, negatives, data, args):
     model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
     title = title_of(name, negatives)
     folder = os.path.join(args.output, title)
-    log = TrainingLog(folder, model, args.patience, metric="val_precision_at_1")
+    log = TrainingLog(folder, model, args.patience, metric="val_precision_at_1", options=vars(args))
     done = log.resume()
     callbacks = [log]
     if args.evolve and name.startswith("sparse"):

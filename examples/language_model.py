@@ -108,7 +108,9 @@ def train(name, split, args):
     """Trains one sampler's model to its end or resumes it; returns it, its history and test results."""
     train_set, validation_set, test_set = batches(split, args)
     model = make_model(name, split, args.epochs * len(train_set), args)
-    log = TrainingLog(os.path.join(args.output, name), model, args.patience, "val_perplexity", "min")
+    log = TrainingLog(
+        os.path.join(args.output, name), model, args.patience, "val_perplexity", "min", options=vars(args)
+    )
     done = log.resume()
     callbacks = [FreshState()]
     if model.sampler is not None:

@@ -113,6 +113,7 @@ def train(name, split, args):
         sample=sample,
         num_steps=len(train_set),
         verbose=args.verbose,
+        options=vars(args),
     )
     done = log.resume()
     callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]

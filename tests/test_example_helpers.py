@@ -16,7 +16,7 @@ from common.encoders import lstm  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import load_split  # noqa: E402
-from common.training_log import plot  # noqa: E402
+from common.training_log import TrainingLog, plot  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
@@ -90,3 +90,17 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
     results = {"full": row | {"ndcg_at_10": 0.0}, "uniform": row | {"ndcg_at_10": 0.1}}
     assert sequential_recommendation.verdict(results) == ""
     assert "| uniform | 1 | 2.0 | 2.0 | 0.1000 |" in sequential_recommendation.table(results)
+
+
+def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
+    def epochs_done(**options):
+        model, batches = small_model()
+        log = TrainingLog(tmp_path / "run", model, patience=5, options={"dim": 4, "loss": "binary", **options})
+        done = log.resume()
+        model.fit(batches, validation_data=batches, epochs=1, initial_epoch=done, callbacks=[log], verbose=0)
+        return done
+
+    assert epochs_done() == 0
+    assert epochs_done(samplers=["midx"], output="elsewhere", verbose=2, patience=7, new_in_this_version=1) == 1
+    with pytest.raises(SystemExit, match="made with --dim 4, not 8; --loss binary, not gbce: give the same"):
+        epochs_done(dim=8, loss="gbce")

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 _MOST_NAMED = 5  # curves whose names have room at their ends
+# Options that say which runs there are, where, and how they are shown; and when a run stops.
+_OF_NO_RUN = {"samplers", "heads", "negatives", "repetitions", "merge", "output", "verbose", "patience"}
 # A progress bar overwrites its line, which only a terminal can.
 VERBOSE = 1 if sys.stdout.isatty() else 2
 
@@ -40,6 +42,7 @@ class TrainingLog(keras.callbacks.Callback):
             the row of the epoch.
         num_steps: with a sample, steps an epoch.
         verbose: with a sample, 2 prints a line for each of these times.
+        options: None, or the command line as a dict: a run that was made with other options is not resumed.
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class TrainingLog(keras.callbacks.Callback):
         sample=None,
         num_steps=None,
         verbose=1,
+        options=None,
     ):
         super().__init__()
         os.makedirs(folder, exist_ok=True)
+        self.folder = folder
         self.path = os.path.join(folder, "history.json")
         self.patience = patience
         self.metric = metric
@@ -66,13 +71,40 @@ class TrainingLog(keras.callbacks.Callback):
         self.sample = sample
         self.num_steps = num_steps
         self.verbose = verbose
+        self.options = options
 
     def resume(self):
-        """Restores the last whole epoch, if there is one; returns how many epochs are done."""
+        """Restores the last whole epoch, if there is one; returns how many epochs are done.
+
+        Raises:
+            SystemExit: if the run in the folder was made with other options.
+        """
+        self._check_options()
         if os.path.exists(self.path) and self._restore(self.last):
             with open(self.path, encoding="utf-8") as file:
                 self.rows = json.load(file)
         return len(self.rows)
+
+    def _check_options(self):
+        """Or else the figures of a run would pass for those of other options."""
+        given = {name: str(value) for name, value in (self.options or {}).items() if name not in _OF_NO_RUN}
+        path = os.path.join(self.folder, "options.json")
+        if not os.path.exists(self.path):  # no epoch is done
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(given, file, indent=1)
+        elif os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                kept = json.load(file)
+            other = [
+                f"--{name.replace('_', '-')} {kept[name]}, not {value}"
+                for name, value in given.items()
+                if kept.get(name, value) != value
+            ]
+            if other:
+                raise SystemExit(
+                    f"{self.folder} holds a run that was made with {'; '.join(other)}: give the same options "
+                    "or another --output, or delete that folder."
+                )
 
     def restore_best(self):
         self._restore(self.best)
