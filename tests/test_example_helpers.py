@@ -104,3 +104,37 @@ def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     assert epochs_done(samplers=["midx"], output="elsewhere", verbose=2, patience=7, new_in_this_version=1) == 1
     with pytest.raises(SystemExit, match="made with --dim 4, not 8; --loss binary, not gbce: give the same"):
         epochs_done(dim=8, loss="gbce")
+
+
+def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
+    def train(folder, calls_before_end=None):
+        model, batches = small_model()
+        log = TrainingLog(folder, model, patience=5)
+        save = tf.train.CheckpointManager.save
+
+        def save_or_end(*arguments):
+            nonlocal calls_before_end
+            calls_before_end -= 1
+            if calls_before_end < 0:
+                raise KeyboardInterrupt
+            return save(*arguments)
+
+        with monkeypatch.context() as patch:
+            if calls_before_end is not None:
+                patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
+            model.fit(
+                batches,
+                validation_data=batches,
+                epochs=3,
+                initial_epoch=log.resume(),
+                callbacks=[log],
+                shuffle=False,
+                verbose=0,
+            )
+        return [row["val_loss"] for row in log.rows]
+
+    whole = train(tmp_path / "whole")
+    for number in range(1, 5):
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / str(number), number)
+        assert train(tmp_path / str(number)) == pytest.approx(whole)

@@ -69,16 +69,16 @@ def run_alone(script, *arguments):
 
 
 def interrupt(script, *arguments, after=1):
-    """The same, ended in a training, as if the program were killed, when so many epochs are on record."""
+    """The same, ended in a training, as if the program were killed, at the end of the epoch after so many."""
     replace = os.replace
 
-    def replace_and_end(source, target):
-        replace(source, target)
-        if Path(target).name == "history.json" and len(json.loads(Path(target).read_text())) == after:
+    def replace_or_end(source, target):
+        if Path(target).name == "history.json" and len(json.loads(Path(source).read_text())) > after:
             raise KeyboardInterrupt
+        replace(source, target)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", replace_and_end)
+        patch.setattr(os, "replace", replace_or_end)
         run(script, *arguments)
 
 

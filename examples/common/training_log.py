@@ -82,7 +82,9 @@ class TrainingLog(keras.callbacks.Callback):
         self._check_options()
         if os.path.exists(self.path) and self._restore(self.last):
             with open(self.path, encoding="utf-8") as file:
-                self.rows = json.load(file)
+                rows = json.load(file)
+            # That of an epoch may be written, and its state not yet.
+            self.rows = rows[: int(self.last.latest_checkpoint.rpartition("-")[2])]
         return len(self.rows)
 
     def _check_options(self):
@@ -163,12 +165,12 @@ class TrainingLog(keras.callbacks.Callback):
         row = {"epoch": epoch + 1, "seconds": self.seconds + seconds, "curve": self._curve}
         row["processor_seconds"] = self.processor_seconds + processor_seconds
         self.rows.append(row | {name: float(value) for name, value in logs.items()})
-        self.last.save()
-        if self._best_epoch() == len(self.rows) - 1:
-            self.best.save()
         with open(self.path + ".writing", "w", encoding="utf-8") as file:
             json.dump(self.rows, file, indent=1)
         os.replace(self.path + ".writing", self.path)
+        if self._best_epoch() == len(self.rows) - 1:
+            self.best.save(len(self.rows))
+        self.last.save(len(self.rows))  # the epoch is done
         self.model.stop_training = self.done
         self._start_clocks()
 
