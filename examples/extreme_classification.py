@@ -170,7 +170,7 @@ def train_head(name, negatives, data, args):
     if negatives == "searched":
         callbacks.insert(0, tfxc.callbacks.SamplerRefresh())
     print(f"\n== {title}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
-    if done < args.epochs:
+    if done < args.epochs and not log.done:
         model.fit(
             train_set,
             validation_data=test_set,

@@ -238,6 +238,15 @@ def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
+    write_points(tmp_path / "train.txt", 60, seed=0)
+    write_points(tmp_path / "test.txt", 20, seed=1)
+    options = ["--data", tmp_path, "--heads", "dense", "--dim", 8, "--learning-rate", 1e-9, "--epochs", 4]
+    options += ["--patience", 1, "--verbose", 2, "--output", tmp_path / "out"]
+    assert run("extreme_classification.py", *options).count("val_loss") == 2
+    assert "val_loss" not in run("extreme_classification.py", *options)
+
+
 def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path):
     write_points(tmp_path / "train.txt", 200, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
