@@ -12,6 +12,7 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import sequential_recommendation  # noqa: E402
+from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
@@ -138,3 +139,16 @@ def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, mon
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / str(number), number)
         assert train(tmp_path / str(number)) == pytest.approx(whole)
+
+
+def write_named_points(folder, names, words):
+    for name in ("train", "test"):
+        (folder / f"{name}.txt").write_text("2 3 2\n0 0:1 1:1\n1 2:1\n")
+    (folder / "label_names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
+    (folder / "vocabulary.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8-sig")
+
+
+def test_files_of_names_may_begin_with_a_byte_order_mark(tmp_path):
+    write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])
+    train, _, names = load(tmp_path, label_texts=True)
+    assert names == ["sea", "sky"] and len(train) == 3  # one of a name

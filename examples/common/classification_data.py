@@ -20,7 +20,7 @@ def find(folder, name):
 def lines_of(path):
     """The lines of a text file, plain, .gz or .xz, without what surrounds them."""
     opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    with opened(path, "rt", encoding="utf-8") as file:
+    with opened(path, "rt", encoding="utf-8-sig") as file:
         return [line.strip() for line in file]
 
 
