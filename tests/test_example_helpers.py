@@ -152,3 +152,17 @@ def test_files_of_names_may_begin_with_a_byte_order_mark(tmp_path):
     write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])
     train, _, names = load(tmp_path, label_texts=True)
     assert names == ["sea", "sky"] and len(train) == 3  # one of a name
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "message"),
+    [
+        (["sea", "sky"], ["sea", "a"], "each of 2 labels and of 3 features, but in .* they have 2 and 2"),
+        (["sea"], ["sea", "a", "b"], "they have 1 and 3"),
+        (["sea", "sky"], ["a", "b", "c"], "No label's name has a word of the vocabulary"),
+    ],
+)
+def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
+    write_named_points(tmp_path, names, words)
+    with pytest.raises(SystemExit, match=message):
+        load(tmp_path, label_texts=True)

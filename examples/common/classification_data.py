@@ -41,7 +41,14 @@ def load(folder, label_texts=False, hash_features=0):
         return *_hashed(tfxc.data.tfidf(*points), hash_features), names
     if None in (names, paths["vocabulary"]):
         raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
-    points = tfxc.data.tfidf(*points, label_points(names, lines_of(paths["vocabulary"])))
+    words = lines_of(paths["vocabulary"])
+    if (len(names), len(words)) != (points[0].num_labels, points[0].num_features):
+        raise SystemExit(
+            f"label_names.txt and vocabulary.txt must have a line for each of {points[0].num_labels} labels "
+            f"and of {points[0].num_features} features, but in {folder} they have {len(names)} and "
+            f"{len(words)}."
+        )
+    points = tfxc.data.tfidf(*points, label_points(names, words))
     train, test, texts = _hashed(points, hash_features)
     return stack(train, texts), test, names
 

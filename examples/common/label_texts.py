@@ -15,6 +15,8 @@ def label_points(names, words):
         [numbers[word] for word in re.findall(r"\w+", name.lower()) if word in numbers] for name in names
     ]
     labels = [label for label, ids in enumerate(known) if ids]
+    if not labels:
+        raise SystemExit("No label's name has a word of the vocabulary: leave out --label-texts.")
     offsets = np.cumsum([0, *(len(known[label]) for label in labels)])
     ids = np.concatenate([known[label] for label in labels])
     features = scipy.sparse.csr_matrix((np.ones(len(ids)), ids, offsets), (len(labels), len(words)))
