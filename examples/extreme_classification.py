@@ -133,9 +133,10 @@ def make_model(name, negatives, train, names, num_steps, args):
 
 
 def head_megabytes(model):
-    """Weights, connections and Adam's two slots of the head."""
+    """Weights and connections of the head, and Adam's two slots, which gradient descent has not."""
     size = sum(weight.numpy().nbytes for weight in model.head.weights)
-    return (size + 2 * sum(w.numpy().nbytes for w in model.head.trainable_weights)) / 2**20
+    num_slots = 0 if isinstance(model.optimizer, tfxc.optimizers.MultiOptimizer) else 2
+    return (size + num_slots * sum(w.numpy().nbytes for w in model.head.trainable_weights)) / 2**20
 
 
 def mining(folder, negatives, num_examples, args):

@@ -261,8 +261,11 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     printed = run("extreme_classification.py", *options, "searched")
     assert "210 training and 50 test points, 16 features" in printed
     assert printed.count("resumed after 2") == 1
-    histories = json.loads((tmp_path / "out" / "results.json").read_text())["histories"]
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    histories = written["histories"]
     assert set(histories) == {"dense-curriculum", "dense-searched"}
+    weights = 4 * (10 * 64 + 10)  # gradient descent remembers nothing
+    assert written["results"]["dense-searched"]["head_mb"] == pytest.approx(weights / 2**20)
     assert histories["dense-curriculum"][-1]["mining/failures"] == 0
     assert (tmp_path / "out" / "dense-curriculum" / "hard-negatives").is_dir()
 
