@@ -165,7 +165,8 @@ def show_predictions(model, split, args, num_examples=3):
         history = sequence[-args.max_length - 1 : -1]
         items = np.zeros([1, args.max_length], np.int32)
         items[0, args.max_length - len(history) :] = history + 1
-        best = model.predict(items, verbose=0)["ids"][0, :5]
+        inputs = {"items": items, "exclude": sequence[None, :-1]} if args.exclude_seen else items
+        best = model.predict(inputs, verbose=0)["ids"][0, :5]
         names = split.test.vocabulary.decode
         print(f"  ... {' '.join(names(history[-8:]))}  ->  {', '.join(names(best))}")
 

@@ -166,3 +166,17 @@ def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
     write_named_points(tmp_path, names, words)
     with pytest.raises(SystemExit, match=message):
         load(tmp_path, label_texts=True)
+
+
+def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
+    log = "".join(f"{user} {item}\n" for user in "ABC" for item in "abcdefghijklmnop"[:11])
+    (tmp_path / "log.txt").write_text(log + "D q\nD r\nD s\nD t\nD u\n")
+    options = ["--data", str(tmp_path / "log.txt"), "--format", "interactions", "--exclude-seen", "--dim", "8"]
+    args = sequential_recommendation.parse_arguments([*options, "--max-length", "3"])
+    split = load_split(args)
+    model = sequential_recommendation.make_model("full", split, 1, args)
+    sequential_recommendation.show_predictions(model, split, args)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert set(line.split("->")[1].replace(",", "").split()) <= set("kqrstu")
