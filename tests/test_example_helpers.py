@@ -16,7 +16,7 @@ from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
-from common.recommendation_data import load_split  # noqa: E402
+from common.recommendation_data import batches, load_split  # noqa: E402
 from common.training_log import TrainingLog, plot  # noqa: E402
 
 import tfxc  # noqa: E402
@@ -180,3 +180,14 @@ def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
     assert len(lines) == 3
     for line in lines:
         assert set(line.split("->")[1].replace(",", "").split()) <= set("kqrstu")
+
+
+def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
+    (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n")
+    args = Namespace(format="text", data=tmp_path / "book.txt", min_count=1, test_data=None)
+    split = load_split(args)
+    with pytest.raises(SystemExit, match="--exclude-seen does not go with --format text"):
+        batches(split, Namespace(**vars(args), max_length=4, batch_size=2, seed=0, exclude_seen=True))
+    args.test_data = tmp_path / "book.txt"
+    with pytest.raises(SystemExit, match="--test-data does not go with --format text"):
+        load_split(args)

@@ -27,6 +27,8 @@ def load_split(args):
     for validation. Everything else leaves each user's last item out.
     """
     if args.format == "text":
+        if args.test_data is not None:
+            raise SystemExit("--test-data does not go with --format text: a text is split at its books' ends.")
         # Left out, not made one class: nobody wants "some rare word" recommended.
         words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
         return data.tail_split(words, 0.01, 0.03)
@@ -55,6 +57,8 @@ def batches(split, args):
         split.train, args.max_length, args.batch_size, windows="all", seed=args.seed
     )
     if args.format == "text":  # every word of the held-out pages is a target
+        if args.exclude_seen:
+            raise SystemExit("--exclude-seen does not go with --format text, in which words come again.")
         return train, *(
             data.sequence_training_dataset(part, args.max_length, args.batch_size, windows="all", seed=None)
             for part in (split.validation, split.test)
