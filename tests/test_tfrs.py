@@ -168,3 +168,10 @@ def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
     assert [name for name, _, _ in results] == ["retrieval", "midx"]
     assert all(int(steps) > 5 and float(recall) > 0.5 for _, steps, recall in results)
     assert "  ->  " in printed and (tmp_path / "out" / "midx" / "saved_model.pb").exists()
+
+
+def test_the_example_recommends_from_few_items(tmp_path):
+    (tmp_path / "log.txt").write_text("".join(f"u{i % 8} i{(i % 8 + i // 8) % 9}\n" for i in range(40)))
+    options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 4, "--batch-size", 8]
+    options += ["--models", "uniform", "--seconds", 0.1, "--turns", 1, "--output", tmp_path / "out"]
+    assert re.search(r"->  i\d(, i\d){4}\n", run("tfrs_two_tower.py", *options))

@@ -100,7 +100,7 @@ class HeadModel(TwoTower):
 
 def export_index(model, features, names, path):
     """Writes raw features -> best items as a SavedModel, a BruteForce index filled with the class vectors."""
-    index = tfrs.layers.factorized_top_k.BruteForce(model.query_tower, k=10)
+    index = tfrs.layers.factorized_top_k.BruteForce(model.query_tower, k=min(10, len(names)))
     index.index(model.class_vectors(0, len(names)), tf.constant(names))
     index(features)  # traces what is saved
     tf.saved_model.save(index, path)
