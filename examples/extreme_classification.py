@@ -160,7 +160,7 @@ def train_head(name, negatives, data, args):
     title = title_of(name, negatives)
     folder = os.path.join(args.output, title)
     log = TrainingLog(folder, model, args.patience, metric="val_precision_at_1", options=vars(args))
-    done = log.resume()
+    done = log.resume(train_set)
     callbacks = [log]
     if args.evolve and name.startswith("sparse"):
         # What grows in the last epochs would have no time to learn.

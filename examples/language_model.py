@@ -111,7 +111,7 @@ def train(name, split, args):
     log = TrainingLog(
         os.path.join(args.output, name), model, args.patience, "val_perplexity", "min", options=vars(args)
     )
-    done = log.resume()
+    done = log.resume(train_set)
     callbacks = [FreshState()]
     if model.sampler is not None:
         callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))

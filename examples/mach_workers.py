@@ -77,10 +77,8 @@ def train(first, last, data, args):
     train_set = tfxc.data.classification_dataset(train_points, args.batch_size, seed=args.seed)
     schedule = keras.optimizers.schedules.CosineDecay(args.learning_rate, args.epochs * len(train_set))
     model = compiled(encoder, head, names, tfxc.optimizers.LazyAdam(schedule))
-    log = TrainingLog(
-        args.output / name, model, args.epochs, metric="val_precision_at_1", options=vars(args)
-    )
-    done = log.resume()
+    log = TrainingLog(args.output / name, model, args.epochs, metric="val_precision_at_1", options=vars(args))
+    done = log.resume(train_set)
     print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
     if done < args.epochs:
         model.fit(

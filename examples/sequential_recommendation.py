@@ -115,7 +115,7 @@ def train(name, split, args):
         verbose=args.verbose,
         options=vars(args),
     )
-    done = log.resume()
+    done = log.resume(train_set)
     callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]
     if done < args.epochs and not log.done:
         print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))

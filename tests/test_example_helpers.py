@@ -96,13 +96,17 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
         model, batches = small_model()
-        log = TrainingLog(tmp_path / "run", model, patience=5, options={"dim": 4, "loss": "binary", **options})
+        log = TrainingLog(
+            tmp_path / "run", model, patience=5, options={"dim": 4, "loss": "binary", **options}
+        )
         done = log.resume()
         model.fit(batches, validation_data=batches, epochs=1, initial_epoch=done, callbacks=[log], verbose=0)
         return done
 
     assert epochs_done() == 0
-    assert epochs_done(samplers=["midx"], output="elsewhere", verbose=2, patience=7, new_in_this_version=1) == 1
+    assert (
+        epochs_done(samplers=["midx"], output="elsewhere", verbose=2, patience=7, new_in_this_version=1) == 1
+    )
     with pytest.raises(SystemExit, match="made with --dim 4, not 8; --loss binary, not gbce: give the same"):
         epochs_done(dim=8, loss="gbce")
 
@@ -171,7 +175,15 @@ def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
 def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
     log = "".join(f"{user} {item}\n" for user in "ABC" for item in "abcdefghijklmnop"[:11])
     (tmp_path / "log.txt").write_text(log + "D q\nD r\nD s\nD t\nD u\n")
-    options = ["--data", str(tmp_path / "log.txt"), "--format", "interactions", "--exclude-seen", "--dim", "8"]
+    options = [
+        "--data",
+        str(tmp_path / "log.txt"),
+        "--format",
+        "interactions",
+        "--exclude-seen",
+        "--dim",
+        "8",
+    ]
     args = sequential_recommendation.parse_arguments([*options, "--max-length", "3"])
     split = load_split(args)
     model = sequential_recommendation.make_model("full", split, 1, args)
@@ -191,3 +203,25 @@ def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
     args.test_data = tmp_path / "book.txt"
     with pytest.raises(SystemExit, match="--test-data does not go with --format text"):
         load_split(args)
+
+
+def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
+    def train(folder, epochs):
+        model, held_out = small_model()
+        x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
+        batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
+        log = TrainingLog(folder, model, patience=5)
+        model.fit(
+            batches,
+            validation_data=held_out,
+            epochs=epochs,
+            initial_epoch=log.resume(batches),
+            callbacks=[log],
+            shuffle=False,
+            verbose=0,
+        )
+        return [row["loss"] for row in log.rows]
+
+    whole = train(tmp_path / "whole", 3)
+    assert train(tmp_path / "cut", 1) == pytest.approx(whole[:1])
+    assert train(tmp_path / "cut", 3) == pytest.approx(whole)

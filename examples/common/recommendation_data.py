@@ -28,7 +28,9 @@ def load_split(args):
     """
     if args.format == "text":
         if args.test_data is not None:
-            raise SystemExit("--test-data does not go with --format text: a text is split at its books' ends.")
+            raise SystemExit(
+                "--test-data does not go with --format text: a text is split at its books' ends."
+            )
         # Left out, not made one class: nobody wants "some rare word" recommended.
         words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
         return data.tail_split(words, 0.01, 0.03)

@@ -73,8 +73,10 @@ class TrainingLog(keras.callbacks.Callback):
         self.verbose = verbose
         self.options = options
 
-    def resume(self):
+    def resume(self, train_set=None):
         """Restores the last whole epoch, if there is one; returns how many epochs are done.
+
+        Training batches of ``tfxc.data`` go on with the order of the next one.
 
         Raises:
             SystemExit: if the run in the folder was made with other options.
@@ -85,6 +87,8 @@ class TrainingLog(keras.callbacks.Callback):
                 rows = json.load(file)
             # That of an epoch may be written, and its state not yet.
             self.rows = rows[: int(self.last.latest_checkpoint.rpartition("-")[2])]
+        if order := getattr(train_set, "epoch_order", None):  # there is one where batches are shuffled
+            order.next = len(self.rows)
         return len(self.rows)
 
     def _check_options(self):
