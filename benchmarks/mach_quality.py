@@ -86,6 +86,7 @@ def measure(problem, args):
         num_bytes = num_classes * (2 * dim + 4 if small else dim * BYTES)
         yield (0, name), {"MB": num_bytes / 2**20, **evaluated(model, "mean", problem)}
     problem.args.dim, problem.args.table_dtype, problem.args.rowwise_adagrad = width, "float32", None
+    buckets = problem.args.num_buckets, problem.args.num_repetitions
     for share, num_repetitions in itertools.product(args.shares, args.repetitions):
         num_buckets = round(share * num_classes / num_repetitions)
         problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
@@ -95,6 +96,8 @@ def measure(problem, args):
         for decoder in DECODERS:
             row.update(evaluated(model, decoder, problem))
         yield (num_repetitions, f"MACH {num_repetitions} x {num_buckets:,}"), row
+    # Dense heads of another seed have none of these: a run is resumed by the options it was made with.
+    problem.args.num_buckets, problem.args.num_repetitions = buckets
 
 
 def table(problem, sizes):
