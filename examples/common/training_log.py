@@ -10,7 +10,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 _MOST_NAMED = 5  # curves whose names have room at their ends
-# Options that say which runs there are, where, and how they are shown; and when a run stops.
+# Options that may change when a run is resumed: which others there are, where all go, how they are shown, and
+# when one stops for lack of progress. Not the number of epochs, along which the learning rate falls.
 _OF_NO_RUN = {"samplers", "heads", "negatives", "repetitions", "merge", "output", "verbose", "patience"}
 # A progress bar overwrites its line, which only a terminal can.
 VERBOSE = 1 if sys.stdout.isatty() else 2

@@ -118,7 +118,7 @@ class ClassIds(tf.Module):
 
         Args:
             names: string [B, T].
-            length: how many of the last items the encoder takes; None for all of them, or one 0 of none.
+            length: how many of the last items the encoder takes; None for all, and one 0 where there is none.
             row_offset: what is added to an id, so that 0 is padding.
         """
         ids = self.of(names)
