@@ -49,6 +49,40 @@ TFXC_INLINE float ScaleOf(const CandidateProblem& p, const float* row) {
   return p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
 }
 
+// kWidth numbers of the mean by shares, from `start` on, in registers; a class of share 0 is not read.
+template <int kWidth, typename Lanes>
+TFXC_INLINE void AddUpPart(const CandidateProblem& p, const int32_t* ids, const float* shares, int64_t count,
+                           int64_t start, std::vector<float>* buffer, float* mean) {
+  constexpr int kVectors = kWidth / kSizeOf<Lanes>;
+  Lanes sums[kVectors] = {};
+  for (int64_t s = 0; s < count; ++s) {
+    if (shares[s] == 0.0f) continue;
+    const float* row = p.table.Read(ids[s], 1, buffer) + start;
+    for (int v = 0; v < kVectors; ++v) sums[v] += shares[s] * Load<Lanes>(row + v * kSizeOf<Lanes>);
+  }
+  for (int v = 0; v < kVectors; ++v) Store(sums[v], mean + start + v * kSizeOf<Lanes>);
+}
+
+// mean [D] of class vectors by their shares.
+template <typename Lanes>
+TFXC_INLINE void AddUpOf(const CandidateProblem& p, const int32_t* ids, const float* shares, int64_t count,
+                         std::vector<float>* buffer, float* mean) {
+  constexpr int kWide = 64;
+  int64_t start = 0;
+  for (; start + kWide <= p.width; start += kWide) AddUpPart<kWide, Lanes>(p, ids, shares, count, start, buffer, mean);
+  for (; start + kLanes <= p.width; start += kLanes) AddUpPart<kLanes, Lanes>(p, ids, shares, count, start, buffer, mean);
+  if (start == p.width) return;
+  std::fill(mean + start, mean + p.width, 0.0f);
+  for (int64_t s = 0; s < count; ++s) {
+    if (shares[s] == 0.0f) continue;
+    AddScaled(shares[s], p.table.Read(ids[s], 1, buffer) + start, mean + start, p.width - start);
+  }
+}
+
+TFXC_BY_WIDTH(void, AddUp, (const CandidateProblem& p, const int32_t* ids, const float* shares, int64_t count,
+                            std::vector<float>* buffer, float* mean),
+              (p, ids, shares, count, buffer, mean))
+
 }  // namespace
 
 TFXC_VECTORIZE std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t num_labels, const float* offsets) {
@@ -91,13 +125,11 @@ TFXC_VECTORIZE void FoldCandidates(const CandidateProblem& p, const LogSumExp& o
     }
     out.log_sum[n] = BecomeShares(scores.data(), padded);
     std::copy_n(scores.data(), num_candidates, out.shares + n * num_candidates);
-    float* mean = out.mean + n * p.width;
-    std::fill(mean, mean + p.width, 0.0f);
-    for (int64_t s = out.num_labels; s < p.samples; ++s) {
-      const float share = scores[s - out.num_labels];
-      if (ids[s] < 0 || share == 0.0f) continue;
-      AddScaled(share * scales[s], p.table.Read(ids[s], 1, &buffer), mean, p.width);
+    const int32_t* candidates = ids + out.num_labels;
+    for (int64_t s = 0; s < num_candidates; ++s) {
+      scores[s] = candidates[s] < 0 ? 0.0f : scores[s] * scales[s + out.num_labels];
     }
+    AddUp(p, candidates, scores.data(), num_candidates, &buffer, out.mean + n * p.width);
   }
 }
 

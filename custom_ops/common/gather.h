@@ -7,26 +7,22 @@
 
 #include "common/vectorize.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 3
+#ifdef TFXC_AVX2
 #include <immintrin.h>
-#define TFXC_GATHER_INSTRUCTION 1
 #endif
 
 namespace tfxc {
 
 // out[i] = table[index[i]] for i below count.
-#ifdef TFXC_GATHER_INSTRUCTION
-__attribute__((target("default")))
-#endif
-inline void Gather(const float* __restrict table, const uint32_t* __restrict index, int64_t count,
-                   float* __restrict out) {
+TFXC_NO_AVX2 inline void Gather(const float* __restrict table, const uint32_t* __restrict index, int64_t count,
+                                float* __restrict out) {
   for (int64_t i = 0; i < count; ++i) out[i] = table[index[i]];
 }
 
-#ifdef TFXC_GATHER_INSTRUCTION
-__attribute__((target("avx2")))  // indices are below 2^31
-inline void Gather(const float* __restrict table, const uint32_t* __restrict index, int64_t count,
-                   float* __restrict out) {
+#ifdef TFXC_AVX2
+// Indices are below 2^31.
+TFXC_AVX2 inline void Gather(const float* __restrict table, const uint32_t* __restrict index, int64_t count,
+                             float* __restrict out) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(index + i));

@@ -22,6 +22,14 @@
 #define TFXC_HAS_LEVELS 0
 #endif
 
+// Whether functions may have a version of their own with the instructions of AVX2, beside one for any processor.
+#if TFXC_HAS_LEVELS >= 3
+#define TFXC_AVX2 __attribute__((target("avx2")))
+#define TFXC_NO_AVX2 __attribute__((target("default")))
+#else
+#define TFXC_NO_AVX2
+#endif
+
 // TFXC_VECTORIZE: loops that the compiler makes vectors of, as wide as the processor has them. TFXC_WIDE and TFXC_NARROW:
 // vectors of the kernel's own, of sixteen floats or of eight.
 #if TFXC_HAS_LEVELS >= 4

@@ -39,7 +39,7 @@ class CellSampler {
   void AddUpSeparably();
   void AddUpCellByCell();
   void ChooseCells();
-  void ChoosePositions();
+  void ChooseSlots();
 
   const Cells& cells_;
   const int64_t codewords_;  // C
@@ -52,8 +52,8 @@ class CellSampler {
   std::vector<double> column_sums_;  // [1 + padded]: 0, then sums over b' <= b of the weights
   double total_ = 0.0;
   std::vector<uint64_t> cell_bits_, class_bits_;          // [S]
-  std::vector<double> remainder_;                         // [S]
-  std::vector<int32_t> row_, column_, position_, first_, last_;  // [S]
+  std::vector<double> value_;                             // [S]
+  std::vector<int32_t> row_, column_, slot_;              // [S]
 };
 
 int64_t RoundUpToPowerOfTwo(int64_t x) {
@@ -75,12 +75,10 @@ CellSampler::CellSampler(const Cells& cells, int64_t num_samples)
       column_sums_(1 + padded_, std::numeric_limits<double>::infinity()),
       cell_bits_(samples_),
       class_bits_(samples_),
-      remainder_(samples_),
+      value_(samples_),
       row_(samples_),
       column_(samples_),
-      position_(samples_),
-      first_(samples_),
-      last_(samples_) {
+      slot_(samples_) {
   column_sums_[0] = 0.0;
 }
 
@@ -238,52 +236,43 @@ void CellSampler::AddUpCellByCell() {
 // A number below the total falls into a column, and what it exceeds the columns before by,
 // into a row. A cell without weight adds nothing to a sum, so it is never the first above.
 void CellSampler::ChooseCells() {
-  BelowTotal(cell_bits_.data(), total_, samples_, remainder_.data());
+  BelowTotal(cell_bits_.data(), total_, samples_, value_.data());
   std::fill(row_.begin(), row_.end(), 0);
-  Bisect(&column_sums_[1], padded_, 1, row_.data(), remainder_.data(), samples_, column_.data());
+  Bisect(&column_sums_[1], padded_, 1, row_.data(), value_.data(), samples_, column_.data());
   Remainders(column_sums_.data(), column_weight_.data(), &row_sums_[(codewords_ - 1) * codewords_], column_.data(),
-             samples_, remainder_.data());
-  Bisect(row_sums_.data(), padded_, codewords_, column_.data(), remainder_.data(), samples_, row_.data());
+             samples_, value_.data());
+  Bisect(row_sums_.data(), padded_, codewords_, column_.data(), value_.data(), samples_, row_.data());
 }
 
-// The position within the chosen cell at which the sums of weights exceed the draw's value. The guide leads to it or
-// just before it; wherever it leads, the steps from there end at the right one. Reads go ahead of their use.
-void CellSampler::ChoosePositions() {
-  const double* sums = cells_.cumulative_weight;
+// By the alias method: a slot of the chosen cell, all alike, and there the slot itself or its alias. Reads go ahead of
+// their use.
+void CellSampler::ChooseSlots() {
   for (int64_t s = 0; s < samples_; ++s) {
     const int64_t cell = row_[s] * codewords_ + column_[s];
     const int32_t start = cells_.offsets[cell], size = cells_.offsets[cell + 1] - start;
-    const double low = cells_.weight_before[cell], high = cells_.weight_before[cell + 1];
-    const double unit = ToUnit(class_bits_[s]);
-    remainder_[s] = AtMost(low + unit * (high - low), Below(high));
-    first_[s] = start;
-    last_[s] = start + size - 1;
-    position_[s] = start + static_cast<int32_t>(unit * size);  // of the guide
-    __builtin_prefetch(cells_.guide + position_[s]);
+    const double place = ToUnit(class_bits_[s]) * size;
+    const int32_t whole = static_cast<int32_t>(place);
+    value_[s] = place - whole;
+    slot_[s] = start + whole;
+    __builtin_prefetch(cells_.slots + slot_[s]);
   }
   for (int64_t s = 0; s < samples_; ++s) {
-    position_[s] = std::clamp(cells_.guide[position_[s]], first_[s], last_[s]);
-    __builtin_prefetch(sums + position_[s]);
-  }
-  for (int64_t s = 0; s < samples_; ++s) {
-    int32_t position = position_[s];
-    while (position < last_[s] && sums[position + 1] <= remainder_[s]) ++position;
-    while (position > first_[s] && sums[position] > remainder_[s]) --position;
-    position_[s] = position;
-    __builtin_prefetch(cells_.classes + position);
+    const Slot& slot = cells_.slots[slot_[s]];
+    slot_[s] = value_[s] < slot.threshold ? slot_[s] : slot.alias;
+    __builtin_prefetch(cells_.slots + slot_[s]);
   }
 }
 
 void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob) {
   FillBits(seed, query, samples_, cell_bits_.data(), class_bits_.data());
   ChooseCells();
-  ChoosePositions();
+  ChooseSlots();
   for (int64_t s = 0; s < samples_; ++s) {
-    const double* sum = cells_.cumulative_weight + position_[s];
-    remainder_[s] = sum[1] - sum[0];
-    class_ids[s] = cells_.classes[position_[s]];
+    const bool is_slot = slot_[s] >= 0 && slot_[s] < cells_.num_classes;
+    class_ids[s] = is_slot ? cells_.slots[slot_[s]].class_id : -1;
+    value_[s] = is_slot ? cells_.slots[slot_[s]].weight : 0.0;
   }
-  LogProbabilities(row_logit_.data(), column_logit_.data(), row_.data(), column_.data(), remainder_.data(),
+  LogProbabilities(row_logit_.data(), column_logit_.data(), row_.data(), column_.data(), value_.data(),
                    std::log(total_), samples_, log_prob);
 }
 
@@ -295,20 +284,15 @@ double CellSampler::LogPartition(const float* row_logits, const float* column_lo
 
 }  // namespace
 
-Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
-             const int32_t* classes, const double* cumulative_weight, const int32_t* guide)
+Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets, const Slot* slots)
     : num_codewords(num_codewords),
       num_classes(num_classes),
       mass(mass),
       offsets(offsets),
-      classes(classes),
-      cumulative_weight(cumulative_weight),
-      guide(guide),
+      slots(slots),
       row_in_use(num_codewords, 0.0),
-      column_in_use(num_codewords, 0.0),
-      weight_before(num_codewords * num_codewords + 1) {
+      column_in_use(num_codewords, 0.0) {
   for (int64_t cell = 0; cell < num_codewords * num_codewords; ++cell) {
-    weight_before[cell + 1] = cumulative_weight[offsets[cell + 1]];
     if (mass[cell] > 0.0f) row_in_use[cell / num_codewords] = column_in_use[cell % num_codewords] = 1.0;
   }
 }

@@ -11,20 +11,24 @@
 
 namespace tfxc {
 
+// A place in the alias table of a cell, and a class of it, in one line of the cache. A draw that falls on the place stays
+// there with probability `threshold`, else it goes to the place `alias`.
+struct Slot {
+  float threshold;
+  int32_t alias, class_id;
+  float weight;
+};
+
 struct Cells {
   // Precondition: the offsets start at 0, never decrease and end at L.
-  Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets,
-        const int32_t* classes, const double* cumulative_weight, const int32_t* guide);
+  Cells(int64_t num_codewords, int64_t num_classes, const float* mass, const int32_t* offsets, const Slot* slots);
 
-  int64_t num_codewords;                        // C
-  int64_t num_classes;                          // L
-  const float* mass;                            // [C, C]
-  const int32_t* offsets;                       // [C * C + 1]: where the classes of a cell start
-  const int32_t* classes;                       // [L], sorted by cell
-  const double* cumulative_weight;              // [L + 1]: 0, then sums of the weights of classes
-  const int32_t* guide;                         // [L]: positions where to look first; a hint
+  int64_t num_codewords;                          // C
+  int64_t num_classes;                            // L
+  const float* mass;                              // [C, C]
+  const int32_t* offsets;                         // [C * C + 1]: where the slots of a cell start
+  const Slot* slots;                              // [L], sorted by cell
   std::vector<double> row_in_use, column_in_use;  // 1 where a codeword has any mass, else 0
-  std::vector<double> weight_before;            // [C * C + 1]: the sums of weights at the offsets, side by side
 };
 
 struct CellQueries {
@@ -36,8 +40,8 @@ struct CellQueries {
 
 // Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]; log Z into log_partition [N]. What
 // comes out is a pure function of the seed, the query's number and the draw's number. Precondition: some
-// mass is positive, every cell with mass has a class, and the logits are finite. A class of
-// non-positive weight, which a decreasing cumulative_weight can yield, gets log_prob NaN.
+// mass is positive, every cell with mass has a class, and the logits are finite. A class whose weight is not positive
+// gets log_prob NaN, and a draw whose alias is no slot, class -1.
 void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
                  float* log_prob, float* log_partition);
 

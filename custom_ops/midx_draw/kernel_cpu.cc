@@ -1,12 +1,17 @@
 // The MIDX draw as a TensorFlow kernel: checks everything, then draws the queries in parallel.
+#include <atomic>
 #include <cmath>
 
+#include "common/huge_pages.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "midx_draw/draw.h"
 
 namespace tfxc {
 namespace {
+
+// The tensor of slots has a row of them for each.
+constexpr int64_t kSlotNumbers = sizeof(Slot) / sizeof(int32_t);
 
 absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& logits = context->input(0).shape();
@@ -19,16 +24,10 @@ absl::Status CheckShapes(OpKernelContext* context) {
         logits.DebugString(), ", ", columns.DebugString(), " and ", mass.DebugString(), ".");
   }
   const TensorShape& offsets = context->input(3).shape();
-  const TensorShape& classes = context->input(4).shape();
-  const TensorShape& weight = context->input(5).shape();
-  const TensorShape& guide = context->input(6).shape();
-  const int64_t num_classes = context->input(4).NumElements();
-  if (offsets != TensorShape({codewords * codewords + 1}) || classes.dims() != 1 ||
-      weight != TensorShape({num_classes + 1}) || guide != TensorShape({num_classes})) {
-    return InvalidArgument(
-        "midx_draw needs cell_offsets [C * C + 1], cell_classes [L], cumulative_weight [L + 1] and ",
-        "guide [L], but for C = ", codewords, " got ", offsets.DebugString(), ", ", classes.DebugString(), ", ",
-        weight.DebugString(), " and ", guide.DebugString(), ".");
+  const TensorShape& slots = context->input(4).shape();
+  if (offsets != TensorShape({codewords * codewords + 1}) || slots.dims() != 2 || slots.dim_size(1) != kSlotNumbers) {
+    return InvalidArgument("midx_draw needs cell_offsets [C * C + 1] and slots [L, ", kSlotNumbers, "], but for C = ",
+                           codewords, " got ", offsets.DebugString(), " and ", slots.DebugString(), ".");
   }
   return absl::OkStatus();
 }
@@ -60,25 +59,16 @@ absl::Status CheckOffsets(const int32_t* offsets, int64_t num_cells, int64_t num
 
 absl::Status CheckMass(const Cells& cells) {
   const int64_t num_cells = cells.num_codewords * cells.num_codewords;
-  const double* weight = cells.cumulative_weight;
-  const double rounding = 1e-12 * weight[cells.num_classes];
-  // An infinite sum would allow any mass by way of the rounding; from another start the draws would not be by weight.
-  if (!(weight[0] == 0.0 && std::isfinite(weight[cells.num_classes]))) {
-    return InvalidArgument("cumulative_weight must run from 0 to a finite number, but runs from ", weight[0], " to ",
-                           weight[cells.num_classes], ". Rebuild the index.");
-  }
   bool any_mass = false;
   for (int64_t cell = 0; cell < num_cells; ++cell) {
-    const int32_t start = cells.offsets[cell], end = cells.offsets[cell + 1];
-    const double mass = cells.mass[cell];
-    const double expected = cells.weight_before[cell + 1] - cells.weight_before[cell];
-    const bool agrees = std::abs(mass - expected) <= 1e-5 * mass + rounding;
-    if (!(mass >= 0.0 && std::isfinite(mass) && agrees) || (mass > 0.0 && end == start)) {
-      return InvalidArgument("cell_mass[", cell / cells.num_codewords, ", ", cell % cells.num_codewords,
-                             "] is ", mass, ", but its cell holds ", end - start,
-                             " classes of summed weight ", expected, ". Rebuild the index.");
+    const float mass = cells.mass[cell];
+    const bool is_empty = cells.offsets[cell + 1] == cells.offsets[cell];
+    if (!(mass >= 0.0f && std::isfinite(mass)) || (mass > 0.0f && is_empty)) {
+      return InvalidArgument("cell_mass[", cell / cells.num_codewords, ", ", cell % cells.num_codewords, "] is ", mass,
+                             is_empty ? ", but its cell holds no class." : ", but it is the summed weight of classes.",
+                             " Rebuild the index.");
     }
-    any_mass |= mass > 0.0;
+    any_mass |= mass > 0.0f;
   }
   if (!any_mass) {
     return InvalidArgument(
@@ -92,18 +82,18 @@ absl::Status CheckMass(const Cells& cells) {
 absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t num_classes) {
   const int32_t* ids = Data<int32_t>(class_ids);
   const float* log_q = Data<float>(log_prob);
-  for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
-    if (ids[i] < 0 || ids[i] >= num_classes) {
-      return InvalidArgument("cell_classes holds class ", ids[i], ", but ids are 0 to ", num_classes - 1,
-                             ". Rebuild the index.");
-    }
-    if (!std::isfinite(log_q[i])) {
-      return InvalidArgument("cumulative_weight gives class ", ids[i],
-                             " a weight that is not positive. It must ",
-                             "never decrease; a class of weight 0 is never drawn.");
-    }
+  const auto is_class = [&](int64_t i) { return 0 <= ids[i] && ids[i] < num_classes; };
+  const int64_t size = class_ids.NumElements();
+  bool all_are = true;
+  for (int64_t i = 0; i < size; ++i) all_are &= is_class(i) & (log_q[i] - log_q[i] == 0.0f);
+  if (all_are) return absl::OkStatus();
+  int64_t i = 0;
+  while (is_class(i) && std::isfinite(log_q[i])) ++i;
+  if (!is_class(i)) {
+    return InvalidArgument("slots lead to class ", ids[i], ", but ids are 0 to ", num_classes - 1,
+                           ". Rebuild the index.");
   }
-  return absl::OkStatus();
+  return InvalidArgument("slots lead to class ", ids[i], ", whose weight is not a positive number. Rebuild the index.");
 }
 
 class MidxDrawOp : public tensorflow::OpKernel {
@@ -120,12 +110,14 @@ class MidxDrawOp : public tensorflow::OpKernel {
     const Tensor& column_logits = context->input(1);
     OP_REQUIRES_OK(context, CheckFinite("row_logits", row_logits));
     OP_REQUIRES_OK(context, CheckFinite("column_logits", column_logits));
-    const Tensor& classes = context->input(4);
-    const int64_t num_codewords = row_logits.dim_size(1);
+    const Tensor& slots = context->input(4);
+    const int64_t num_codewords = row_logits.dim_size(1), num_classes = slots.dim_size(0);
     const int32_t* offsets = Data<int32_t>(context->input(3));
-    OP_REQUIRES_OK(context, CheckOffsets(offsets, num_codewords * num_codewords, classes.NumElements()));
-    const Cells cells(num_codewords, classes.NumElements(), Data<float>(context->input(2)), offsets,
-                      Data<int32_t>(classes), Data<double>(context->input(5)), Data<int32_t>(context->input(6)));
+    OP_REQUIRES_OK(context, CheckOffsets(offsets, num_codewords * num_codewords, num_classes));
+    const void* data = slots.data();
+    if (in_huge_pages_.exchange(data) != data) MoveToHugePages(const_cast<void*>(data), slots.TotalBytes());
+    const Cells cells(num_codewords, num_classes, Data<float>(context->input(2)), offsets,
+                      reinterpret_cast<const Slot*>(Data<int32_t>(slots)));
     OP_REQUIRES_OK(context, CheckMass(cells));
 
     const int64_t num_queries = row_logits.dim_size(0);
@@ -135,7 +127,7 @@ class MidxDrawOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
     OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_queries}), &log_partition));
     Seed seed;
-    OP_REQUIRES_OK(context, ReadSeed(context, 7, &seed));
+    OP_REQUIRES_OK(context, ReadSeed(context, 5, &seed));
     const CellQueries queries{Data<float>(row_logits), Data<float>(column_logits), seed, num_samples_};
     int32_t* ids = Data<int32_t>(class_ids);
     float *log_q = Data<float>(log_prob), *log_z = Data<float>(log_partition);
@@ -147,6 +139,7 @@ class MidxDrawOp : public tensorflow::OpKernel {
 
  private:
   int32_t num_samples_;
+  std::atomic<const void*> in_huge_pages_{nullptr};  // the slots moved last
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfxc>MidxDraw").Device(tensorflow::DEVICE_CPU), MidxDrawOp);

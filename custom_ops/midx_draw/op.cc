@@ -8,9 +8,7 @@ REGISTER_OP("Tfxc>MidxDraw")
     .Input("column_logits: float")
     .Input("cell_mass: float")
     .Input("cell_offsets: int32")
-    .Input("cell_classes: int32")
-    .Input("cumulative_weight: double")
-    .Input("guide: int32")
+    .Input("slots: int32")
     .Input("seed: int64")
     .Output("class_ids: int32")
     .Output("log_prob: float")
@@ -22,8 +20,9 @@ REGISTER_OP("Tfxc>MidxDraw")
       TF_RETURN_IF_ERROR(c->Merge(logits, c->input(1), &logits));
       DimensionHandle codewords = c->Dim(logits, 1);
       TF_RETURN_IF_ERROR(c->Merge(c->input(2), c->Matrix(codewords, codewords), &mass));
-      for (int i = 3; i <= 6; ++i) TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &unused));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(7), c->Vector(2), &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &unused));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(5), c->Vector(2), &unused));
       int32_t num_samples;
       TF_RETURN_IF_ERROR(c->GetAttr("num_samples", &num_samples));
       c->set_output(0, c->Matrix(c->Dim(logits, 0), num_samples));

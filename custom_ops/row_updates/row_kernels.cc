@@ -40,14 +40,9 @@ TFXC_VECTORIZE float MeanSquare(const float* g, int64_t width) {
   return sum / static_cast<float>(width);
 }
 
-TFXC_VECTORIZE void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random) {
+void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random) {
   const int64_t count = NumCounters(width);
-  for (int64_t i = 0; i < count; i += 8) {
-    EightWords first, second;
-    EightPhilox(seed, row, i, &first, &second);
-    std::memcpy(random + i, &first, sizeof(first));
-    std::memcpy(random + count + i, &second, sizeof(second));
-  }
+  FillBits(seed, row, count, random, random + count);
 }
 
 TFXC_VECTORIZE void RoundRow(const float* __restrict x, const uint64_t* __restrict random, int64_t width,

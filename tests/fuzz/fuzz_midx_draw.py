@@ -7,9 +7,10 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition, pack_slots
+from tfxc.samplers.alias import alias_table
 
-FAULTS = (*["none"] * 10, "logits", "offsets", "classes", "mass", "weights", "samples", "shape", "empty")
+FAULTS = (*["none"] * 10, "logits", "offsets", "slots", "mass", "samples", "shape", "empty")
 MORE_SEEDS = 16  # by one distribution
 LOGITS = ("normal", "large", "small", "grid", "enormous")
 
@@ -21,10 +22,9 @@ def make_index(arrays, codewords, classes, weighted):
     weights = np.ones(classes)
     if weighted:
         weights = arrays.random.random(classes) * (arrays.random.random(classes) < 0.7)
-    sums = np.concatenate([[0.0], np.cumsum(weights)])
-    mass = np.diff(sums[offsets]).reshape(codewords, codewords).astype(np.float32)
-    guide = arrays.ids(classes, classes + 1) - 1  # a hint, right or wrong
-    return CellIndex(mass, offsets, order, sums, guide.astype(np.int32))
+    mass = np.bincount(cells, weights, codewords**2).reshape(codewords, codewords)
+    slots = pack_slots(*alias_table(weights, offsets), order, weights)
+    return CellIndex(mass.astype(np.float32), offsets, slots)
 
 
 def log_q(rows, columns, index):
@@ -32,7 +32,7 @@ def log_q(rows, columns, index):
     codewords = len(index.cell_mass)
     with np.errstate(divide="ignore"):
         mass = np.log(index.cell_mass.astype(np.float64))
-        weights = np.log(np.diff(index.cumulative_weight))
+        weights = np.log(index.slots[:, 3].copy().view(np.float32).astype(np.float64))
     logits = rows.astype(np.float64)[:, :, np.newaxis] + columns.astype(np.float64)[:, np.newaxis]
     # Relative to the largest with mass first: beside 1e30 the log of a mass would be lost.
     shift = np.where(np.isfinite(mass), logits, -np.inf).max(axis=(1, 2), keepdims=True)
@@ -70,27 +70,22 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     if fault == "samples":
         samples, valid = arrays.pick([0, -1, huge, -huge]), False
     if fault == "mass":
-        index.cell_mass[-1, -1] += arrays.pick([1.0, -1.0, np.nan, np.inf])
+        index.cell_mass[-1, -1] += arrays.pick([-1e9, np.nan, np.inf])
         valid = False
     if fault == "offsets":
         spoiled = arrays.spoil(index.cell_offsets, 0, classes + 1)
         index, valid = index._replace(cell_offsets=spoiled), False
     if fault == "empty":
         index.cell_mass[:] = 0
-        index, valid = (
-            CellIndex(
-                index.cell_mass, index.cell_offsets * 0, index.cell_classes[:0], np.zeros(1), index.guide[:0]
-            ),
-            False,
-        )
+        index, valid = CellIndex(index.cell_mass, index.cell_offsets * 0, index.slots[:0]), False
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
     given = arrays.tensor(rows), arrays.tensor(columns)
     op = library.load().tfxc_midx_draw
     if fault == "shape":
         check_shapes(arrays, given, index)
         return
-    if fault in ("classes", "weights") and classes:
-        check_broken(arrays, fault, given, index, samples, seeds)
+    if fault == "slots" and classes:
+        check_broken(arrays, given, index, samples, seeds)
         return
     drawn = attempt("midx_draw", valid, midx_draw, *given, index, samples, seeds)
     raw = attempt(
@@ -102,7 +97,7 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     for got, again in zip(drawn, raw, strict=True):
         np.testing.assert_array_equal(got, again)
     wanted, log_z = log_q(rows, columns, index)
-    position = np.argsort(index.cell_classes)
+    position = np.argsort(index.slots[:, 2])
     check_drawn(drawn, wanted, log_z, position, (n, samples))
     for _ in range(MORE_SEEDS):
         seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
@@ -127,21 +122,23 @@ def check_drawn(drawn, wanted, log_z, position, shape):
     agree(log_prob, want, 2e-5 * (1 + np.abs(want)), "log-probabilities")
 
 
-def check_broken(arrays, fault, given, index, samples, seeds):
-    """An index wrong beyond its cells: an error, unless no draw meets it; ids stay in range."""
-    if fault == "classes":
-        index = index._replace(cell_classes=arrays.spoil(index.cell_classes, 0, len(index.cell_classes)))
+def check_broken(arrays, given, index, samples, seeds):
+    """Slots with wrong numbers: an error, unless no draw meets them; ids stay in range."""
+    slots = index.slots.copy()
+    column = arrays.random.integers(4)
+    if column in (1, 2):
+        slots[:, column] = arrays.spoil(slots[:, column], 0, len(slots))
     else:
-        sums = index.cumulative_weight.copy()
-        sums[arrays.random.integers(len(sums))] = arrays.pick([np.nan, np.inf, -np.inf, -1.0, 1e300])
-        index = index._replace(cumulative_weight=sums)
+        wrong = np.float32(arrays.pick([np.nan, np.inf, -np.inf, -1.0, 2.0]))
+        slots[arrays.random.integers(len(slots)), column] = wrong.view(np.int32)
+    index = index._replace(slots=slots)
     for op, function in (("midx_draw", midx_draw), ("tfxc_midx_draw", raw_draw)):
         try:
             ids, log_prob, _ = call(op, function, *given, index, samples, seeds)
         except AssertionError as error:
             assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
         else:
-            assert ((ids.numpy() >= 0) & (ids.numpy() < len(index.cell_classes))).all()
+            assert ((ids.numpy() >= 0) & (ids.numpy() < len(index.slots))).all()
             assert np.isfinite(log_prob).all()
 
 
@@ -152,7 +149,7 @@ def raw_draw(rows, columns, index, samples, seeds):
 
 def check_shapes(arrays, given, index):
     rows, columns = given
-    mass, offsets, classes, weights, guide = index
+    mass, offsets, slots = index
     seeds = tf.constant([1, 2], tf.int64)
     n, c = rows.shape
     bad = [
@@ -162,18 +159,16 @@ def check_shapes(arrays, given, index):
         (tf.zeros([c]), columns, *index, seeds),
         (tf.constant(0.0), tf.constant(0.0), *index, seeds),
         (rows, tf.zeros([n + 1, c]), *index, seeds),
-        (rows, columns, mass[:-1], offsets, classes, weights, guide, seeds),
-        (rows, columns, np.float32(1.0), offsets, classes, weights, guide, seeds),
-        (rows, columns, mass, offsets[:-1], classes, weights, guide, seeds),
-        (rows, columns, mass, np.int32(0), classes, weights, guide, seeds),
-        (rows, columns, mass, offsets, classes[:, np.newaxis], weights, guide, seeds),
-        (rows, columns, mass, offsets, np.int32(0), weights, guide, seeds),
-        (rows, columns, mass, offsets, classes, np.zeros(len(classes) + 2), guide, seeds),
-        (rows, columns, mass, offsets, classes, weights, np.zeros(len(classes) + 2, np.int32), seeds),
-        (rows, columns, mass, offsets, classes, np.float64(0.0), guide, seeds),
+        (rows, columns, mass[:-1], offsets, slots, seeds),
+        (rows, columns, np.float32(1.0), offsets, slots, seeds),
+        (rows, columns, mass, offsets[:-1], slots, seeds),
+        (rows, columns, mass, np.int32(0), slots, seeds),
+        (rows, columns, mass, offsets, slots[:, :3], seeds),
+        (rows, columns, mass, offsets, slots[:, 0], seeds),
+        (rows, columns, mass, offsets, np.int32(0), seeds),
         (rows, columns, *index, seeds[:1]),
         (rows, columns, *index, seeds[0]),
     ]
     bad = arrays.pick(bad)
     refused("tfxc_midx_draw", library.load().tfxc_midx_draw, *bad, num_samples=1)
-    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:7]), 1, bad[7])
+    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:5]), 1, bad[5])

@@ -281,19 +281,17 @@ Bytes Midx(const Threads& threads) {
   Random random(7);
   auto cells = random.Integers(kClasses, 0, kCodewords * kCodewords);
   std::sort(cells.begin(), cells.end());
-  std::vector<int32_t> offsets(kCodewords * kCodewords + 1), classes(kClasses);
+  std::vector<int32_t> offsets(kCodewords * kCodewords + 1);
   std::vector<float> mass(kCodewords * kCodewords);
-  std::vector<double> cumulative(kClasses + 1);
-  for (int64_t i = 0; i < kClasses; ++i) {
-    classes[i] = static_cast<int32_t>(i);
+  std::vector<Slot> slots(kClasses);
+  for (int32_t i = 0; i < kClasses; ++i) {
+    slots[i] = {1.0f, i, i, 1.0f};
     ++offsets[cells[i] + 1];
     ++mass[cells[i]];
-    cumulative[i + 1] = i + 1;
   }
   for (size_t cell = 1; cell < offsets.size(); ++cell) offsets[cell] += offsets[cell - 1];
   const auto u = random.Floats(kQueries * kCodewords), v = random.Floats(kQueries * kCodewords);
-  const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), classes.data(), cumulative.data(),
-                    classes.data());
+  const Cells index(kCodewords, kClasses, mass.data(), offsets.data(), slots.data());
   std::vector<int32_t> ids(kQueries * kSamples);
   std::vector<float> log_prob(ids.size()), log_partition(kQueries);
   threads.ForEach(kQueries, [&](int64_t first, int64_t last) {

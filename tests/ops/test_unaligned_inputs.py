@@ -13,7 +13,7 @@ from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.hash_tables import hash_tables
 from tfxc.ops.lsh_draw import lsh_draw, lsh_log_count
 from tfxc.ops.mach_decode import mach_top_k, mach_top_k_probed
-from tfxc.ops.midx_draw import CellIndex, midx_draw
+from tfxc.ops.midx_draw import CellIndex, midx_draw, pack_slots
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.sparsity import random_topology
@@ -129,12 +129,12 @@ def test_midx_draw():
     cells = np.sort(integers(9, 30))
     offsets = np.searchsorted(cells, np.arange(10)).astype(np.int32)
     mass = np.diff(offsets).reshape(3, 3).astype(np.float32)
-    weight, guide = np.arange(31.0), np.arange(30, dtype=np.int32)
+    every, ones = np.arange(30), np.ones(30)
 
     def call(u, v, *index):
         return midx_draw(u, v, CellIndex(*index), 9, [1, 2])
 
-    check(call, floats(7, 3), floats(7, 3), mass, offsets, np.arange(30, dtype=np.int32), weight, guide)
+    check(call, floats(7, 3), floats(7, 3), mass, offsets, pack_slots(ones, every, every, ones))
 
 
 def test_hash_tables_and_lsh_draw():

@@ -21,6 +21,7 @@ from sampler_checks import (
 
 from tfxc._keras import tf_variable
 from tfxc.samplers import MIDX, Step, midx, quantization
+from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, log_frequency
 
 VARIANTS = {"rq": {}, "pq": {"quantizer": "pq"}, "learnable": {"learnable": True}}
@@ -197,6 +198,22 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     with pytest.raises(MemoryError):
         sampler.refresh(head_of(clustered(100, 6, seed=9)))
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
+
+
+@pytest.mark.parametrize("slots_at_once", [1, 30, 10_000])
+def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_once):
+    monkeypatch.setattr(midx, "_SLOTS_AT_ONCE", slots_at_once)
+    random = np.random.default_rng(0)
+    cell = np.minimum(random.zipf(1.3, 500) - 1, 24).astype(np.int32)
+    weight = random.exponential(size=500).astype(np.float32)
+    index = midx._index(cell, weight, 5)
+    threshold, alias, classes, own = index["slots"].T
+    order, offsets = np.argsort(cell, kind="stable"), index["cell_offsets"]
+    np.testing.assert_array_equal(classes, order)
+    np.testing.assert_array_equal(own.copy().view(np.float32), weight[order])
+    want_threshold, want_alias = alias_table(weight[order], offsets)
+    np.testing.assert_array_equal(alias, want_alias)
+    np.testing.assert_allclose(threshold.copy().view(np.float32), want_threshold, rtol=1e-6)
 
 
 def test_refresh_takes_effect_in_a_traced_function():

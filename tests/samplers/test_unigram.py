@@ -41,6 +41,22 @@ def test_alias_table_holds_the_distribution(weights):
     np.testing.assert_allclose(table_probs(threshold, alias), weights / weights.sum(), rtol=1e-6, atol=1e-15)
 
 
+@pytest.mark.parametrize("power", [0, 1, 5, 20])
+def test_alias_tables_of_several_distributions_side_by_side(power):
+    random = np.random.default_rng(power)
+    for sizes in random.integers(0, 9, (100, 12)), random.integers(0, 400, (20, 12)), np.full((1, 40), 5000):
+        for own in sizes:
+            offsets, group = np.concatenate([[0], np.cumsum(own)]), np.repeat(np.arange(len(own)), own)
+            weights = random.exponential(size=len(group)) ** power * (random.random(len(group)) < 0.7)
+            threshold, alias = alias_table(weights, offsets)
+            assert ((threshold >= 0) & (threshold <= 1)).all() and (group[alias] == group).all()
+            total = np.bincount(group, weights, len(own))[group]
+            probs = table_probs(threshold, alias) * len(group) / own[group]
+            found, want = probs[total > 0], weights[total > 0] / total[total > 0]
+            np.testing.assert_allclose(found, want, rtol=1e-7)
+            assert not found[want == 0].any()
+
+
 @pytest.mark.parametrize("num_classes", [1, 2, 50, 1000, 20_000])
 @pytest.mark.parametrize("power", [1.0, 0.75])
 def test_distribution(num_classes, power):

@@ -11,7 +11,6 @@ from tfxc.require import require
 
 # Below this the sum over cells may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
-_GUIDE_BLOCK = 1 << 16  # places of a guide at a time
 
 
 class CellIndex(NamedTuple):
@@ -19,41 +18,31 @@ class CellIndex(NamedTuple):
 
     Attributes:
         cell_mass: ``[C, C]`` float32, summed weight of the classes in each cell.
-        cell_offsets: ``[C² + 1]`` int32; cell ``c`` holds ``cell_classes[offsets[c]:offsets[c + 1]]``.
-        cell_classes: ``[L]`` int32, every class id once, sorted by cell.
-        cumulative_weight: ``[L + 1]`` float64, 0 and then the running sum of the weights of
-            ``cell_classes``.
-        guide: ``[L]`` int32, where the compiled op looks first, see :func:`guide_table`. It draws the
-            same wherever that is, but soonest by that table.
+        cell_offsets: ``[C² + 1]`` int32; cell ``c`` has the slots from ``offsets[c]`` to ``offsets[c + 1]``.
+        slots: ``[L, 4]`` int32, see :func:`pack_slots`: a class each, sorted by cell, and its alias in it.
     """
 
     cell_mass: tf.Tensor
     cell_offsets: tf.Tensor
-    cell_classes: tf.Tensor
-    cumulative_weight: tf.Tensor
-    guide: tf.Tensor
+    slots: tf.Tensor
 
 
-def guide_table(cell_offsets, cumulative_weight):
-    """Where the classes of each cell that n equal shares of its weight begin with are, int32 [L], in NumPy.
+def pack_slots(threshold, alias, class_ids, weight):
+    """The alias tables of all cells and their classes, side by side: a draw reads a line or two of memory.
 
-    A number below the weight of a cell of n classes falls into one of n equal shares. From where that share
-    begins the class that the number falls on is a step or two away, on average, whatever the weights.
+    Args:
+        threshold, alias: [L], see ``tfxc.samplers.alias.alias_table``.
+        class_ids, weight: [L], each class once and its weight.
 
-    >>> guide_table([0, 4], [0.0, 1.0, 2.0, 3.0, 9.0]).tolist()  # shares begin at 0, 2.25, 4.5 and 6.75
-    [0, 2, 3, 3]
+    Returns:
+        int32 [L, 4] in NumPy: those four, threshold and weight by the bits of their float32.
 
-    Reference: Chen, Asau, On Generating Random Variates from an Empirical Distribution, 1974.
+    >>> pack_slots([1.0], [0], [7], [0.5]).tolist()
+    [[1065353216, 0, 7, 1056964608]]
     """
-    offsets, sums = np.asarray(cell_offsets), np.asarray(cumulative_weight)
-    share = np.diff(sums[offsets]) / np.maximum(np.diff(offsets), 1)
-    guide = np.empty(offsets[-1], np.int32)
-    for start in range(0, len(guide), _GUIDE_BLOCK):  # or it would take ten times the memory of the guide
-        place = np.arange(start, min(start + _GUIDE_BLOCK, len(guide)))
-        cell = np.searchsorted(offsets, place, side="right") - 1
-        begin = sums[offsets[cell]] + (place - offsets[cell]) * share[cell]
-        guide[place] = np.searchsorted(sums, begin, side="right") - 1
-    return guide
+    bits = (np.asarray(part, np.float32).view(np.int32) for part in (threshold, weight))
+    threshold, weight = bits
+    return np.stack([threshold, np.int32(alias), np.int32(class_ids), weight], axis=1)
 
 
 def midx_draw(row_logits, column_logits, index, num_samples, seed):
@@ -62,7 +51,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     A class of weight ``m_i`` in cell ``(a, b)`` comes with probability
     ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``: first the cell, by inverting the
     float64 distribution over all C² cells with 53 random bits, then a class of the cell by its
-    weight. The cost is O(C² + S log C) a query, whatever L. The compiled
+    weight, by the alias method. The cost is O(C² + S log C) a query, whatever L. The compiled
     op's random numbers belong to (seed, query, draw), whatever the number of threads. Without
     it :func:`midx_draw_reference` draws; its draws for the same seed are others.
 
@@ -82,9 +71,9 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         tf.errors.InvalidArgumentError: NaN or infinite logits (naming the query), a malformed
             index, or no mass at all.
 
-    >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4],
-    ...                   cell_classes=[1, 2, 3, 0], cumulative_weight=[0, 1, 2, 3, 4],
-    ...                   guide=[0, 1, 2, 3])
+    >>> slots = pack_slots(threshold=[1, 1, 1, 1], alias=[0, 1, 2, 3], class_ids=[1, 2, 3, 0],
+    ...                    weight=[1, 1, 1, 1])
+    >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4], slots=slots)
     >>> zeros = tf.zeros([1, 2])
     >>> ids, log_prob, log_z = midx_draw(zeros, zeros, index, num_samples=3, seed=[1, 2])
     >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist(), round(float(tf.exp(log_z[0])), 3)
@@ -103,7 +92,7 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
 def midx_draw_reference(row_logits, column_logits, index, num_samples, seed):
     """:func:`midx_draw` in stock TensorFlow ops: the same distribution, other random numbers.
 
-    >>> index = CellIndex([[1.0]], [0, 1], [0], [0, 1], [0])
+    >>> index = CellIndex([[1.0]], [0, 1], pack_slots([1], [0], [0], [1]))
     >>> midx_draw_reference(tf.zeros([1, 1]), tf.zeros([1, 1]), index, 2, seed=[0, 0])[0].numpy().tolist()
     [[0, 0]]
     """
@@ -139,7 +128,7 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
 
 def _convert(row_logits, column_logits, index, num_samples, seed):
     check_number("num_samples", num_samples)
-    dtypes = CellIndex(tf.float32, tf.int32, tf.int32, tf.float64, tf.int32)
+    dtypes = CellIndex(tf.float32, tf.int32, tf.int32)
     index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
     row_logits = tf.stop_gradient(tf.cast(row_logits, tf.float32))
     column_logits = tf.stop_gradient(tf.cast(column_logits, tf.float32))
@@ -166,25 +155,29 @@ def _draw(row_logits, column_logits, index, num_samples, seed):
     uniform = tf.random.stateless_uniform(shape, cell_seed, dtype=tf.float64)
     # Rounding may lift the product to the total, past the last cell that has mass.
     cell = tf.searchsorted(cumulative, tf.minimum(uniform * total, _below(total)), side="right")
-    position, log_weight = _choose_in_cell(index, cell, class_seed)
+    class_ids, log_weight = _choose_in_cell(index, cell, class_seed)
     log_prob = tf.gather(logits, cell, batch_dims=1) - tf.math.log(total)
     log_prob += log_weight - tf.math.log(tf.gather(tf.reshape(mass, [-1]), cell))
-    class_ids = tf.gather(index.cell_classes, position)
-    with tf.control_dependencies(_require_drawn(class_ids, log_weight, tf.size(index.cell_classes))):
+    with tf.control_dependencies(_require_drawn(class_ids, log_weight, tf.shape(index.slots)[0])):
         log_partition = (tf.math.log(total) + shift + row_shift + column_shift)[:, 0]
         return tf.identity(class_ids), tf.cast(log_prob, tf.float32), tf.cast(log_partition, tf.float32)
 
 
 def _choose_in_cell(index, cell, seed):
-    """The position in ``cell_classes`` and the log of the class's weight."""
+    """The ids of classes of the given cells, and the log of their weights."""
     start = tf.gather(index.cell_offsets, cell)
-    end = tf.gather(index.cell_offsets, cell + 1)
-    sums = index.cumulative_weight
-    low, high = tf.gather(sums, start), tf.gather(sums, end)
-    value = low + tf.random.stateless_uniform(tf.shape(cell), seed, dtype=tf.float64) * (high - low)
-    above = tf.searchsorted(sums, tf.reshape(tf.minimum(value, _below(high)), [-1]), side="right")
-    position = tf.clip_by_value(tf.reshape(above, tf.shape(cell)) - 1, start, end - 1)
-    return position, tf.math.log(tf.gather(sums, position + 1) - tf.gather(sums, position))
+    size = tf.gather(index.cell_offsets, cell + 1) - start
+    place = tf.random.stateless_uniform(tf.shape(cell), seed, dtype=tf.float64) * tf.cast(size, tf.float64)
+    threshold, alias, _, _ = _unpacked(index.slots, start + tf.cast(place, tf.int32))
+    stays = place - tf.floor(place) < tf.cast(threshold, tf.float64)
+    slot = tf.where(stays, start + tf.cast(place, tf.int32), alias)
+    _, _, class_ids, weight = _unpacked(index.slots, slot)
+    return class_ids, tf.math.log(tf.cast(weight, tf.float64))
+
+
+def _unpacked(slots, places):
+    threshold, alias, class_ids, weight = tf.unstack(tf.gather(slots, places), axis=-1)
+    return tf.bitcast(threshold, tf.float32), alias, class_ids, tf.bitcast(weight, tf.float32)
 
 
 def _relative(logits, in_use):
@@ -213,20 +206,11 @@ def _require_finite(name, logits):
 def _require_index(index, num_codewords):
     mass, offsets = index.cell_mass, index.cell_offsets
     sizes = tf.reshape(offsets[1:] - offsets[:-1], tf.shape(mass))
-    num_classes = tf.size(index.cell_classes)
-    sums = tf.gather(index.cumulative_weight, tf.clip_by_value(offsets, 0, num_classes))
-    expected = tf.reshape(sums[1:] - sums[:-1], tf.shape(mass))
-    rounding = 1e-12 * index.cumulative_weight[-1]
-    # An infinite sum would allow any mass by way of the rounding.
-    ends = tf.stack([index.cumulative_weight[0], index.cumulative_weight[-1]])
-    runs = tf.equal(ends[0], 0.0) & tf.math.is_finite(ends[1])
-    exact = tf.cast(mass, tf.float64)
-    agrees = tf.abs(exact - expected) <= 1e-5 * exact + rounding
-    sound = agrees & (mass >= 0) & tf.math.is_finite(mass) & ((sizes > 0) | (mass == 0))
+    num_classes = tf.shape(index.slots)[0]
+    sound = (mass >= 0) & tf.math.is_finite(mass) & ((sizes > 0) | (mass == 0))
     well_ordered = tf.reduce_all(sizes >= 0) & (offsets[0] == 0) & (offsets[-1] == num_classes)
     square = tf.reduce_all(tf.shape(mass) == num_codewords)
     return [
-        *require(runs, "cumulative_weight must run from 0 to a finite number, but runs over", ends),
         *require(square, "cell_mass must be [C, C], but its shape is", tf.shape(mass)),
         *require(well_ordered, "cell_offsets must start at 0, never decrease and end at L =", num_classes),
         *require(tf.reduce_all(sound), "cell_mass must hold each cell's summed weight. Rebuild the index."),
@@ -238,6 +222,6 @@ def _require_drawn(class_ids, log_weight, num_classes):
     in_range = tf.reduce_all((class_ids >= 0) & (class_ids < num_classes))
     positive = tf.reduce_all(tf.math.is_finite(log_weight))
     return [
-        *require(in_range, "cell_classes holds an id outside 0 to L - 1, where L =", num_classes),
-        *require(positive, "cumulative_weight decreases: a drawn class has a weight that is not positive."),
+        *require(in_range, "slots lead to a class outside 0 to L - 1, where L =", num_classes),
+        *require(positive, "slots lead to a class whose weight is not a positive number. Rebuild the index."),
     ]

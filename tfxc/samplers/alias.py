@@ -1,10 +1,10 @@
-"""The alias method: draws from any fixed distribution over L classes in constant time."""
+"""The alias method: draws from any fixed distribution over L classes, or from several, in constant time."""
 
 import numpy as np
 import tensorflow as tf
 
 
-def alias_table(weights):
+def alias_table(weights, offsets=None):
     """Thresholds float64 [L] and aliases int32 [L] of the alias method, vectorised.
 
     Slot j keeps class j with probability ``threshold[j]``, else gives ``alias[j]``. In the usual
@@ -13,33 +13,51 @@ def alias_table(weights):
     and the heavy slots' excess, so two sorted searches replace the sweep.
 
     Args:
-        weights: positive numbers [L], of any scale.
+        weights: numbers [L] of at least 0, of any scale.
+        offsets: None for one distribution; or [G + 1], from 0 to L, for G of them side by side: the g-th is
+            over the classes from ``offsets[g]`` to ``offsets[g + 1]``, and none where their weights are 0.
 
     Example:
         >>> threshold, alias = alias_table(np.array([1.0, 3.0]))
         >>> threshold.tolist(), alias.tolist()
         ([0.5, 1.0], [1, 1])
+        >>> threshold, alias = alias_table(np.array([5.0, 1.0, 3.0]), offsets=[0, 1, 3])
+        >>> threshold.tolist(), alias.tolist()
+        ([1.0, 0.5, 1.0], [0, 2, 2])
 
     Reference:
         Walker, "An Efficient Method for Generating Discrete Random Variables", 1977; Hübschle-Schneider,
         Sanders, "Parallel Weighted Random Sampling", 2022 (the sweep).
     """
     weights = np.asarray(weights, np.float64)
-    scaled = weights * (len(weights) / weights.sum())
-    light, heavy = np.flatnonzero(scaled < 1), np.flatnonzero(scaled >= 1)
+    offsets = np.array([0, len(weights)] if offsets is None else offsets)
+    sizes = np.diff(offsets)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    totals = np.bincount(group, weights, len(sizes))
+    scaled = weights * np.divide(sizes, totals, out=np.zeros(len(sizes)), where=totals > 0)[group]
     threshold, alias = np.ones(len(weights)), np.arange(len(weights), dtype=np.int32)
-    if not len(light) or not len(heavy):
+    is_heavy = scaled >= 1
+    # Rounding may leave a distribution of equal weights without one; its slots keep their classes.
+    num_heavy = np.bincount(group, is_heavy, len(sizes)).astype(np.int64)
+    light, heavy = np.flatnonzero(~is_heavy & (num_heavy > 0)[group]), np.flatnonzero(is_heavy)
+    if not len(light):
         return threshold, alias
+    last = np.cumsum(num_heavy) - 1  # heavy slot of each distribution
     gaps, excess = np.cumsum(1 - scaled[light]), np.cumsum(scaled[heavy] - 1)
-    last = len(heavy) - 1
+    # Both sums grow by as much over a distribution, but for rounding: from the same start, to the same end.
+    filled = np.concatenate([[0.0], gaps])[np.searchsorted(light, offsets)]
+    given = np.concatenate([[0.0], excess])[np.searchsorted(heavy, offsets)]
+    excess += (filled - given)[group[heavy]]
+    excess = np.minimum(excess, filled[group[heavy] + 1])
     threshold[light] = scaled[light]
     # The very sums searched below and "left" against "right": equal sums must be split alike in both.
     filler = np.searchsorted(excess, np.concatenate([[0.0], gaps[:-1]]), side="left")
-    alias[light] = heavy[np.minimum(filler, last)]
+    last_of = last[group[light]]
+    alias[light] = heavy[np.clip(filler, last_of - num_heavy[group[light]] + 1, last_of)]
     # The light slot that empties each heavy one; rounding may leave the last ones without.
     emptied = np.searchsorted(gaps, excess, side="right")
-    has = (emptied < len(light)) & (np.arange(len(heavy)) < last)
-    index = np.flatnonzero(has)
+    index = np.flatnonzero((emptied < len(light)) & (np.arange(len(heavy)) < last[group[heavy]]))
+    index = index[group[light[emptied[index]]] == group[heavy[index]]]
     threshold[heavy[index]] = np.clip(1 - (gaps[emptied[index]] - excess[index]), 0, 1)
     alias[heavy[index]] = heavy[index + 1]
     return threshold, alias

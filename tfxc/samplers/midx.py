@@ -9,8 +9,9 @@ from tfxc._keras import add_weight, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
-from tfxc.ops.midx_draw import CellIndex, guide_table, midx_draw, midx_log_partition
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.ops.remote import beside
+from tfxc.samplers.alias import alias_table
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
@@ -18,11 +19,12 @@ from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import mean_query
 
 _CODEBOOKS = "codebook_0", "codebook_1"
-_INDEX = "cell_classes", "cell_offsets", "cell_mass", "cumulative_weight", "guide"
+_INDEX = "cell_mass", "cell_offsets", "slots"
 # Learnt codewords stay while their error is at most this much more than that of k-means.
 _KEPT_ERROR_RATIO = 1.25
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, of the mean
 _MOMENT_ROWS = 1 << 16  # class vectors that their moments are taken of
+_SLOTS_AT_ONCE = 1 << 16
 _LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, either way; so far they go at a million classes
 # Codebooks learn from so many of a step's queries, and from class vectors of so many numbers.
 _MOST_QUERIES = 256
@@ -256,13 +258,7 @@ class MIDX(Sampler):
         return ids, self.log_num_draws + log_prob
 
     def _cell_index(self):
-        return CellIndex(
-            tf_variable(self.cell_mass),
-            tf_variable(self.cell_offsets),
-            tf_variable(self.cell_classes),
-            tf_variable(self.cumulative_weight),
-            tf_variable(self.guide),
-        )
+        return CellIndex(*(tf_variable(getattr(self, name)) for name in _INDEX))
 
     def log_mass(self, given):
         """The log of what all classes weigh together for a query [N]: log Z."""
@@ -319,10 +315,25 @@ def _index(cell, weight, num_codewords):
     order = order.astype(np.int32)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=num_cells))]).astype(np.int32)
     mass = np.bincount(cell, weights=weight, minlength=num_cells)
-    sums = np.zeros(len(cell) + 1)
-    np.cumsum(weight[order], dtype=np.float64, out=sums[1:])
     mass = mass.reshape(num_codewords, num_codewords).astype(np.float32)
-    return dict(zip(_INDEX, (order, offsets, mass, sums, guide_table(offsets, sums)), strict=True))
+    return dict(zip(_INDEX, (mass, offsets, _slots(order, offsets, weight)), strict=True))
+
+
+def _slots(order, offsets, weight):
+    """The classes in that order with the alias table of each cell, see ``pack_slots``."""
+    slots = np.empty((len(order), 4), np.int32)
+    first = 0
+    while (
+        first < len(offsets) - 1
+    ):  # some cells at a time: for all of them it would take many times the memory
+        last = np.searchsorted(offsets, offsets[first] + _SLOTS_AT_ONCE, side="right") - 1
+        last = max(int(last), first + 1)
+        start, end = offsets[first], offsets[last]
+        classes = order[start:end]
+        threshold, alias = alias_table(weight[classes], offsets[first : last + 1] - start)
+        slots[start:end] = pack_slots(threshold, alias + start, classes, weight[classes])
+        first = last
+    return slots
 
 
 def _importance(log_frequencies):
