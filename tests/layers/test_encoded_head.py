@@ -118,6 +118,49 @@ def test_without_a_sampler_all_classes_are_encoded():
     assert all(gradient is not None for gradient in tape.gradient(losses, variables))
 
 
+def test_a_plain_model_trains_the_item_encoder():
+    head = EncodedHead(tower(), FEATURES)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(DIM), head])
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    x, y = tf.random.normal([16, 4]), tf.range(16)
+    before = head.item_encoder.get_weights()
+    losses = model.fit(x, y, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    assert all(np.any(old != new) for old, new in zip(before, head.item_encoder.get_weights(), strict=True))
+    wanted = model.layers[0](x).numpy() @ vectors_of(head).T
+    np.testing.assert_allclose(model.predict(x, verbose=0), wanted, rtol=1e-4, atol=1e-5)
+
+
+EVERY_CLASS = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [2, 1])
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    "best",
+    [
+        lambda head, query: head.top_k(query, 1).ids,
+        lambda head, query: head.top_k(query, 1, allow=EVERY_CLASS).ids,
+        lambda head, query: tf.argmax(head.score(query, EVERY_CLASS), 1)[:, tf.newaxis],
+        lambda head, query: tf.argmax(query @ tf.transpose(head.class_vectors(0, NUM_CLASSES)), 1)[
+            :, tf.newaxis
+        ],
+    ],
+)
+def test_what_is_asked_outside_of_a_model_is_of_the_weights_as_they_are(best):
+    head, query = head_of(), tf.random.normal([2, DIM])
+
+    def check():
+        wanted = np.argmax(query.numpy() @ vectors_of(head).T, 1)
+        np.testing.assert_array_equal(best(head, query)[:, 0], wanted)
+
+    check()  # the cache was never made
+    with tf.GradientTape() as tape:
+        loss = tfxc.head_loss(head, SoftmaxCrossentropy(), query, tf.constant([3, 9]), samplers.InBatch())
+    variables = head.trainable_variables
+    keras.optimizers.SGD(5.0).apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+    check()
+
+
 def text_tower(texts):
     vectorize = keras.layers.TextVectorization(output_mode="int", output_sequence_length=3)
     vectorize.adapt(texts)

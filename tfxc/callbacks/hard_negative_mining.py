@@ -8,7 +8,7 @@ import numpy as np
 from tfxc._keras import keras, layers_of
 from tfxc.arguments import positive_int
 from tfxc.backup.state import digest_of
-from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors
+from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors, HeadVectors
 from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
 from tfxc.samplers import HardNegatives
 from tfxc.search.faiss_index import empty_index, index_for
@@ -209,7 +209,7 @@ class HardNegativeMining(keras.callbacks.Callback):
     def _start_search(self):
         if self.model.head.cache_age:
             self.model.head.refresh()
-        vectors = self.model.head if self._given is None else self._given
+        vectors = HeadVectors(self.model.head) if self._given is None else self._given
         self._search = BackgroundSearch(vectors, self._collected, self._table, self._factory)
         self._collected = None
 

@@ -40,8 +40,9 @@ class EncodedHead(Head):
     classes a step, whatever L. (Without a sampler each step encodes all L: for some thousands.) All else
     reads a cache of class vectors: samplers' indices, ``evaluate``, ``predict``, ``export``. It is refreshed
     in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where training made it out of date,
-    before ``evaluate``, ``predict`` and ``export``. Where the item encoder's weights were set by hand, call
-    ``refresh()``.
+    before ``evaluate``, ``predict`` and ``export``, and where ``top_k``, ``score`` or ``class_vectors`` are
+    called outside of a ``tf.function``, which cannot refresh it. Before you call one that does, and where the
+    item encoder's weights were set by hand, call ``refresh()``. As a plain layer it encodes all L.
 
     The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
     not.
@@ -230,9 +231,31 @@ class EncodedHead(Head):
     def effective_query(self, query):
         return tf.cast(query, tf.float32)
 
+    def all_logits(self, query):
+        """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
+        if self.features is None:
+            return super().all_logits(query)
+        vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
+        return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
+
     def class_vectors_of(self, class_ids):
         """Class vectors [n, D] of the cache."""
         return tf.gather(tf_variable(self.cache), class_ids)
+
+    def class_vectors(self, start, stop):
+        """As of ``Head``; outside of a graph the cache is brought up to date first."""
+        self._bring_up_to_date()
+        return super().class_vectors(start, stop)
+
+    def score(self, query, class_ids):
+        """As of ``Head``, by the cache; outside of a graph it is brought up to date first."""
+        self._bring_up_to_date()
+        return super().score(query, class_ids)
+
+    def _bring_up_to_date(self):
+        """Refreshes a cache that is old, or was never made, unless a graph is being traced."""
+        if tf.executing_eagerly() and self.cache_age:
+            self.refresh()
 
     def candidate_logits(self, query, labels, class_ids):
         """As of ``Head``; each distinct class is encoded once, with gradients."""

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread
+from tfxc.layers.head import Head
 from tfxc.mining.hard_negative_table import Queries
 from tfxc.search.faiss_index import build_index, search
 
@@ -36,6 +37,28 @@ class GivenVectors(NamedTuple):
         """Class vectors float32 [stop - start, dim]."""
         vectors = np.asarray(self.vectors[start:stop], np.float32)
         return tf.constant(np.pad(vectors, [(0, 0), (0, self.dim - vectors.shape[1])]))
+
+
+class HeadVectors(NamedTuple):
+    """Class vectors of a head as they are: a cache that steps make old meanwhile is not refreshed.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(5)
+        >>> head.build((None, 3))
+        >>> HeadVectors(head).class_vectors(0, 2).shape
+        TensorShape([2, 3])
+    """
+
+    head: Head
+
+    @property
+    def num_classes(self):
+        """L."""
+        return self.head.num_classes
+
+    def class_vectors(self, start, stop):
+        """Class vectors float32 [stop - start, dim]."""
+        return self.head.class_vectors_of(tf.range(start, stop))
 
 
 class BackgroundSearch:
