@@ -39,17 +39,27 @@ def check_ids(ids, num_classes, what="label"):
         return tf.cast(tf.identity(ids), tf.int32)
 
 
-def require_rank_2(ids, name):
-    """Raises ValueError for class ids (None: none) that are known not to be of shape [N, X].
+def padded_ids(ids, name):
+    """Class ids as a tensor [N, X], ragged ones padded with -1; None stays None.
+
+    Raises:
+        ValueError: for ids that are known not to be of shape [N, X].
 
     Example:
-        >>> require_rank_2(tf.constant([[4, 7]]), "exclude")
+        >>> padded_ids(tf.ragged.constant([[4, 7], [2]]), "exclude").numpy().tolist()
+        [[4, 7], [2, -1]]
     """
-    if ids is not None and ids.shape.rank not in (2, None):
+    if ids is None:
+        return None
+    if isinstance(ids, tf.RaggedTensor):
+        ids = ids.to_tensor(PADDING)
+    ids = tf.convert_to_tensor(ids)
+    if ids.shape.rank not in (2, None):
         raise ValueError(
             f"{name} must be class ids [N, X], a row a query, or [1, X] for all of them, but got shape "
             f"{ids.shape}: for one row write [[4, 7]]."
         )
+    return ids
 
 
 def require_queries(query):
@@ -64,8 +74,11 @@ def require_queries(query):
         raise ValueError(f"query must be [N, D], but has shape {tuple(query.shape)}: {remedy}.")
 
 
-def for_each_row(ids, query):
+def for_each_row(ids, query, name="exclude"):
     """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for another number of rows.
 
     Example:
         >>> for_each_row(tf.constant([[4, 7]]), tf.zeros([2, 8])).numpy().tolist()
@@ -73,7 +86,25 @@ def for_each_row(ids, query):
     """
     if ids.shape[0] is not None and ids.shape[0] == query.shape[0]:
         return ids
-    return tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[1]])
+    with tf.control_dependencies(require_rows(ids, tf.shape(query)[0], name)):
+        return tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[1]])
+
+
+def require_rows(ids, num_queries, name):
+    """``require``: class ids have a row for each query, or one for all of them.
+
+    Example:
+        >>> require_rows(tf.constant([[4, 7]]), 3, "allow")
+        []
+    """
+    rows = tf.shape(ids)[0]
+    return require(
+        tf.equal(rows, 1) | tf.equal(rows, num_queries),
+        f"{name} must have a row for each query, or one for all of them, but the rows are",
+        rows,
+        "and the queries",
+        num_queries,
+    )
 
 
 def drop_duplicates(ids):

@@ -107,6 +107,20 @@ def test_only_allowed_classes_are_ranked(allow):
         layer.top_k(query, 3, allow=[[12]])
 
 
+@pytest.mark.parametrize("name", ["exclude", "allow"])
+def test_class_ids_may_be_ragged_and_another_number_of_rows_is_named(name):
+    layer, query = make_head("bias", 12, 5), queries(2, 5)
+    ragged = tf.ragged.constant([[3, 7, 1], [4]])
+    own = layer.top_k(query, 2, **{name: ragged}).ids
+    np.testing.assert_array_equal(own, layer.top_k(query, 2, **{name: [[3, 7, 1], [4, -1, -1]]}).ids)
+    ranked = tf.function(lambda ids: layer.top_k(query, 2, **{name: ids}).ids)
+    np.testing.assert_array_equal(ranked(ragged), own)
+    of_any_size = tf.function(ranked.python_function, input_signature=[tf.TensorSpec([None, 1], tf.int32)])
+    for top_k in (ranked.python_function, of_any_size):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name} must have a row for each query"):
+            top_k(tf.constant([[1], [2], [3]]))
+
+
 def test_excluded_classes(tiny_blocks):  # noqa: F811
     layer, query = make_head("all", 12, 5), queries(3, 5)
     exclude = np.array([[3, -1, 3, 7], [-1, -1, -1, -1], [0, 11, 5, 4]])

@@ -129,6 +129,14 @@ def test_predict_ranks_all_classes_and_passes_over_the_excluded():
 
 
 @pytest.mark.one_keras
+def test_rank_takes_ragged_filters():
+    model, x = make_model(), features(2)
+    for name in ("exclude", "allow"):
+        ragged = model.rank(x, 2, **{name: tf.ragged.constant([[3, 8, 2], [4]])})["ids"]
+        np.testing.assert_array_equal(ragged, model.rank(x, 2, **{name: [[3, 8, 2], [4, -1, -1]]})["ids"])
+
+
+@pytest.mark.one_keras
 def test_rank_is_one_graph_for_every_k_and_filter():
     model, x = make_model(), features(7)
     logits, allow = all_logits(model, x), [[3, 8, 2]]

@@ -228,6 +228,14 @@ def test_ids_without_rows_are_refused(small):
             head.top_k(query, 3, **{name: [3]})
 
 
+def test_ids_may_be_ragged(small):
+    head, index = small
+    query = head.effective_query(queries(2, 6))
+    for name in ("exclude", "allow"):
+        ragged = index.top_k(query, 3, **{name: tf.ragged.constant([[3, 8], [4]])})
+        np.testing.assert_array_equal(ragged.ids, index.top_k(query, 3, **{name: [[3, 8], [4, -1]]}).ids)
+
+
 def test_an_index_that_was_stored_otherwise_is_refused():
     index = index_of(head_of(clustered(60, 4)), 6, dtype="int8")
     config = index.get_build_config()

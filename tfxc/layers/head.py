@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, keras, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids, for_each_row, require_queries, require_rank_2
+from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.require import at_least_one
 from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
@@ -235,10 +235,10 @@ class Head(keras.layers.Layer):
         Args:
             query: float [N, D].
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], or [1, X] for all queries, padded with -1, that are never
-                returned.
-            allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked.
-                A width of 0 allows every class.
+            exclude: None or class ids [N, X], or [1, X] for all queries, ragged or padded with -1, that are
+                never returned.
+            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: only these
+                are ranked. A width of 0 allows every class.
             num_probes: None for the head's own; for a head that is made with ``num_probes``, another.
 
         Returns:
@@ -250,7 +250,7 @@ class Head(keras.layers.Layer):
             ValueError: if the head is not built, or for queries of another rank or width; if k is an int
                 outside [1, L], num_probes is given to a head that has none, or ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
-                of another number of rows.
+                or allow of another number of rows.
         """
         if not self.built:
             raise ValueError(
@@ -268,12 +268,9 @@ class Head(keras.layers.Layer):
                 "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
             )
         if exclude is not None:
-            exclude = check_ids(exclude, self.num_classes, "excluded class")
-            require_rank_2(exclude, "exclude")
+            exclude = check_ids(padded_ids(exclude, "exclude"), self.num_classes, "excluded class")
             exclude = for_each_row(exclude, query)
-        if allow is not None:
-            allow = tf.convert_to_tensor(allow)
-            require_rank_2(allow, "allow")
+        allow = padded_ids(allow, "allow")
         checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
         k = tf.cast(k, tf.int32)
         with tf.control_dependencies(checks):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.ids import check_ids, is_among
+from tfxc.ids import check_ids, is_among, require_rows
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
 
@@ -45,9 +45,10 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
         k, exclude: as of ``best_candidates``.
 
     Raises:
-        tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        tf.errors.InvalidArgumentError: for an id outside [-1, L), or another number of rows.
     """
-    ids = tf.sort(check_ids(allow, num_classes, "allowed class"), axis=1)
+    with tf.control_dependencies(require_rows(allow, num_queries, "allow")):
+        ids = tf.sort(check_ids(allow, num_classes, "allowed class"), axis=1)
     ids = tf.where(tf.pad(ids[:, 1:] == ids[:, :-1], [[0, 0], [1, 0]]), -1, ids)
     shared, own = lambda: score(ids[0]), lambda: score(ids)
     if ids.shape[0] is None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
-from tfxc.ids import require_queries, require_rank_2
+from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -216,10 +216,10 @@ class InvertedIndex(keras.layers.Layer):
         Args:
             query: float [N, E], ``head.effective_query(query)`` of a head's queries.
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], or [1, X] for all queries, padded with -1, that are never
-                returned.
-            allow: None or class ids [N, A], or [1, A] for all queries, padded with -1: only these are ranked,
-                all of them. A width of 0 allows every class.
+            exclude: None or class ids [N, X], or [1, X] for all queries, ragged or padded with -1, that are
+                never returned.
+            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: only these
+                are ranked, all of them. A width of 0 allows every class.
             num_probes: None for the index's own, or an int or int32 scalar, clamped to the number of cells;
                 with all of them nothing is missed.
 
@@ -244,10 +244,8 @@ class InvertedIndex(keras.layers.Layer):
             raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
         num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
         # A list would be traced anew each time.
-        exclude = tf.zeros([1, 0], tf.int32) if exclude is None else tf.convert_to_tensor(exclude)
-        allow = None if allow is None else tf.convert_to_tensor(allow)
-        require_rank_2(exclude, "exclude")
-        require_rank_2(allow, "allow")
+        exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
+        allow = padded_ids(allow, "allow")
         search = self._search.value
         return BestClasses(*search.top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
 
