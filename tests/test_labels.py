@@ -88,6 +88,21 @@ def test_weights_of_sequences_whose_rank_is_not_known(weights):
     np.testing.assert_array_equal(traced(tf.constant(weights)), want)
 
 
+@pytest.mark.parametrize(
+    ("query", "labels"),
+    [((4, 5, 3), (4,)), ((4, 5, 3), (4, 10)), ((4, 5, 3), (4, 5, 2, 1)), ((4, 3), (4, 2, 2))],
+)
+def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+    def flatten(labels):
+        return flatten_examples(tf.zeros(query), labels)[1]
+
+    wanted = r"\[B, T\] or \[B, T, P\]" if len(query) == 3 else r"\[B\] or \[B, P\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"need labels of shape {wanted}"):
+        flatten(tf.zeros(labels, tf.int32))
+    np.testing.assert_array_equal(flatten(tf.ones(query[:-1], tf.int32)), np.ones([np.prod(query[:-1]), 1]))
+
+
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("position", [[], [5]])
 def test_there_is_a_row_of_labels_for_each_query(rows, position):

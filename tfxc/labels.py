@@ -98,7 +98,20 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         )
     labels = one_for_each(query, labels, "There must be one row of labels for each query")
     if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
-        labels = tf.reshape(labels, tf.concat([tf.shape(query)[:-1], [-1]], 0))
+        shape = tf.shape(labels)
+        known = tf.shape(query)[:-1]
+        fits = tf.reduce_any(tf.equal(tf.size(shape), [least, least + 1]))
+        fits &= tf.reduce_all(tf.equal(tf.pad(shape, [[0, least]])[:least], known))
+        wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
+        checked = require(
+            fits,
+            f"Queries need labels of shape {wanted} (class ids padded with -1), but got",
+            shape,
+            "for queries of",
+            known,
+        )
+        with tf.control_dependencies(checked):
+            labels = tf.reshape(labels, tf.concat([known, [-1]], 0))
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]
     if not sequence:
