@@ -116,6 +116,19 @@ def test_the_end_of_data_of_unknown_length_draws_nothing():
     assert int(model.sampler.counter.numpy()) == int(model.optimizer.iterations.numpy()) == 4
 
 
+def test_a_model_without_trainable_weights_is_warned_of_and_stays():
+    x, y = learnable(16)
+    model = make_model()
+    model.trainable = False
+    model.compile(tfxc.optimizers.LazyAdam(0.1), loss=SoftmaxCrossentropy())
+    before = weights_of(model)
+    with pytest.warns(UserWarning, match="no trainable weights, so that nothing is trained"):
+        losses = model.fit(x, y, epochs=2, verbose=0).history["loss"]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    for old, new in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_ways_to_run_a_step_agree():
     x, y = learnable(32)
 

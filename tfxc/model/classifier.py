@@ -430,6 +430,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
         self._track(loss, tf.nest.flatten(x)[0])
         variables = self.trainable_variables
+        if not variables:
+            warnings.warn(
+                "The model has no trainable weights, so that nothing is trained: set trainable = True where "
+                "layers are to train, and compile again.",
+                stacklevel=2,
+            )
+            return {"loss": self.loss_tracker.result()}
         gradients = tape.gradient(total, variables)
         with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
