@@ -130,9 +130,8 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
     mean = np.zeros(head.num_classes)
     for row in range(len(query)):
         one, positives = query[row : row + 1], labels[row : row + 1]
-        logits = log_weights = (
-            head.block_logits(head.prepare(one), 0, head.num_classes)[0].numpy().astype(np.float64)
-        )
+        logits = head.block_logits(head.prepare(one), 0, head.num_classes)[0].numpy().astype(np.float64)
+        log_weights = logits
         if sampler is not None:
             ids = tf.range(head.num_classes)
             example = None if example_ids is None else example_ids[row : row + 1]
