@@ -39,8 +39,8 @@ def both(request):
     return whole, HeadShards(parts, STARTS)
 
 
-def queries():
-    return tf.constant(np.random.default_rng(0).normal(size=(BATCH, DIM)), tf.float32)
+def queries(number=BATCH):
+    return tf.constant(np.random.default_rng(0).normal(size=(number, DIM)), tf.float32)
 
 
 def gradients(head, shards, function):
@@ -81,6 +81,29 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
     ]
     for function in asked:
         gradients(*both, tf.function(function, autograph=False) if compiled else function)
+
+
+@pytest.mark.parametrize("class_ids", [[2, 7, 7], np.zeros([0, 3], np.int32)], ids=["shared", "own"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_batch_without_a_query(both, class_ids, compiled):
+    """As of sequences all of whose positions are masked."""
+    _, shards = both
+
+    def step(query):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            positives, candidates = shards.candidate_logits(
+                query, tf.zeros([0, 1], tf.int32), tf.constant(class_ids)
+            )
+            total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
+        weights = [own for head in shards.heads for own in variables_of(head)]
+        of_query, *of_weights = tape.gradient(total, [query, *weights])
+        return positives, candidates, of_query, *map(dense, of_weights)
+
+    step = tf.function(step, autograph=False) if compiled else step
+    positives, candidates, of_query, *of_weights = step(queries(0))
+    assert positives.shape == (0, 1) and candidates.shape == (0, 3) and of_query.shape == (0, DIM)
+    assert not any(np.any(gradient) for gradient in of_weights)
 
 
 def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):

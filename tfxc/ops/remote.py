@@ -133,13 +133,16 @@ def put_together(places, values, shape):
 
     Args:
         places: for each shard, int64 [n, r], where its values stand.
-        values: for each, [n].
-        shape: [r] int64.
+        values: for each, [n], or [n, ...] where each place is one of rows.
+        shape: int64, of the whole tensor.
 
     >>> put_together([[[0, 1]], [[1, 0]]], [[5], [7]], tf.constant([2, 2], tf.int64)).numpy().tolist()
     [[0, 5], [7, 0]]
     """
-    return tf.scatter_nd(tf.cast(tf.concat(places, 0), tf.int64), tf.concat(values, 0), shape)
+    places, values = tf.cast(tf.concat(places, 0), tf.int64), tf.concat(values, 0)
+    # Rows that hold no value, as the scores of a class for no queries, TensorFlow puts nowhere.
+    num_put = tf.where(tf.reduce_prod(shape) > 0, tf.shape(places)[0], 0)
+    return tf.scatter_nd(places[:num_put], values[:num_put], shape)
 
 
 def at(device, function, inputs, variables):
