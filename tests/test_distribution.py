@@ -117,3 +117,8 @@ def test_replicas_count_their_labels_together(results, kind):
 def test_replicas_have_the_same_index(results):
     assert len(results["refreshed"]) == 6
     assert set(results["refreshed"].values()) == {0.0}, results["refreshed"]
+
+
+def test_replicas_go_on_where_they_were_kept(results):
+    for before, after in results["kept"].values():
+        np.testing.assert_allclose(after, before, rtol=1e-6)

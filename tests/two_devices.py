@@ -5,6 +5,7 @@ operations of a second strategy in one process would meet those of the first.
 """
 
 import json
+import tempfile
 from functools import partial
 
 import numpy as np
@@ -162,10 +163,35 @@ def refreshed_replicas():
     return {"refreshed": results}
 
 
+def kept_by_replicas():
+    """The losses of an epoch by a model of two replicas, and by what they are read into from its file."""
+    keras.utils.set_random_seed(1)
+    x, y = learnable(64)
+    with TWO.scope():
+        model = make_model(MIDX(8, num_codewords=4, seed=1), optimizer=tfxc.optimizers.LazyAdam(0.1))
+    model.fit(x, y, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model.keras")
+        with TWO.scope():
+            again = keras.models.load_model(f"{folder}/model.keras")
+    one_more = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
+    return {"kept": {"file": one_more}}
+
+
 if __name__ == "__main__":
     results = {
         "one": trained(plain, ONE, 2),
         **{make.__name__: trained(make, TWO, 2) for make in (plain, classifier, summed, own)},
         "sampled": [trained(sampled, ONE, 4), trained(sampled, TWO, 4)],
     }
-    print(json.dumps({**results, **draws_of_replicas(), **counts_of_replicas(), **refreshed_replicas()}))
+    print(
+        json.dumps(
+            {
+                **results,
+                **draws_of_replicas(),
+                **counts_of_replicas(),
+                **refreshed_replicas(),
+                **kept_by_replicas(),
+            }
+        )
+    )

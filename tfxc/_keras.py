@@ -108,6 +108,26 @@ def stored_numbers(store):
     return {name: array.view(half) if array.dtype == "V2" else array for name, array in arrays.items()}
 
 
+class Mean(keras.metrics.Mean):
+    """Keras's own, which is loaded on the replicas of a ``MirroredStrategy``, too.
+
+    There tf-keras divides what it reads by their number, which a data set of a file does not let it do. The
+    name is Keras's, for files call a metric by its class.
+
+    Example:
+        >>> metric = Mean(name="loss")
+        >>> metric.update_state([1.0, 2.0])
+        >>> float(metric.result())
+        1.5
+    """
+
+    if not IS_KERAS_3:  # which keeps no metrics in its files
+
+        def load_own_variables(self, store):
+            """tf-keras calls this when it loads a model."""
+            super().load_own_variables(stored_numbers(store))
+
+
 def variables_of(model):
     """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]

@@ -9,6 +9,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras import (
+    Mean,
     StartsAtBatch,
     Untracked,
     adopt_own_loss_and_metrics,
@@ -109,7 +110,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._ranking = None
         self._traced_with = k, getattr(head, "num_probes", None)
         self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
-        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast before, would lose digits.
         self.autocast = self._autocast = False
