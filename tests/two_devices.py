@@ -164,18 +164,24 @@ def refreshed_replicas():
 
 
 def kept_by_replicas():
-    """The losses of an epoch by a model of two replicas, and by what they are read into from its file."""
+    """The losses of an epoch by a model of two replicas, and by two that were read from its files."""
     keras.utils.set_random_seed(1)
     x, y = learnable(64)
+
+    def made():
+        return make_model(MIDX(8, num_codewords=4, seed=1), optimizer=tfxc.optimizers.LazyAdam(0.1))
+
     with TWO.scope():
-        model = make_model(MIDX(8, num_codewords=4, seed=1), optimizer=tfxc.optimizers.LazyAdam(0.1))
+        model, restored = made(), made()
     model.fit(x, y, verbose=0)
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         with TWO.scope():
-            again = keras.models.load_model(f"{folder}/model.keras")
-    one_more = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
-    return {"kept": {"file": one_more}}
+            loaded = keras.models.load_model(f"{folder}/model.keras")
+        tfxc.cluster.Checkpoint(model, folder).save(1)
+        tfxc.cluster.Checkpoint(restored, folder).restore()
+    one_more = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, loaded, restored)]
+    return {"kept": dict(zip(("model", "file", "checkpoint"), one_more, strict=True))}
 
 
 if __name__ == "__main__":

@@ -147,7 +147,8 @@ def _tables(model):
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return tables
-    optimizer.build(model.trainable_variables)
+    with model.distribute_strategy.scope():  # slots lie where the weights do
+        optimizer.build(model.trainable_variables)
     known = set()
     for name, table in list(tables.items()):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]

@@ -133,7 +133,7 @@ def _value(piece):
 
 
 def _read(prefix, pieces):
-    """Reads the pieces on the current device into their variables there."""
+    """Reads the pieces on the current device into their variables there, and on all replicas."""
     found = tf.raw_ops.RestoreV2(
         prefix=prefix,
         tensor_names=[piece.name for piece in pieces],
@@ -141,8 +141,10 @@ def _read(prefix, pieces):
         dtypes=[piece.shard.variable.dtype for piece in pieces],
     )
     for piece, value in zip(pieces, found, strict=True):
-        if not piece.shape:
-            piece.shard.variable.assign(value)
-        else:
-            rows = tf.range(piece.first, piece.first + piece.num_rows)
-            piece.shard.variable.scatter_update(tf.IndexedSlices(value, rows))
+        variable = piece.shard.variable
+        for copy in getattr(variable, "values", [variable]):  # a mirrored one takes no rows as a whole
+            if not piece.shape:
+                copy.assign(value)
+            else:
+                rows = tf.range(piece.first, piece.first + piece.num_rows)
+                copy.scatter_update(tf.IndexedSlices(value, rows))
