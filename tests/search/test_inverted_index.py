@@ -139,6 +139,9 @@ def test_requests_are_checked(small):
     query = head.effective_query(queries(2, 6))
     with pytest.raises(ValueError, match=r"width 7, .* give it head\.effective_query\(query\)"):
         index.top_k(queries(2, 6), 3)
+    for shape in ([7], [2, 3, 7]):
+        with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape"):
+            index.top_k(tf.zeros(shape), 3)
     with pytest.raises(ValueError, match=r"k must be in \[1, 60\]"):
         index.top_k(query, 61)
     with pytest.raises(ValueError, match="num_probes must be at least 1"):
@@ -188,6 +191,19 @@ def test_an_index_rebuilt_finds_the_classes_there_are_now():
     found = again.top_k(queries, 320, num_probes=again.num_cells).ids.numpy()
     assert all(sorted(row) == list(range(320)) for row in found)
     assert again.recall(other, queries, k=5) > 0.7
+
+
+def test_a_head_of_other_classes_is_refused(small):
+    _, index = small
+    num_probes = index.num_probes
+    for measure in (index.recall, index.tune):
+        with pytest.raises(ValueError, match=r"holds 60 classes, but the head 50: .* rebuilt\(head\)"):
+            measure(head_of(clustered(50, 7)), queries(5, 7))
+        with pytest.raises(ValueError, match="vectors of width 7, but those of the head have 4"):
+            measure(head_of(clustered(60, 4)), queries(5, 4))
+    assert index.num_probes == num_probes
+    with pytest.raises(ValueError, match="vectors of width 7, but those of the head have 4: make a new"):
+        index.rebuilt(head_of(clustered(50, 4)))
 
 
 @pytest.mark.parametrize("bad", [np.zeros([0, 6], np.float32), np.full([3, 6], np.nan, np.float32)])
@@ -251,8 +267,10 @@ def test_an_index_that_was_stored_otherwise_is_refused():
 def test_vectors_whose_length_overflows_are_refused():
     vectors = clustered(60, 4)
     vectors[7] = 1e20
-    with pytest.raises(ValueError, match="vector of class 7 is finite, but its squared length is not"):
-        index_of(head_of(vectors), 6)
+    built = index_of(head_of(clustered(60, 4)), 6)
+    for build in (lambda head: index_of(head, 6), built.rebuilt):
+        with pytest.raises(ValueError, match="vector of class 7 is finite, but its squared length is not"):
+            build(head_of(vectors))
     vectors[7] = 1e18
     assert index_of(head_of(vectors), 6).num_classes == 60
 

@@ -189,16 +189,7 @@ def _check_index(index, head):
         return
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")
-    if index.num_classes != head.num_classes:
-        raise ValueError(
-            f"The index holds {index.num_classes} classes, but the head {head.num_classes}: build a new one "
-            "from this model's head."
-        )
-    if index.centres.shape[1] != head.effective_dim:
-        raise ValueError(
-            f"The index holds vectors of width {index.centres.shape[1]}, but those of the head have "
-            f"{head.effective_dim}: build a new one from this model's head."
-        )
+    index.require_same(head)
 
 
 def _write_names(class_names, folder):

@@ -126,14 +126,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
         2001 (k-means of directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018
         (lengths apart).
     """
-    with np.errstate(over="ignore"):
-        lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
-    endless = ~np.isfinite(lengths)
-    if endless.any():
-        raise ValueError(
-            f"The vector of class {endless.argmax()} is finite, but its squared length is not, in float32, "
-            "so no index can be built: training has diverged. Lower the learning rate or clip the gradients."
-        )
+    lengths = _lengths(head)
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
     codebook = kmeans(_directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed)
@@ -154,8 +147,22 @@ def gather_around(head, centres):
 
     Raises ValueError as ``cut_into_cells``.
     """
+    _lengths(head)  # raises
     cell_of, _ = _assigned(head, centres, lambda vectors: vectors, "Cells")
     return _cells_of([cell for cell in _members(cell_of, len(centres)) if len(cell)])
+
+
+def _lengths(head):
+    """The lengths [L] of all class vectors. Raises ValueError where one is too long for a nearest cell."""
+    with np.errstate(over="ignore"):
+        lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
+    endless = ~np.isfinite(lengths)
+    if endless.any():
+        raise ValueError(
+            f"The vector of class {endless.argmax()} is finite, but its squared length is not, in float32, "
+            "so no index can be built: training has diverged. Lower the learning rate or clip the gradients."
+        )
+    return lengths
 
 
 def _weights(lengths):

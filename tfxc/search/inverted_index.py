@@ -177,15 +177,20 @@ class InvertedIndex(keras.layers.Layer):
             Another ``InvertedIndex``, with as many probes and scanned classes.
 
         Raises:
-            ValueError: as of ``build_from``, or for an index that is empty.
+            ValueError: as of ``build_from``, for a head of vectors of another width, or for an index that is
+                empty.
         """
         self._require_built()
         _make_ready(head)
+        self._require_width(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
-        scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
         with one_thread():
-            index._take(head, gather_around(head, self._parts.centres.numpy()), scanned, answers)
+            cells = gather_around(
+                head, self._parts.centres.numpy()
+            )  # first: it refuses class vectors by name
+            scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
+            index._take(head, cells, scanned, answers)
         return index
 
     def _checked_num_scanned(self, head):
@@ -227,12 +232,13 @@ class InvertedIndex(keras.layers.Layer):
             ``BestClasses`` as of ``Head.top_k``; of equals that do not all fit in, any.
 
         Raises:
-            ValueError: if k is an int outside [1, L], num_probes one below 1, the query of another width, or
-                class ids are not of rank 2.
+            ValueError: if k is an int outside [1, L], num_probes one below 1, the query of another rank or
+                width, or class ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a class id outside [-1, L), or such numbers in a graph.
         """
         self._require_built()
         query = tf.cast(query, tf.float32)
+        require_queries(query)
         if query.shape[-1] != self.centres.shape[1]:
             raise ValueError(
                 f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
@@ -266,6 +272,23 @@ class InvertedIndex(keras.layers.Layer):
         if not self.built:
             raise ValueError("The index is empty: call build_from(head), or tune(head, queries), first.")
 
+    def require_same(self, head):
+        """Raises ValueError for a head that the index cannot be of: of other classes, or another width."""
+        self._require_built()
+        if self.num_classes != head.num_classes:
+            raise ValueError(
+                f"The index holds {self.num_classes} classes, but the head {head.num_classes}: make one of "
+                "this head, by rebuilt(head) or a new InvertedIndex."
+            )
+        self._require_width(head)
+
+    def _require_width(self, head):
+        if self.centres.shape[1] != head.effective_dim:
+            raise ValueError(
+                f"The index holds vectors of width {self.centres.shape[1]}, but those of the head have "
+                f"{head.effective_dim}: make a new InvertedIndex of this head."
+            )
+
     def recall(self, head, queries, k=10):
         """The share of the exact k best classes that the index finds, over some queries.
 
@@ -275,9 +298,11 @@ class InvertedIndex(keras.layers.Layer):
             k: how many classes a query, in [1, L].
 
         Raises:
-            ValueError: for no query, one that is not finite, or queries of another rank.
+            ValueError: for no query, one that is not finite, or queries of another rank; for a head of other
+                classes.
         """
         _make_ready(head)
+        self.require_same(head)
         queries = _finite(queries)
         wanted = head.top_k(queries, k).ids
         return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
@@ -308,6 +333,8 @@ class InvertedIndex(keras.layers.Layer):
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
         _make_ready(head)
         queries = _finite(queries)
+        if self.built:
+            self.require_same(head)
         best, query = head.top_k(queries, k), head.effective_query(queries)
         if not self.built:
             usual = self._usual_num_cells(head)
