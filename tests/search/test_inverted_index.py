@@ -1,5 +1,7 @@
 """The inverted index against the exact ranking, request after request."""
 
+import resource
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,6 +49,23 @@ def test_fewer_bits_lose_little(dtype):
 
 def test_no_queries(small):
     assert small[1].top_k(tf.zeros([0, 7]), 5).ids.shape == (0, 5)
+
+
+def test_recall_is_the_share_of_the_best_that_are_found(small):
+    head, index = small
+    query = queries(9, 6)
+    found = index.top_k(head.effective_query(query), 20).ids.numpy()
+    shares = [np.isin(*rows).mean() for rows in zip(head.top_k(query, 20).ids.numpy(), found, strict=True)]
+    np.testing.assert_allclose(index.recall(head, query, 20), np.mean(shares), rtol=1e-6)
+    assert 0 < np.mean(shares) < 1
+
+
+def test_recall_of_many_classes_holds_no_table_of_all_pairs():
+    head = head_of(clustered(8000, 4))
+    index = index_of(head, 10, 10)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert index.recall(head, queries(16, 4), 8000) == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KB; of all pairs a GB
 
 
 def test_tuning_reaches_a_recall_with_the_fewest_probes():

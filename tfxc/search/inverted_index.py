@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import one_thread
-from tfxc.ids import padded_ids, require_queries
+from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -186,9 +186,7 @@ class InvertedIndex(keras.layers.Layer):
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
         with one_thread():
-            cells = gather_around(
-                head, self._parts.centres.numpy()
-            )  # first: it refuses class vectors by name
+            cells = gather_around(head, self._parts.centres.numpy())  # names a vector that is too long
             scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
             index._take(head, cells, scanned, answers)
         return index
@@ -354,8 +352,7 @@ class InvertedIndex(keras.layers.Layer):
 
     def _recall(self, wanted, query, k, num_probes):
         found = self.top_k(query, k, num_probes=num_probes).ids
-        same = wanted[:, :, tf.newaxis] == found[:, tf.newaxis]
-        return float(tf.reduce_mean(tf.cast(tf.reduce_any(same, 2), tf.float32)))
+        return float(tf.reduce_mean(tf.cast(is_among(wanted, found), tf.float32)))
 
 
 def _make_ready(head):
