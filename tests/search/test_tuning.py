@@ -3,6 +3,7 @@
 import numpy as np
 from sampler_checks import head_of
 
+from tfxc.search import tuning
 from tfxc.search.cells import Cells
 from tfxc.search.tuning import cheapest_of, fewest_probes, scan_steps
 
@@ -35,6 +36,17 @@ def test_the_cheapest_of_all_is_chosen():
         [CELLS, alone], head, QUERY, wanted, 1.0, np.array([2, 0]), [0, 1, 2]
     )
     assert cells is CELLS and num_scanned == 2 and cost == 2 + 2 / 10
+
+
+def test_queries_are_looked_at_some_at_a_time(monkeypatch):
+    random = np.random.default_rng(0)
+    head, query = head_of(random.normal(size=(60, 4)).astype(np.float32)), random.normal(size=(50, 4))
+    cells = Cells(random.permutation(60).astype(np.int32), np.arange(0, 61, 6))
+    wanted = np.argsort(-query @ head.class_vectors(0, 60).numpy().T, axis=1)[:, :5]
+    given = [cells], head, query.astype(np.float32), wanted, 0.9, np.arange(9), [0, 3, 9]
+    at_once = cheapest_of(*given)[1:]
+    monkeypatch.setattr(tuning, "_QUERIES_AT_ONCE", 7)
+    assert cheapest_of(*given)[1:] == at_once
 
 
 def test_few_classes_have_few_steps():

@@ -74,12 +74,6 @@ class Cells(NamedTuple):
             reaches.append(_DEVIATIONS * np.sqrt(variances / sizes))
         return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
 
-    def order(self, head, query):
-        """The cells as queries [n, E] come to them: int [n, C], those that promise most first."""
-        means, reaches = self.moments(head)
-        best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
-        return np.argsort(-best, axis=1)
-
     def without(self, ids):
         """The cells of all other classes than these.
 
@@ -93,6 +87,18 @@ class Cells(NamedTuple):
         stays = stays[self.members]
         sizes = np.add.reduceat(stays, self.offsets[:-1], dtype=np.int64)
         return Cells(self.members[stays], np.concatenate([[0], np.cumsum(sizes[sizes > 0])]))
+
+
+def order_of_cells(means, reaches, query):
+    """The cells of these moments as queries [n, E] come to them: int [n, C], those that promise most first.
+
+    Example:
+        >>> means = np.array([[0.0, 1.0], [1.0, 0.0]])
+        >>> order_of_cells(means, np.zeros(2), np.array([[3.0, 1.0]])).tolist()
+        [[1, 0]]
+    """
+    best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
+    return np.argsort(-best, axis=1)
 
 
 def cut_into_cells(head, num_cells, skewed=True, seed=0):

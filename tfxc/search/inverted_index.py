@@ -246,6 +246,8 @@ class InvertedIndex(keras.layers.Layer):
             raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
         if isinstance(num_probes, numbers.Integral) and num_probes < 1:
             raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
+        if isinstance(num_probes, numbers.Integral):  # one that no int32 holds asks for all cells, too
+            num_probes = min(num_probes, self.num_classes)
         num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
         # A list would be traced anew each time.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from tfxc.search.cells import cut_into_cells
+from tfxc.search.cells import cut_into_cells, order_of_cells
 from tfxc.search.exact import GROUP
 from tfxc.search.scanned import Answers, most_promising
 
 # A scanned class is part of one dense product. A row that is gathered from a cell takes about ten times as
 # long for a single query, and fifty times in batches.
 _SCANNED_PER_READ = 10
+_QUERIES_AT_ONCE = 256  # whose cells are put in order; that of all of them would take gigabytes
 _MOST_SCANNED = 4  # a part of all classes; beyond it, scoring all of them is about as fast
 
 
@@ -91,10 +92,8 @@ def cheapest_of(every, head, query, wanted, recall, promising, steps):
     """
     costs = {}
     for number, cells in enumerate(every):
-        for step, cost in zip(
-            steps, _costs(cells, head, query, wanted, recall, promising, steps), strict=True
-        ):
-            costs[number, step] = cost
+        own = _costs(cells, head, query, wanted, recall, promising, steps)
+        costs.update({(number, step): cost for step, cost in zip(steps, own, strict=True)})
     number, step = min(costs, key=costs.get)
     return every[number], step, costs[number, step]
 
@@ -117,12 +116,20 @@ def _costs(cells, head, query, wanted, recall, promising, steps):
     num_cells, sizes = len(cells.offsets) - 1, np.diff(cells.offsets)
     cell_of = np.empty(len(cells.members), np.int32)
     cell_of[cells.members] = np.repeat(np.arange(num_cells), sizes)
-    order = cells.order(head, query)
     rank = np.full(len(cells.members), len(promising))  # as promising, of each class
     rank[promising] = np.arange(len(promising))
-    for step in steps:
-        left = sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells)
-        read = np.empty(order.shape, np.int64)
-        np.put_along_axis(read, order, np.cumsum(left[order], axis=1), axis=1)
-        needed = np.where(rank[wanted] < step, 0, np.take_along_axis(read, cell_of[wanted], axis=1))
-        yield np.count_nonzero(left) + step / _SCANNED_PER_READ + np.quantile(needed, recall)
+    left = [sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells) for step in steps]
+    moments = cells.moments(head)
+    needed = np.empty((len(steps), *wanted.shape), np.int64)
+    for start in range(0, len(query), _QUERIES_AT_ONCE):
+        some = slice(start, start + _QUERIES_AT_ONCE)
+        order = order_of_cells(*moments, query[some])
+        for own, step, sizes_left in zip(needed, steps, left, strict=True):
+            read = np.empty(order.shape, np.int64)
+            np.put_along_axis(read, order, np.cumsum(sizes_left[order], axis=1), axis=1)
+            of_wanted = np.take_along_axis(read, cell_of[wanted[some]], axis=1)
+            own[some] = np.where(rank[wanted[some]] < step, 0, of_wanted)
+    return [
+        np.count_nonzero(sizes_left) + step / _SCANNED_PER_READ + np.quantile(own, recall)
+        for own, step, sizes_left in zip(needed, steps, left, strict=True)
+    ]
