@@ -141,6 +141,20 @@ MUTANTS = [
         "tests/samplers/test_midx.py",
     ),
     Mutant(
+        "a heavy class fills the slots of other cells",
+        "tfxc/samplers/alias.py",
+        "heavy[np.clip(filler, last_of - num_heavy[group[light]] + 1, last_of)]",
+        "heavy[np.minimum(filler, len(heavy) - 1)]",
+        "tests/samplers/test_unigram.py -k alias",
+    ),
+    Mutant(
+        "a heavy class whose slot is emptied stays in it",
+        "tfxc/samplers/alias.py",
+        "np.clip(1 - (gaps[emptied[index]] - excess[index]), 0, 1)",
+        "1.0",
+        "tests/samplers/test_unigram.py -k alias",
+    ),
+    Mutant(
         "frequencies leave out that queries differ",
         "tfxc/samplers/moments.py",
         "np.square(vectors) @ square",

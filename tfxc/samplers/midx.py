@@ -320,12 +320,13 @@ def _index(cell, weight, num_codewords):
 
 
 def _slots(order, offsets, weight):
-    """The classes in that order with the alias table of each cell, see ``pack_slots``."""
+    """The classes in that order with the alias table of each cell, see ``pack_slots``.
+
+    They are made of some cells at a time: for all of them it would take many times the memory.
+    """
     slots = np.empty((len(order), 4), np.int32)
     first = 0
-    while (
-        first < len(offsets) - 1
-    ):  # some cells at a time: for all of them it would take many times the memory
+    while first < len(offsets) - 1:
         last = np.searchsorted(offsets, offsets[first] + _SLOTS_AT_ONCE, side="right") - 1
         last = max(int(last), first + 1)
         start, end = offsets[first], offsets[last]
