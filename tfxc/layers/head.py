@@ -141,6 +141,10 @@ class Head(keras.layers.Layer):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
 
+    def cached_score(self, query, class_ids):
+        """As ``score``, which a sampler asks in a step: of what is cached as it is, which may be old."""
+        return self.score(query, class_ids)
+
     def candidate_logits(self, query, labels, class_ids):
         """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
 

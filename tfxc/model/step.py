@@ -105,7 +105,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
         return shards.sampled_losses(query, labels, loss, draws, sampler.next_seed())
 
     def score(ids):
-        return tf.stop_gradient(head.score(query, ids))
+        return tf.stop_gradient(head.cached_score(query, ids))
 
     def class_vectors(ids):
         return tf.stop_gradient(head.class_vectors_of(ids))
