@@ -3,10 +3,10 @@
 #ifndef TFXC_COMMON_VECTORIZE_H_
 #define TFXC_COMMON_VECTORIZE_H_
 
-// The highest level of x86-64 that kernels have code for. A library built with a lower one runs, on a processor that
-// has more, what older processors run: that is how these paths are tested.
+// The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower one runs, on a
+// processor that has more, what older processors run: that is how these paths are tested.
 #ifndef TFXC_LEVEL
-#define TFXC_LEVEL 4
+#define TFXC_LEVEL 5
 #endif
 
 // GCC 11 cannot choose by level. It makes code for AVX2 beside the default, without fused multiplication and addition.

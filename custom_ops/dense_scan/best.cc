@@ -13,7 +13,9 @@ TFXC_INLINE int AboveOf(const float* logits, int64_t num_rows, int width, const 
   for (int q = 0; q < kLanes; q += kSizeOf<Lanes>) {
     Lanes largest = Load<Lanes>(thresholds + q);
     for (int64_t r = 0; r < num_rows; ++r) largest = Max(largest, Load<Lanes>(logits + r * width + q));
-    for (int j = 0; j < kSizeOf<Lanes>; ++j) bits |= (largest[j] > thresholds[q + j]) << (q + j);
+    const auto above = largest > Load<Lanes>(thresholds + q);
+    if (!Any(above)) continue;
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) bits |= (above[j] & 1) << (q + j);
   }
   return bits;
 }

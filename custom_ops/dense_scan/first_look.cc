@@ -3,30 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/lanes.h"
+#include "common/simd.h"
 #include "common/vectorize.h"
 
 #ifdef TFXC_WIDE
 #include <immintrin.h>
-#define TFXC_BFLOAT16 __attribute__((target("arch=x86-64-v4,avx512bf16")))
-#if __GNUC__ >= 12
-#define TFXC_FLOAT16 __attribute__((target("arch=x86-64-v4,avx512fp16")))
-#endif
 #endif
 
 namespace tfxc::dense_scan {
 namespace {
-
-enum class Format { kNone, kBfloat16, kFloat16 };
 
 constexpr int kWidth = kBlockWidths[1];
 // Beyond it the square of a norm, or a product of two, may be infinite; below, 0.
 constexpr float kLargestNorm = 1e15f, kSmallestNorm = 0x1p-60f;
 // Norms of float16 numbers: the largest of a tile's, at most, and of each query's. Products stay below 2^15.
 constexpr int kTileExponent = 8, kQueryExponent = 7;
-// Words whose products float16 adds up; then the sum goes to float32.
-constexpr int64_t kWordsAtOnce = 32;
-
 // NaN stays.
 void Raise(float x, float* largest) {
   if (!(x <= *largest) && *largest == *largest) *largest = x;
@@ -39,131 +30,9 @@ float ScaleTo(int exponent, float norm) {
   return std::ldexp(1.0f, exponent - own);
 }
 
-#ifdef TFXC_BFLOAT16
-TFXC_WIDE __mmask16 Mask(int64_t count) {
-  return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
-}
+TFXC_VECTORIZE float Norm(const float* numbers, int64_t dim) { return std::sqrt(Dot(numbers, numbers, dim)); }
 
-TFXC_WIDE float Norm(const float* numbers, int64_t dim) {
-  __m512 squares = _mm512_setzero_ps();
-  for (int64_t d = 0; d < dim; d += kLanes) {
-    const __m512 x = _mm512_maskz_loadu_ps(Mask(dim - d), numbers + d);
-    squares = _mm512_fmadd_ps(x, x, squares);
-  }
-  const Lanes16 all[] = {(Lanes16)squares};
-  return std::sqrt(Sum(all));
-}
-
-// Numbers to the nearest bfloat16, two in a word, the first in the lower half; behind an odd D stands 0.
-TFXC_BFLOAT16 void BfloatWords(const float* numbers, int64_t dim, uint32_t* words) {
-  for (int64_t d = 0; d < dim; d += 2 * kLanes) {
-    const int64_t left = dim - d;
-    const __m512 first = _mm512_maskz_loadu_ps(Mask(left), numbers + d);
-    const __m512 second = _mm512_maskz_loadu_ps(Mask(left - kLanes), numbers + d + kLanes);
-    const __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-    _mm512_mask_storeu_epi32(words + d / 2, Mask((left + 1) / 2), pairs);
-  }
-}
-
-// logits[i] = Σ_k rows[i, k] · block[k], pair by pair: the sums of I rows and 48 queries stay in registers.
-template <int I>
-TFXC_BFLOAT16 void BfloatProduct(const uint32_t* rows, int64_t num_words, const uint32_t* block, float* logits) {
-  constexpr int kVectors = kWidth / kLanes;
-  __m512 total[I][kVectors];
-  for (int i = 0; i < I; ++i) {
-    for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_setzero_ps();
-  }
-  for (int64_t k = 0; k < num_words; ++k) {
-    __m512bh x[kVectors];
-    for (int v = 0; v < kVectors; ++v) x[v] = (__m512bh)_mm512_loadu_si512(block + k * kWidth + v * kLanes);
-    for (int i = 0; i < I; ++i) {
-      const __m512bh a = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[i * num_words + k]));
-      for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_dpbf16_ps(total[i][v], a, x[v]);
-    }
-  }
-  for (int i = 0; i < I; ++i) {
-    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(logits + i * kWidth + v * kLanes, total[i][v]);
-  }
-}
-
-void BfloatLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, const uint32_t* block, float* logits) {
-  int64_t r = 0;
-  for (; r + 8 <= num_rows; r += 8) BfloatProduct<8>(rows + r * num_words, num_words, block, logits + r * kWidth);
-  for (; r < num_rows; ++r) BfloatProduct<1>(rows + r * num_words, num_words, block, logits + r * kWidth);
-}
-
-#ifdef TFXC_FLOAT16
-// The same in float16, of numbers times a power of two.
-TFXC_FLOAT16 void HalfWords(const float* numbers, int64_t dim, float scale, uint32_t* words) {
-  for (int64_t d = 0; d < dim; d += kLanes) {
-    const int64_t left = dim - d;
-    const __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(Mask(left), numbers + d), _mm512_set1_ps(scale));
-    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    const __m512i halves = _mm512_castsi256_si512(_mm512_maskz_cvtps_ph(0xffff, x, kNearest));
-    _mm512_mask_storeu_epi32(words + d / 2, Mask(std::min<int64_t>((left + 1) / 2, kLanes / 2)), halves);
-  }
-}
-
-typedef uint32_t Pairs __attribute__((vector_size(64)));
-typedef uint16_t Evens __attribute__((vector_size(32)));
-
-// The even numbers and the odd ones have sums of their own, which are added up at the end. inverse_scales[q] takes back
-// what numbers were scaled by.
-template <int I>
-TFXC_FLOAT16 void HalfProduct(const uint32_t* rows, int64_t num_words, const uint32_t* block,
-                              const float* inverse_scales, float* logits) {
-  constexpr int kVectors = kWidth / kLanes;
-  for (int64_t start = 0; start < num_words; start += kWordsAtOnce) {
-    const int64_t end = std::min(start + kWordsAtOnce, num_words);
-    __m512h total[I][kVectors];
-    for (int i = 0; i < I; ++i) {
-      for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_setzero_ph();
-    }
-    for (int64_t k = start; k < end; ++k) {
-      __m512h x[kVectors];
-      for (int v = 0; v < kVectors; ++v) x[v] = _mm512_loadu_ph(block + k * kWidth + v * kLanes);
-      for (int i = 0; i < I; ++i) {
-        const __m512h a = _mm512_castsi512_ph(_mm512_set1_epi32(static_cast<int>(rows[i * num_words + k])));
-        for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_fmadd_ph(a, x[v], total[i][v]);
-      }
-    }
-    for (int i = 0; i < I; ++i) {
-      for (int v = 0; v < kVectors; ++v) {
-        float* out = logits + i * kWidth + v * kLanes;
-        const Pairs odd = (Pairs)total[i][v] >> 16;
-        const Pairs both = (Pairs)_mm512_add_ph(total[i][v], (__m512h)odd);
-        const __m512 sum = _mm512_cvtxph_ps((__m256h)__builtin_convertvector(both, Evens));
-        const __m512 before = start == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(out);
-        _mm512_storeu_ps(out, _mm512_fmadd_ps(sum, _mm512_loadu_ps(inverse_scales + v * kLanes), before));
-      }
-    }
-  }
-}
-
-void HalfLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, const uint32_t* block,
-                const float* inverse_scales, float* logits) {
-  int64_t r = 0;
-  for (; r + 8 <= num_rows; r += 8) {
-    HalfProduct<8>(rows + r * num_words, num_words, block, inverse_scales, logits + r * kWidth);
-  }
-  for (; r < num_rows; ++r) {
-    HalfProduct<1>(rows + r * num_words, num_words, block, inverse_scales, logits + r * kWidth);
-  }
-}
-#else
-void HalfWords(const float*, int64_t, float, uint32_t*) {}
-void HalfLogits(const uint32_t*, int64_t, int64_t, const uint32_t*, const float*, float*) {}
-#endif
-
-Format Chosen() {
-  if (!__builtin_cpu_supports("avx512f")) return Format::kNone;
-  if (__builtin_cpu_is("amd")) return __builtin_cpu_supports("avx512bf16") ? Format::kBfloat16 : Format::kNone;
-#ifdef TFXC_FLOAT16
-  if (__builtin_cpu_supports("avx512fp16")) return Format::kFloat16;
-#endif
-  return Format::kNone;
-}
-
+#ifdef TFXC_WIDE
 // lowered = thresholds - slope * norms - shift; whether all are numbers above -infinity.
 TFXC_WIDE bool LowerBy(float slope, float shift, const float* norms, const float* thresholds, float* lowered) {
   int above = 0xffff;
@@ -191,32 +60,16 @@ TFXC_WIDE int Above(const float* logits, int64_t num_rows, const float* threshol
   return count;
 }
 #else
-float Norm(const float*, int64_t) { return 0.0f; }
-void BfloatWords(const float*, int64_t, uint32_t*) {}
-void BfloatLogits(const uint32_t*, int64_t, int64_t, const uint32_t*, float*) {}
-void HalfWords(const float*, int64_t, float, uint32_t*) {}
-void HalfLogits(const uint32_t*, int64_t, int64_t, const uint32_t*, const float*, float*) {}
 bool LowerBy(float, float, const float*, const float*, float*) { return false; }
 int Above(const float*, int64_t, const float*, int32_t*) { return 0; }
-Format Chosen() { return Format::kNone; }
 #endif
-
-const Format kFormat = Chosen();
-
-void Words(const float* numbers, int64_t dim, float scale, uint32_t* words) {
-  if (kFormat == Format::kBfloat16) {
-    BfloatWords(numbers, dim, words);
-  } else {
-    HalfWords(numbers, dim, scale, words);
-  }
-}
 
 }  // namespace
 
 bool HasFirstLook() { return kFormat != Format::kNone; }
 
 RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
-    : num_words_((dim + 1) / 2), words_((count + kWidth - 1) / kWidth * kWidth * num_words_) {
+    : num_words_(NumWords(dim)), words_((count + kWidth - 1) / kWidth * kWidth * num_words_) {
   norms_.resize((count + kWidth - 1) / kWidth * kWidth);
   inverse_scales_.resize(norms_.size());
   std::vector<uint32_t> words(num_words_);
@@ -228,7 +81,7 @@ RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
                           (kSmallestNorm <= norm && norm <= kLargestNorm);
     norms_[q] = is_known ? norm : INFINITY;
     inverse_scales_[q] = 1.0f / scale;
-    Words(row, dim, scale, words.data());
+    ToWords(row, dim, scale, words.data());
     uint32_t* block = words_.data() + q / kWidth * kWidth * num_words_ + q % kWidth;
     for (int64_t k = 0; k < num_words_; ++k) block[k * kWidth] = words[k];
   }
@@ -252,19 +105,15 @@ void RoughTile::Set(const float* rows, const float* scales, const float* bias, i
   const float scale = ScaleTo(kTileExponent, largest);
   inverse_scale_ = 1.0f / scale;
   for (int64_t r = 0; r < num_rows; ++r) {
-    Words(rows + r * dim_, dim_, scale, words_.data() + r * ((dim_ + 1) / 2));
+    ToWords(rows + r * dim_, dim_, scale, words_.data() + r * num_words_);
   }
 }
 
 void RoughTile::Logits(const RoughQueries& queries, int64_t block, float* logits) const {
-  const uint32_t* words = queries.words_.data() + block * queries.num_words_ * kWidth;
-  if (kFormat == Format::kBfloat16) {
-    BfloatLogits(words_.data(), num_rows_, queries.num_words_, words, logits);
-    return;
-  }
   float inverse_scales[kWidth];
   for (int q = 0; q < kWidth; ++q) inverse_scales[q] = queries.inverse_scales_[block * kWidth + q] * inverse_scale_;
-  HalfLogits(words_.data(), num_rows_, queries.num_words_, words, inverse_scales, logits);
+  const uint32_t* words = queries.words_.data() + block * num_words_ * kWidth;
+  RoughLogits(words_.data(), num_rows_, num_words_, words, inverse_scales, logits);
 }
 
 bool RoughTile::Lower(const RoughQueries& queries, int64_t block, const float* thresholds, float* lowered) const {

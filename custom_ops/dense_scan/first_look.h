@@ -2,9 +2,8 @@
 // is looked at again in float32, so that the best classes and their scores are those of float32, always.
 //
 // With a unit roundoff u, a logit z · w moves by at most 2 u Σ|z_d w_d| as its numbers are rounded, and by u times that
-// for each addition; Σ|z_d w_d| is at most |z| |w|. AMD multiplies bfloat16 (u = 2^-8) and adds in float32. Intel takes two
-// cycles for that, and is no faster than with float32; it multiplies and adds float16 (u = 2^-11), whose few exponents
-// need numbers of a known size: queries and tiles are scaled by powers of two.
+// for each addition; Σ|z_d w_d| is at most |z| |w|. bfloat16 (u = 2^-8) is added in float32, float16 (u = 2^-11) in
+// itself; and its few exponents need numbers of a known size: queries and tiles are scaled by powers of two.
 #ifndef TFXC_DENSE_SCAN_FIRST_LOOK_H_
 #define TFXC_DENSE_SCAN_FIRST_LOOK_H_
 
@@ -13,13 +12,14 @@
 
 #include "common/aligned_vector.h"
 #include "dense_scan/blocks.h"
+#include "dense_scan/rough_products.h"
 
 namespace tfxc::dense_scan {
 
 // Whether the processor gains by a first look. The functions below may be called only then.
 bool HasFirstLook();
 
-// Queries as blocks of 48, [D / 2, 48], two neighbouring numbers in one word.
+// Queries as blocks of 48, [words, 48], two neighbouring numbers in one word.
 class RoughQueries {
  public:
   RoughQueries() = default;
@@ -32,12 +32,12 @@ class RoughQueries {
   std::vector<float> norms_, inverse_scales_;
 };
 
-// The classes of a tile, [rows, D / 2].
+// The classes of a tile, [rows, words], for the thread that made it.
 class RoughTile {
  public:
-  explicit RoughTile(int64_t dim) : dim_(dim), words_(kTileClasses * ((dim + 1) / 2)) {}
+  explicit RoughTile(int64_t dim) : dim_(dim), num_words_(NumWords(dim)), words_(kTileClasses * num_words_) {}
 
-  // Takes in rows of `stride` numbers. scales and bias are those that follow the product; either may be null.
+  // Takes in rows of D numbers. scales and bias are those that follow the product; either may be null.
   void Set(const float* rows, const float* scales, const float* bias, int64_t num_rows);
 
   // logits[r * 48 + q] of a block, before scales and bias.
@@ -48,10 +48,11 @@ class RoughTile {
   bool Lower(const RoughQueries& queries, int64_t block, const float* thresholds, float* lowered) const;
 
  private:
-  int64_t dim_, num_rows_ = 0;
+  int64_t dim_, num_words_, num_rows_ = 0;
   float norm_ = 0.0f, scale_ = 1.0f, bias_ = 0.0f;  // the largest
   float inverse_scale_ = 1.0f;                      // of the words
   AlignedVector<uint32_t> words_;
+  TileConfiguration configuration_;
 };
 
 // The rows of a tile in which the logit of any query is above its threshold; returns how many.

@@ -1,22 +1,17 @@
-// The op that goes over all classes of a dense head: tiles of logits are folded while they are in the cache, so that no
-// tensor of all logits is ever written.
+// The op that goes over all classes of a dense head, a shard of them a thread.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "common/folds.h"
-#include "common/products.h"
 #include "dense_scan/best.h"
-#include "dense_scan/first_look.h"
 #include "dense_scan/scan.h"
+#include "dense_scan/tile_scan.h"
 
 namespace tfxc {
 namespace {
 
 using namespace dense_scan;
-
-constexpr int64_t kTilesBetweenBounds = 16;
 
 class DenseScanOp : public DenseScanBase {
  public:
@@ -55,74 +50,24 @@ class DenseScanOp : public DenseScanBase {
 
  private:
   void Pass(OpKernelContext* context, const Problem& p, int64_t n, int64_t count, int64_t k, int64_t room) const {
-    const int width = BlockWidth(count);
-    const AlignedVector<float> blocks = Blocks(p.query + n * p.dim, count, p.dim, width);
-    const int64_t num_blocks = (count + width - 1) / width;
+    const bool looks_first = k > 0 && CanLookFirst(reduction_, count, p.dim);
+    const ScanQueries queries(p.query + n * p.dim, count, p.dim, looks_first);
+    const int64_t padded = queries.num_blocks * queries.width;
     const std::vector<std::vector<int32_t>> excluded = Excluded(context->input(4), n, count);
-    // A sum over the classes needs all logits as they are.
-    const bool looks_first =
-        reduction_ == Reduction::kNone && width == kBlockWidths[1] && p.dim > 0 && HasFirstLook();
-    const RoughQueries rough = looks_first ? RoughQueries(p.query + n * p.dim, count, p.dim) : RoughQueries();
     const int64_t num_shards = std::clamp<int64_t>(room / count, 2, kMaxShards);
-    std::vector<double> sums(num_shards * num_blocks * width, 0.0);
+    std::vector<double> sums(num_shards * padded, 0.0);
     std::vector<float> maxima(sums.size(), std::numeric_limits<float>::lowest());
     Bounds bounds(count);
     std::vector<Best> best(num_shards, Best(count, k, excluded, &bounds));
     float* tile_maxima = with_tile_maxima_ ? Data<float>(context->mutable_output(3)) + n : nullptr;
-    ForEachShard(context, p, num_shards, count, [&](int64_t shard, Range classes) {
-      alignas(64) float logits[kTileClasses * kBlockWidths[1]];
-      float scales[kTileClasses];
-      RoughTile tile(looks_first ? p.dim : 0);
-      AlignedVector<float> together(looks_first ? kTileClasses * p.dim : 0);
-      std::vector<float> buffer = p.table.Buffer(kTileClasses);
-      for (int64_t start = classes.first; start < classes.last; start += kTileClasses) {
-        if (k > 0 && (start - classes.first) / kTileClasses % kTilesBetweenBounds == 0) best[shard].Update(0, count);
-        const int64_t size = std::min<int64_t>(kTileClasses, classes.last - start);
-        const float* rows = p.table.Read(start, size, &buffer);
-        if (normalize_) tiles::InverseNorms(rows, size, p.dim, scales);
-        const float* bias = p.bias == nullptr ? nullptr : p.bias + start;
-        const float* own_scales = normalize_ ? scales : nullptr;
-        if (looks_first) tile.Set(rows, own_scales, bias, size);
-        for (int64_t block = 0; block < num_blocks; ++block) {
-          const int64_t first = block * width, at = shard * num_blocks * width + first;
-          const auto multiply = [&](const float* some_rows, int64_t num_rows) {
-            tiles::Logits(some_rows, p.dim, num_rows, blocks.data() + first * p.dim, width, p.dim, logits);
-          };
-          float thresholds[kBlockWidths[1]];
-          if (looks_first && tile.Lower(rough, block, best[shard].thresholds() + first, thresholds)) {
-            int32_t survivors[kTileClasses];
-            tile.Logits(rough, block, logits);
-            Follow(own_scales, bias, 0, size, width, logits);
-            const int num_survivors = RowsAbove(logits, size, thresholds, survivors);
-            // Side by side, as many rows are multiplied at once.
-            for (int i = 0; i < num_survivors; ++i) {
-              std::copy_n(rows + survivors[i] * p.dim, p.dim, together.data() + i * p.dim);
-            }
-            multiply(together.data(), num_survivors);
-            for (int i = 0; i < num_survivors; ++i) {
-              float* own = logits + i * width;
-              Follow(own_scales, bias, survivors[i], 1, width, own);
-              const int32_t id = static_cast<int32_t>(start + survivors[i]);
-              AddToBest(own, 1, width, count - first, first, id, &best[shard]);
-            }
-          } else {
-            multiply(rows, size);
-            Follow(own_scales, bias, 0, size, width, logits);
-            if (k > 0) AddToBest(logits, size, width, count - first, first, static_cast<int32_t>(start), &best[shard]);
-          }
-          if (reduction_ != Reduction::kNone) tiles::Fold(reduction_, logits, size, width, &sums[at], &maxima[at]);
-          if (tile_maxima != nullptr) {
-            float largest[kBlockWidths[1]];
-            tiles::Largest(logits, size, width, largest);
-            std::copy_n(largest, std::min<int64_t>(width, count - first),
-                        tile_maxima + start / kTileClasses * p.num_queries + first);
-          }
-        }
-      }
+    ForEachShard(context, p, num_shards, count, [&](int64_t shard, Range range) {
+      ScanShard({p.table, p.bias, p.dim, normalize_}, reduction_, queries, range,
+                {&sums[shard * padded], &maxima[shard * padded], k > 0 ? &best[shard] : nullptr, tile_maxima,
+                 p.num_queries});
     });
     float* reduced = Data<float>(context->mutable_output(0)) + n;
     for (int64_t q = 0; q < count; ++q) {
-      reduced[q] = TotalOfShards(reduction_, &sums[q], &maxima[q], num_shards, num_blocks * width);
+      reduced[q] = TotalOfShards(reduction_, &sums[q], &maxima[q], num_shards, padded);
     }
     if (k > 0) {
       float* scores = Data<float>(context->mutable_output(1)) + n * k;
@@ -131,13 +76,6 @@ class DenseScanOp : public DenseScanBase {
         for (int64_t q = first; q < last; ++q) Merge(best, q, k, scores + q * k, ids + q * k);
       });
     }
-  }
-
-  // What follows the products of some rows of a tile.
-  static void Follow(const float* scales, const float* bias, int64_t row, int64_t num_rows, int width, float* logits) {
-    if (scales == nullptr && bias == nullptr) return;
-    tiles::ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows,
-                         width, logits);
   }
 
   static std::vector<std::vector<int32_t>> Excluded(const Tensor& exclude, int64_t n, int64_t count) {

@@ -2,12 +2,9 @@
 #ifndef TFXC_DENSE_SCAN_SCAN_H_
 #define TFXC_DENSE_SCAN_SCAN_H_
 
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "common/aligned_vector.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "common/reduction.h"
@@ -17,12 +14,6 @@
 
 namespace tfxc::dense_scan {
 
-// Shards of classes are the same for any number of threads, so that sums over classes come out alike.
-constexpr int64_t kMaxShards = 32;
-// What all shards together may keep of their own: gradients of the queries, or candidates for the best.
-constexpr int64_t kPrivateBytes = 32 << 20;
-constexpr int64_t kMaxQueries = 4080;  // of one pass: a whole number of blocks
-
 struct Problem {
   tensorflow::core::RefCountPtr<tensorflow::Var> variable;
   // Keeps writers away while rows are read in place.
@@ -31,31 +22,6 @@ struct Problem {
   Table table;  // from the first class on
   int64_t num_queries, dim, num_classes, num_rows;
 };
-
-struct Range {
-  int64_t first, last;
-};
-
-inline int64_t NumTiles(int64_t num_classes) { return (num_classes + kTileClasses - 1) / kTileClasses; }
-
-// Whole tiles, but for the last one.
-inline Range Shard(int64_t num_classes, int64_t num_shards, int64_t shard) {
-  const auto end = [&](int64_t shards) {
-    return std::min(NumTiles(num_classes) * shards / num_shards * kTileClasses, num_classes);
-  };
-  return {end(shard), end(shard + 1)};
-}
-
-// Some queries as blocks [D, width], padded with 0.
-inline AlignedVector<float> Blocks(const float* query, int64_t count, int64_t dim, int width) {
-  const int64_t padded = (count + width - 1) / width * width;
-  AlignedVector<float> blocks(padded * dim, 0.0f);
-  for (int64_t q = 0; q < count; ++q) {
-    float* block = blocks.data() + q / width * width * dim + q % width;
-    for (int64_t d = 0; d < dim; ++d) block[d * width] = query[q * dim + d];
-  }
-  return blocks;
-}
 
 class DenseScanBase : public tensorflow::OpKernel {
  public:

@@ -20,6 +20,7 @@
 #include "common/products.h"
 #include "dense_scan/best.h"
 #include "dense_scan/tile_gradient.h"
+#include "dense_scan/tile_scan.h"
 #include "hash_tables/tables.h"
 #include "lsh_draw/draw.h"
 #include "mach_decode/exhaustive.h"
@@ -376,29 +377,24 @@ Bytes DenseScan(const Threads& threads) {
   const auto rows = random.Floats(kClasses * kDim), query = random.Floats(kQueries * kDim);
   const auto upstream = random.Floats(kQueries);
   const std::vector<float> reduced(kQueries, 3.0f);
-  Tiles columns(kQueries * kDim), padded(kQueries * kDim), privates(kShards * kQueries * kDim);
-  for (int64_t q = 0; q < kQueries; ++q) {
-    for (int64_t d = 0; d < kDim; ++d) {
-      padded.data()[q * kDim + d] = columns.data()[d * kQueries + q] = query[q * kDim + d];
-    }
-  }
+  Tiles privates(kShards * kQueries * kDim);
+  const AlignedVector<float> padded(query.begin(), query.end());
   const std::vector<std::vector<int32_t>> excluded;
   Bounds bounds(kQueries);
   std::vector<dense_scan::Best> best(kShards, dense_scan::Best(kQueries, kBest, excluded, &bounds));
-  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses);
+  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses), maxima(kShards * kQueries, -INFINITY);
+  std::vector<double> sums(kShards * kQueries);
   std::fill(privates.data(), privates.data() + kShards * kQueries * kDim, 0.0f);
+  const ScanQueries queries(query.data(), kQueries, kDim, /*looks_first=*/false);
   threads.ForEach(kShards, [&](int64_t begin, int64_t end) {
-    alignas(64) float logits[kTileClasses * kQueries];
     for (int64_t shard = begin; shard < end; ++shard) {
+      const Range range = Shard(kClasses, kShards, shard);
+      ScanShard({Table(rows.data(), kDim), nullptr, kDim, true}, Reduction::kLogSumExp, queries, range,
+                {&sums[shard * kQueries], &maxima[shard * kQueries], &best[shard], nullptr, 0});
       TileGradient tile(Reduction::kLogSumExp, true, kDim);
-      const int64_t last = std::min<int64_t>((shard + 1) * 5 * kTileClasses, kClasses);
-      for (int64_t start = shard * 5 * kTileClasses; start < last; start += kTileClasses) {
-        const int64_t num_rows = std::min<int64_t>(kTileClasses, last - start);
-        best[shard].Update(0, kQueries);
-        tiles::Logits(&rows[start * kDim], kDim, num_rows, columns.data(), kQueries, kDim, logits);
-        AddToBest(logits, num_rows, kQueries, kQueries, 0, static_cast<int32_t>(start), &best[shard]);
-        tile.Start(&rows[start * kDim], nullptr, num_rows);
-        tile.Add({kQueries, columns.data(), padded.data(), reduced.data(), upstream.data(),
+      for (int64_t start = range.first; start < range.last; start += kTileClasses) {
+        tile.Start(&rows[start * kDim], nullptr, std::min<int64_t>(kTileClasses, range.last - start));
+        tile.Add({kQueries, queries.blocks.data(), padded.data(), reduced.data(), upstream.data(),
                   privates.data() + shard * kQueries * kDim});
         tile.Finish(false, &of_rows[start * kDim], &of_bias[start]);
       }
@@ -412,7 +408,7 @@ Bytes DenseScan(const Threads& threads) {
     for (int64_t i = 0; i < kBest; ++i) bytes.Add(std::vector{all[i].score}).Add(std::vector{all[i].id});
   }
   const std::vector<float> of_query(privates.data(), privates.data() + kShards * kQueries * kDim);
-  return bytes.Add(of_rows).Add(of_query);
+  return bytes.Add(of_rows).Add(of_query).Add(maxima).Add(sums);
 }
 
 int Main() {
