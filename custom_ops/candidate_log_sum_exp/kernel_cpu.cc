@@ -15,36 +15,38 @@ absl::Status CheckShape(OpKernelContext* context, int input, const char* name, c
   return InvalidArgument(name, " must have shape ", expected.DebugString(), ", but has ", shape.DebugString(), ".");
 }
 
-// The number of candidates S - P: the columns of an input that has one for each.
-absl::Status ReadNumCandidates(OpKernelContext* context, int input, const char* name, const CandidateProblem& p,
-                               int64_t* num_candidates) {
-  const Tensor& per_candidate = context->input(input);
-  const int64_t num_queries = context->input(1).dim_size(0);
-  if (per_candidate.dims() != 2 || per_candidate.dim_size(0) != num_queries ||
-      per_candidate.dim_size(1) > p.samples) {
-    return InvalidArgument(name, " must have a row for each of ", num_queries, " queries and at most ", p.samples,
-                           " columns, one for each candidate, but has shape ", per_candidate.shape().DebugString(), ".");
-  }
-  *num_candidates = per_candidate.dim_size(1);
-  return absl::OkStatus();
-}
-
 class CandidateLogSumExpOp : public CandidateOp {
  public:
   using CandidateOp::CandidateOp;
 
  protected:
-  enum Inputs { kOffsets = 3 };
-  enum Outputs { kLabelScores, kLogSum, kLabelVectors, kShares, kMean, kSlots };
+  enum Inputs { kLabelIds = 2, kClassIds, kOffsets };
+  enum Outputs { kLabelScores, kLogSum, kLabelVectors, kShares, kMean, kSlots, kIds };
 
-  void Run(OpKernelContext* context, const CandidateProblem& given) override {
-    int64_t num_candidates;
-    OP_REQUIRES_OK(context, ReadNumCandidates(context, kOffsets, "offsets", given, &num_candidates));
-    const int64_t num_queries = context->input(1).dim_size(0), num_labels = given.samples - num_candidates;
+  absl::Status ReadIds(OpKernelContext* context, CandidateProblem* p) const override {
+    TF_RETURN_IF_ERROR(CheckIds(context, kLabelIds, "label_ids", *p));
+    TF_RETURN_IF_ERROR(CheckIds(context, kClassIds, "class_ids", *p));
+    const Tensor &labels = context->input(kLabelIds), &candidates = context->input(kClassIds);
+    TF_RETURN_IF_ERROR(CheckShape(context, kOffsets, "offsets", candidates.shape()));
+    const int64_t num_queries = labels.dim_size(0), samples = labels.dim_size(1) + candidates.dim_size(1);
+    if (num_queries * samples > kMostSlots) {
+      return InvalidArgument("At most ", kMostSlots, " label_ids and class_ids are taken at once, but got ",
+                             labels.shape().DebugString(), " and ", candidates.shape().DebugString(), ".");
+    }
+    Tensor* ids;
+    TF_RETURN_IF_ERROR(context->allocate_output(kIds, TensorShape({num_queries, samples}), &ids));
+    JoinIds(Data<int32_t>(labels), Data<int32_t>(candidates), Data<float>(context->input(kOffsets)), num_queries,
+            labels.dim_size(1), candidates.dim_size(1), Data<int32_t>(ids));
+    p->samples = samples;
+    p->num_slots = ids->NumElements();
+    p->ids = Data<int32_t>(ids);
+    return absl::OkStatus();
+  }
+
+  void Run(OpKernelContext* context, const CandidateProblem& p) override {
+    const int64_t num_queries = context->input(1).dim_size(0), num_labels = context->input(kLabelIds).dim_size(1);
+    const int64_t num_candidates = p.samples - num_labels;
     const float* offsets = Data<float>(context->input(kOffsets));
-    const std::vector<int32_t> ids = FilledIds(given, num_labels, offsets);
-    CandidateProblem p = given;
-    p.ids = ids.data();
     Tensor *label_scores, *log_sum, *label_vectors, *shares, *mean;
     OP_REQUIRES_OK(context, context->allocate_output(kLabelScores, TensorShape({num_queries, num_labels}), &label_scores));
     OP_REQUIRES_OK(context, context->allocate_output(kLogSum, TensorShape({num_queries, 1}), &log_sum));
@@ -75,9 +77,12 @@ class CandidateLogSumExpGradOp : public CandidateOp {
   enum Outputs { kQueryGradient, kScoreGradients, kOffsetGradient, kRowGradients, kRows };
 
   void Run(OpKernelContext* context, const CandidateProblem& p) override {
-    int64_t num_candidates;
-    OP_REQUIRES_OK(context, ReadNumCandidates(context, kShares, "shares", p, &num_candidates));
-    const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
+    const Tensor& shares = context->input(kShares);
+    const int64_t num_queries = context->input(1).dim_size(0);
+    OP_REQUIRES(context, shares.dims() == 2 && shares.dim_size(0) == num_queries && shares.dim_size(1) <= p.samples,
+                InvalidArgument("shares must have a row for each of ", num_queries, " queries and at most ", p.samples,
+                                " columns, one for each candidate, but has shape ", shares.shape().DebugString(), "."));
+    const int64_t num_candidates = shares.dim_size(1), num_labels = p.samples - num_candidates;
     OP_REQUIRES_OK(context, CheckShape(context, kLabelVectors, "label_vectors",
                                        TensorShape({num_queries, num_labels, p.width})));
     OP_REQUIRES_OK(context, CheckShape(context, kMean, "mean", context->input(1).shape()));
@@ -85,7 +90,7 @@ class CandidateLogSumExpGradOp : public CandidateOp {
     OP_REQUIRES_OK(context, CheckShape(context, kSumGradient, "sum_gradient", TensorShape({num_queries, 1})));
     const LogSumExpGradients given{num_labels,
                                    Data<float>(context->input(kLabelVectors)),
-                                   Data<float>(context->input(kShares)),
+                                   Data<float>(shares),
                                    Data<float>(context->input(kMean)),
                                    Data<float>(context->input(kLabelGradient)),
                                    Data<float>(context->input(kSumGradient))};

@@ -85,14 +85,15 @@ TFXC_BY_WIDTH(void, AddUp, (const CandidateProblem& p, const int32_t* ids, const
 
 }  // namespace
 
-TFXC_VECTORIZE std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t num_labels, const float* offsets) {
-  std::vector<int32_t> ids(p.ids, p.ids + p.num_slots);
-  for (int64_t start = num_labels; start < p.num_slots; start += p.samples) {
-    const int64_t num_candidates = p.samples - num_labels;
-    for (int64_t s = 0; s < num_candidates; ++s) ids[start + s] = offsets[s] == -kInfinity ? -1 : ids[start + s];
+TFXC_VECTORIZE void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets, int64_t num_queries,
+                            int64_t num_labels, int64_t num_candidates, int32_t* __restrict ids) {
+  for (int64_t n = 0; n < num_queries; ++n) {
+    ids = std::copy_n(labels + n * num_labels, num_labels, ids);
+    for (int64_t s = 0; s < num_candidates; ++s) ids[s] = offsets[s] == -kInfinity ? -1 : candidates[s];
+    ids += num_candidates;
+    candidates += num_candidates;
     offsets += num_candidates;
   }
-  return ids;
 }
 
 TFXC_VECTORIZE void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last) {

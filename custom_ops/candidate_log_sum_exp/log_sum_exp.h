@@ -5,7 +5,6 @@
 #define TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "candidate_scores/scores.h"
 
@@ -24,8 +23,10 @@ struct LogSumExp {
 
 constexpr float kNothing = -1e30f;
 
-// The ids [N, S] with -1 where a candidate's offset is -infinity, too: then it adds nothing, and its class is not touched.
-std::vector<int32_t> FilledIds(const CandidateProblem& p, int64_t num_labels, const float* offsets);
+// ids [N, P + C] of labels [N, P] and candidates [N, C], these with -1 where the offset [N, C] is -infinity, too: then one
+// adds nothing, and its class is not touched.
+void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets, int64_t num_queries,
+             int64_t num_labels, int64_t num_candidates, int32_t* ids);
 
 // Fills the outputs of queries first <= n < last.
 void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last);

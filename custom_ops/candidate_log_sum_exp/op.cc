@@ -4,28 +4,16 @@
 namespace tfxc {
 namespace {
 
-struct Dimensions {
-  DimensionHandle queries, width, slots, candidates, labels;
-};
-
-// Checks table [rows, D], query [N, D], class_ids [N, S] and, at `per_candidate`, something [N, S - P].
-absl::Status ReadDimensions(InferenceContext* c, int per_candidate, Dimensions* d) {
-  ShapeHandle query, ids, given;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &query));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ids));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(per_candidate), 2, &given));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(ids, 0), &d->queries));
-  TF_RETURN_IF_ERROR(c->Merge(d->queries, c->Dim(given, 0), &d->queries));
-  d->width = c->Dim(query, 1);
-  d->slots = c->Dim(ids, 1);
-  d->candidates = c->Dim(given, 1);
+// Checks query [N, D] of a table [rows, D].
+absl::Status ReadQuery(InferenceContext* c, ShapeHandle* query) {
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, query));
   const auto* handle = c->input_handle_shapes_and_types(0);
-  if (handle != nullptr && !handle->empty()) {
-    ShapeHandle table;
-    TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, &table));
-    TF_RETURN_IF_ERROR(c->Merge(c->Dim(table, 1), d->width, &d->width));
-  }
-  return c->Subtract(d->slots, d->candidates, &d->labels);
+  if (handle == nullptr || handle->empty()) return absl::OkStatus();
+  ShapeHandle table;
+  DimensionHandle width;
+  TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, &table));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(table, 1), c->Dim(*query, 1), &width));
+  return c->ReplaceDim(*query, 1, width, query);
 }
 
 }  // namespace
@@ -33,6 +21,7 @@ absl::Status ReadDimensions(InferenceContext* c, int per_candidate, Dimensions* 
 REGISTER_OP("Tfxc>CandidateLogSumExp")
     .Input("table: resource")
     .Input("query: float")
+    .Input("label_ids: int32")
     .Input("class_ids: int32")
     .Input("offsets: float")
     .Output("label_scores: float")
@@ -41,30 +30,39 @@ REGISTER_OP("Tfxc>CandidateLogSumExp")
     .Output("shares: float")
     .Output("mean: float")
     .Output("slots: uint64")
+    .Output("ids: int32")
     .Attr("normalize: bool")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      Dimensions d;
-      TF_RETURN_IF_ERROR(ReadDimensions(c, 3, &d));
-      c->set_output(0, c->Matrix(d.queries, d.labels));
-      c->set_output(1, c->Matrix(d.queries, 1));
-      c->set_output(2, c->MakeShape({d.queries, d.labels, d.width}));
-      c->set_output(3, c->Matrix(d.queries, d.candidates));
-      c->set_output(4, c->Matrix(d.queries, d.width));
+      ShapeHandle query, labels, candidates, offsets;
+      DimensionHandle queries;
+      TF_RETURN_IF_ERROR(ReadQuery(c, &query));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &labels));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &candidates));
+      TF_RETURN_IF_ERROR(c->Merge(candidates, c->input(4), &offsets));
+      TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(labels, 0), &queries));
+      TF_RETURN_IF_ERROR(c->Merge(queries, c->Dim(offsets, 0), &queries));
+      const DimensionHandle num_labels = c->Dim(labels, 1), num_candidates = c->Dim(offsets, 1);
+      DimensionHandle slots;
+      TF_RETURN_IF_ERROR(c->Add(num_labels, num_candidates, &slots));
+      c->set_output(0, c->Matrix(queries, num_labels));
+      c->set_output(1, c->Matrix(queries, 1));
+      c->set_output(2, c->MakeShape({queries, num_labels, c->Dim(query, 1)}));
+      c->set_output(3, c->Matrix(queries, num_candidates));
+      c->set_output(4, c->Matrix(queries, c->Dim(query, 1)));
       c->set_output(5, c->Vector(c->UnknownDim()));
+      c->set_output(6, c->Matrix(queries, slots));
       return absl::OkStatus();
     })
-    .Doc("Scores of the first class_ids, and the log-sum-exp of the last ones' scores + offsets; id -1, or offset -infinity, is an "
-         "empty slot. "
-         "The class vectors of labels, shares of the sum, the mean class vector by them, and the filled slots, sorted, "
-         "as row << 32 | slot, are for "
-         "the gradient.");
+    .Doc("Scores of label_ids, and the log-sum-exp of class_ids' scores + offsets; id -1, or offset -infinity, is an empty "
+         "slot. The class vectors of labels, shares of the sum, the mean class vector by them, the filled slots, sorted, as "
+         "row << 32 | slot, and the ids of labels and candidates side by side, -1 in empty slots, are for the gradient.");
 
 REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .Input("table: resource")
     .Input("query: float")
-    .Input("class_ids: int32")
+    .Input("ids: int32")
     .Input("label_vectors: float")
     .Input("shares: float")
     .Input("mean: float")
@@ -80,19 +78,25 @@ REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      Dimensions d;
-      TF_RETURN_IF_ERROR(ReadDimensions(c, 4, &d));
-      ShapeHandle given;
-      TF_RETURN_IF_ERROR(c->Merge(c->input(3), c->MakeShape({d.queries, d.labels, d.width}), &given));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(5), c->Matrix(d.queries, d.width), &given));
+      ShapeHandle query, ids, shares, given;
+      DimensionHandle queries, labels;
+      TF_RETURN_IF_ERROR(ReadQuery(c, &query));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ids));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &shares));
+      TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(ids, 0), &queries));
+      TF_RETURN_IF_ERROR(c->Merge(queries, c->Dim(shares, 0), &queries));
+      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(ids, 1), c->Dim(shares, 1), &labels));
+      const DimensionHandle width = c->Dim(query, 1);
+      TF_RETURN_IF_ERROR(c->Merge(c->input(3), c->MakeShape({queries, labels, width}), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(5), c->Matrix(queries, width), &given));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(6), 1, &given));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(7), c->Matrix(d.queries, d.labels), &given));
-      TF_RETURN_IF_ERROR(c->Merge(c->input(8), c->Matrix(d.queries, 1), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(7), c->Matrix(queries, labels), &given));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(8), c->Matrix(queries, 1), &given));
       const DimensionHandle touched = c->UnknownDim();
-      c->set_output(0, c->Matrix(d.queries, d.width));
-      c->set_output(1, c->Matrix(d.queries, d.slots));
-      c->set_output(2, c->Matrix(d.queries, d.candidates));
-      c->set_output(3, c->Matrix(touched, d.width));
+      c->set_output(0, c->Matrix(queries, width));
+      c->set_output(1, c->Matrix(queries, c->Dim(ids, 1)));
+      c->set_output(2, c->Matrix(queries, c->Dim(shares, 1)));
+      c->set_output(3, c->Matrix(touched, width));
       c->set_output(4, c->Vector(touched));
       return absl::OkStatus();
     })

@@ -3,8 +3,10 @@
 #define TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
 
 #include <algorithm>
+#include <limits>
 
 #include "candidate_scores/scores.h"
+#include "common/checks.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -12,8 +14,8 @@
 
 namespace tfxc {
 
-// The attributes, the lookup of the table, all checks of table [rows, D], query [N, D] and class_ids [N, S], which are the
-// first inputs, and the gradient of the table.
+// The attributes, the lookup of the table, all checks of table [rows, D], query [N, D] and, unless an op reads them
+// otherwise, class_ids [N, S], which are the first inputs, and the gradient of the table.
 class CandidateOp : public tensorflow::OpKernel {
  public:
   explicit CandidateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -35,6 +37,37 @@ class CandidateOp : public tensorflow::OpKernel {
 
  protected:
   virtual void Run(OpKernelContext* context, const CandidateProblem& problem) = 0;
+
+  // Sets ids, samples and num_slots of a problem that is complete otherwise.
+  virtual absl::Status ReadIds(OpKernelContext* context, CandidateProblem* p) const {
+    TF_RETURN_IF_ERROR(CheckIds(context, 2, "class_ids", *p));
+    p->samples = context->input(2).dim_size(1);
+    p->num_slots = context->input(2).NumElements();
+    p->ids = Data<int32_t>(context->input(2));
+    return absl::OkStatus();
+  }
+
+  // Whether an input is [N, any], and holds classes or -1.
+  static absl::Status CheckIds(OpKernelContext* context, int input, const char* name, const CandidateProblem& p) {
+    const Tensor &query = context->input(1), &ids = context->input(input);
+    if (ids.dims() != 2 || ids.dim_size(0) != query.dim_size(0)) {
+      return InvalidArgument("candidates need query [N, D] and ", name, " [N, S], but got ", query.shape().DebugString(),
+                             " and ", ids.shape().DebugString(), ".");
+    }
+    if (ids.NumElements() > kMostSlots) {
+      return InvalidArgument("At most ", kMostSlots, " ", name, " are taken at once, but got ", ids.shape().DebugString(),
+                             ".");
+    }
+    const int32_t* numbers = Data<int32_t>(ids);
+    const int64_t count = ids.NumElements(), num_classes = p.num_classes;
+    // Ids have 32 bits, rows may be more.
+    const int32_t last = static_cast<int32_t>(std::min<int64_t>(num_classes - 1, std::numeric_limits<int32_t>::max()));
+    if (AllWithin(numbers, count, -1, last)) return absl::OkStatus();
+    const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
+    const int64_t slot = std::find_if(numbers, numbers + count, is_bad) - numbers, width = ids.dim_size(1);
+    return InvalidArgument(name, "[", slot / width, ", ", slot % width, "] is ", numbers[slot], ", but there are ",
+                           num_classes, " classes: ids are 0 to ", num_classes - 1, ", or -1 for an empty slot.");
+  }
 
   static int64_t NumQueries(const CandidateProblem& p) { return p.samples == 0 ? 0 : p.num_slots / p.samples; }
   static int64_t QueryCost(const CandidateProblem& p) { return p.samples * (100 + p.width); }
@@ -75,21 +108,13 @@ class CandidateOp : public tensorflow::OpKernel {
   absl::Status Check(OpKernelContext* context, tensorflow::Var& variable, CandidateProblem* p) const {
     const Tensor& table = *variable.tensor();
     const Tensor& query = context->input(1);
-    const Tensor& ids = context->input(2);
     if (!variable.is_initialized || !IsTableType(table) || table.dims() != 2) {
       return InvalidArgument("candidates need an initialised table [L, D] of float32 or bfloat16, but the ",
                              "table is ", variable.DebugString(), ".");
     }
-    if (query.dims() != 2 || ids.dims() != 2 || query.dim_size(0) != ids.dim_size(0) ||
-        query.dim_size(1) != table.dim_size(1)) {
-      return InvalidArgument(
-          "candidates need table [L, D], query [N, D] and class_ids [N, S], but got ",
-          table.shape().DebugString(), ", ", query.shape().DebugString(), " and ", ids.shape().DebugString(),
-          ".");
-    }
-    if (ids.NumElements() > kMostSlots) {
-      return InvalidArgument("At most ", kMostSlots, " class_ids are taken at once, but got ",
-                             ids.shape().DebugString(), ".");
+    if (query.dims() != 2 || query.dim_size(1) != table.dim_size(1)) {
+      return InvalidArgument("candidates need table [L, D] and query [N, D], but got ", table.shape().DebugString(), " and ",
+                             query.shape().DebugString(), ".");
     }
     p->num_classes = table.dim_size(0) - row_offset_;
     if (p->num_classes < 0) {
@@ -97,25 +122,10 @@ class CandidateOp : public tensorflow::OpKernel {
                              " rows.");
     }
     p->width = query.dim_size(1);
-    p->samples = ids.dim_size(1);
-    p->num_slots = ids.NumElements();
-    p->ids = Data<int32_t>(ids);
     p->query = Data<float>(query);
     p->table = TableOf(table, row_offset_);
     p->normalize = normalize_;
-    return CheckIds(*p);
-  }
-
-  static absl::Status CheckIds(const CandidateProblem& p) {
-    const int64_t num_classes = p.num_classes;
-    const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
-    bool any_bad = false;
-    for (int64_t slot = 0; slot < p.num_slots; ++slot) any_bad |= is_bad(p.ids[slot]);
-    if (!any_bad) return absl::OkStatus();
-    const int64_t slot = std::find_if(p.ids, p.ids + p.num_slots, is_bad) - p.ids;
-    return InvalidArgument("class_ids[", slot / p.samples, ", ", slot % p.samples, "] is ", p.ids[slot],
-                           ", but there are ", num_classes, " classes: ids are 0 to ", num_classes - 1,
-                           ", or -1 for an empty slot.");
+    return ReadIds(context, p);
   }
 
   bool normalize_;

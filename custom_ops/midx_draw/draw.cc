@@ -292,8 +292,10 @@ Cells::Cells(int64_t num_codewords, int64_t num_classes, const float* mass, cons
       slots(slots),
       row_in_use(num_codewords, 0.0),
       column_in_use(num_codewords, 0.0) {
-  for (int64_t cell = 0; cell < num_codewords * num_codewords; ++cell) {
-    if (mass[cell] > 0.0f) row_in_use[cell / num_codewords] = column_in_use[cell % num_codewords] = 1.0;
+  for (int64_t row = 0; row < num_codewords; ++row) {
+    for (int64_t column = 0; column < num_codewords; ++column) {
+      if (mass[row * num_codewords + column] > 0.0f) row_in_use[row] = column_in_use[column] = 1.0;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "common/checks.h"
 #include "common/huge_pages.h"
 #include "common/kernel.h"
 #include "common/limits.h"
@@ -35,10 +36,7 @@ absl::Status CheckShapes(OpKernelContext* context) {
 absl::Status CheckFinite(const char* name, const Tensor& logits) {
   const float* values = Data<float>(logits);
   const int64_t width = logits.dim_size(1);
-  const int64_t size = logits.NumElements();
-  bool all_finite = true;
-  for (int64_t i = 0; i < size; ++i) all_finite &= values[i] - values[i] == 0.0f;  // NaN otherwise
-  if (all_finite) return absl::OkStatus();
+  if (AllFinite(values, logits.NumElements())) return absl::OkStatus();
   int64_t i = 0;
   while (std::isfinite(values[i])) ++i;
   return InvalidArgument(name, " must be finite, but row ", i / width, " (a query) holds ", values[i],
@@ -82,11 +80,9 @@ absl::Status CheckMass(const Cells& cells) {
 absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t num_classes) {
   const int32_t* ids = Data<int32_t>(class_ids);
   const float* log_q = Data<float>(log_prob);
-  const auto is_class = [&](int64_t i) { return 0 <= ids[i] && ids[i] < num_classes; };
   const int64_t size = class_ids.NumElements();
-  bool all_are = true;
-  for (int64_t i = 0; i < size; ++i) all_are &= is_class(i) & (log_q[i] - log_q[i] == 0.0f);
-  if (all_are) return absl::OkStatus();
+  if (AllWithin(ids, size, 0, static_cast<int32_t>(num_classes - 1)) && AllFinite(log_q, size)) return absl::OkStatus();
+  const auto is_class = [&](int64_t i) { return 0 <= ids[i] && ids[i] < num_classes; };
   int64_t i = 0;
   while (is_class(i) && std::isfinite(log_q[i])) ++i;
   if (!is_class(i)) {

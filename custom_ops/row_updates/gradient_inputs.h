@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/checks.h"
 #include "common/kernel.h"
 #include "common/limits.h"
 #include "row_updates/row_groups.h"
@@ -103,6 +104,7 @@ class ScoreInputs {
 
  private:
   static absl::Status Check(const RowPosition* sorted, int64_t count, int64_t num_rows, int64_t num_slots) {
+    if (AllSorted(sorted, count, num_rows, num_slots)) return absl::OkStatus();
     for (int64_t i = 0; i < count; ++i) {
       const bool in_order = i == 0 || sorted[i - 1] < sorted[i];
       if (Row(sorted[i]) >= num_rows || Position(sorted[i]) >= num_slots || !in_order) {

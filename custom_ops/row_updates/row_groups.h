@@ -119,11 +119,11 @@ void UpdateRows(const RowGradients& gradients, int64_t begin, int64_t end, Rule 
       rule(row, gradients.Values(Position(sorted[i++])));
       continue;
     }
-    std::fill(sum.begin(), sum.end(), 0.0f);
-    for (; i < count && Row(sorted[i]) == row; ++i) {
+    for (const int64_t first = i; i < count && Row(sorted[i]) == row; ++i) {
       prefetch(i + kAhead);
       const int64_t position = Position(sorted[i]);
-      AddMultiple(gradients.Multiplier(position), gradients.Values(position), sum.data(), width);
+      const auto take = i == first ? SetMultiple : AddMultiple;
+      take(gradients.Multiplier(position), gradients.Values(position), sum.data(), width);
     }
     rule(row, sum.data());
   }

@@ -8,6 +8,10 @@
 
 namespace tfxc {
 
+TFXC_VECTORIZE void SetMultiple(float multiplier, const float* row, float* sum, int64_t width) {
+  ScaleInto(multiplier, row, sum, width);
+}
+
 TFXC_VECTORIZE void AddMultiple(float multiplier, const float* row, float* sum, int64_t width) {
   AddScaled(multiplier, row, sum, width);
 }

@@ -13,7 +13,8 @@ struct AdamScalars {
   float learning_rate, one_minus_beta_1, one_minus_beta_2, epsilon;
 };
 
-// sum += multiplier * row
+// sum = multiplier * row, and sum += multiplier * row
+void SetMultiple(float multiplier, const float* row, float* sum, int64_t width);
 void AddMultiple(float multiplier, const float* row, float* sum, int64_t width);
 // x -= learning_rate * g
 void SgdRow(const float* g, float learning_rate, float* x, int64_t width);

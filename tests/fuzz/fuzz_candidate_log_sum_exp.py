@@ -47,20 +47,19 @@ def candidate_log_sum_exp_op(
     both = np.concatenate([labels, ids], 1)
     valid = fault != "offset" and bool(((both >= -1) & (both < classes)).all())
     ops, op = library.load(), "tfxc_candidate_log_sum_exp"
-    given = variable.handle, arrays.tensor(query), arrays.tensor(both), arrays.tensor(offsets)
+    given = variable.handle, *map(arrays.tensor, (query, labels, ids, offsets))
     if fault == "shape":
         check_shapes(ops, arrays, given, attributes)
     made = attempt(op, valid, ops.tfxc_candidate_log_sum_exp, *given, **attributes)
     if not valid:
-        parts = given[1], arrays.tensor(labels), arrays.tensor(ids), given[3]
-        refused("candidate_log_sum_exp", candidate_log_sum_exp, variable, *parts, **attributes)
+        refused("candidate_log_sum_exp", candidate_log_sum_exp, variable, *given[1:], **attributes)
         return
     grad = ops.tfxc_candidate_log_sum_exp_grad
-    found = call(op + "_grad", grad, *given[:3], *made[2:], *map(arrays.tensor, upstream), **attributes)
+    left = made.ids, *made[2:6]
+    found = call(op + "_grad", grad, *given[:2], *left, *map(arrays.tensor, upstream), **attributes)
     with tf.GradientTape() as tape:
         tape.watch(given[1])
-        parts = given[1], arrays.tensor(labels), arrays.tensor(ids), given[3]
-        values = call("candidate_log_sum_exp", candidate_log_sum_exp, variable, *parts, **attributes)
+        values = call("candidate_log_sum_exp", candidate_log_sum_exp, variable, *given[1:], **attributes)
     of_query, of_table = tape.gradient(values, [given[1], variable], upstream)
     for one, other in zip(
         (*values, of_query, of_table.values, of_table.indices),
@@ -68,6 +67,9 @@ def candidate_log_sum_exp_op(
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(
+        made.ids, np.concatenate([labels, np.where(offsets == -np.inf, -1, ids)], 1)
+    )
     check_values(table[row_offset:], query, labels, ids, offsets, normalize, made)
     if all(np.isfinite(part).all() for part in (*made[:2], made.shares, made.mean, query, table)):
         check_gradients(table[row_offset:], query, labels, both, normalize, upstream, made, found, row_offset)
@@ -142,15 +144,18 @@ def check_gradients(table, query, labels, both, normalize, upstream, made, found
 
 
 def check_shapes(ops, arrays, given, attributes):
-    handle, query, ids, offsets = given
+    handle, query, labels, ids, offsets = given
     n, s = offsets.shape
     bad = [
-        (query, ids[:, :, tf.newaxis], offsets),
-        (tf.zeros([n + 1, query.shape[1]]), ids, offsets),
-        (query, tf.zeros([n], tf.int32), offsets),
-        (query, ids, tf.zeros([n, ids.shape[1] + 1])),
-        (query, ids, tf.zeros([n + 1, s])),
-        (query, ids, tf.zeros([])),
+        (query, labels, ids[:, :, tf.newaxis], offsets),
+        (query, labels[:, :, tf.newaxis], ids, offsets),
+        (tf.zeros([n + 1, query.shape[1]]), labels, ids, offsets),
+        (query, labels, tf.zeros([n], tf.int32), offsets),
+        (query, tf.zeros([n], tf.int32), ids, offsets),
+        (query, tf.zeros([n + 1, 1], tf.int32), ids, offsets),
+        (query, labels, ids, tf.zeros([n, s + 1])),
+        (query, labels, ids, tf.zeros([n + 1, s])),
+        (query, labels, ids, tf.zeros([])),
     ]
     chosen = arrays.pick(bad)
     refused("tfxc_candidate_log_sum_exp", ops.tfxc_candidate_log_sum_exp, handle, *chosen, **attributes)

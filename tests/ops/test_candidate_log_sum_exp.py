@@ -232,6 +232,12 @@ def test_bad_input_is_named(fold):
     for bad_labels, bad_ids in (ids, ids - 2), (ids + 5, ids):
         with pytest.raises(tf.errors.InvalidArgumentError, match="classes|class_ids"):
             fold(table, query, bad_labels, bad_ids, tf.zeros([2, 3]))
+    floats = tf.zeros([2, 3])
+    for name, given in {"label_ids": (floats, ids), "class_ids": (ids, floats)}.items():
+        with pytest.raises(ValueError, match=f"{name} must be int32"):
+            fold(table, query, *given, floats)
+    with pytest.raises(ValueError, match="label_ids"):
+        fold(table, query, ids[:1], ids, tf.zeros([2, 3]))
     with pytest.raises(ValueError, match=r"offsets must have the shape of class_ids.*\(2, 2\) and \(2, 3\)"):
         fold(table, query, ids, ids, tf.zeros([2, 2]))
     with pytest.raises(ValueError, match="query must be"):
@@ -256,7 +262,7 @@ def test_bad_input_is_named(fold):
 def test_the_gradient_checks_what_it_is_given(name, value, message):
     given = {
         "query": tf.ones([2, 2]),
-        "class_ids": tf.zeros([2, 3], tf.int32),
+        "ids": tf.zeros([2, 3], tf.int32),
         "label_vectors": tf.zeros([2, 1, 2]),
         "shares": tf.zeros([2, 2]),
         "mean": tf.zeros([2, 2]),

@@ -69,11 +69,11 @@ def test_candidate_scores():
 def test_candidate_log_sum_exp():
     table, fold = tf.Variable(floats(20, 17)), library.load().tfxc_candidate_log_sum_exp
 
-    def call(query, ids, offsets):
-        made = lambda: fold(table.handle, query, ids, offsets, normalize=True, row_offset=0)[:2]  # noqa: E731
-        return gradients(made, [query, offsets])
+    def call(query, *given):
+        made = lambda: fold(table.handle, query, *given, normalize=True, row_offset=0)[:2]  # noqa: E731
+        return gradients(made, [query, given[-1]])
 
-    check(call, floats(5, 17), integers(20, 5, 4, low=-1), floats(5, 3))
+    check(call, floats(5, 17), integers(20, 5, 1, low=-1), integers(20, 5, 3, low=-1), floats(5, 3))
 
 
 def test_sparse_head():

@@ -48,15 +48,17 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     >>> scores.numpy().tolist(), round(float(tf.exp(log_sum[0, 0] - 1)), 4)
     ([[7.0]], 2.0)
     """
-    query, ids, offsets = _check(table, query, label_ids, class_ids, offsets, row_offset)
+    inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
     if not library.takes_table(table):
-        return _in_tensorflow(table, query, ids, offsets, normalize, row_offset)
+        return _in_tensorflow(table, *inputs, normalize, row_offset)
+    query, label_ids, class_ids, offsets = inputs
     # The op takes the handle, so the tape has to be told which variable it reads.
     resource_variable_ops.variable_accessed(table)
     made = library.load().tfxc_candidate_log_sum_exp(
         table=table.handle,
         query=query,
-        class_ids=ids,
+        label_ids=label_ids,
+        class_ids=class_ids,
         offsets=offsets,
         normalize=normalize,
         row_offset=row_offset,
@@ -75,14 +77,14 @@ def candidate_log_sum_exp_reference(
     >>> scores.numpy().tolist(), float(log_sum[0, 0]) < -9e29
     ([[3.0]], True)
     """
-    query, ids, offsets = _check(table, query, label_ids, class_ids, offsets, row_offset)
-    return _in_tensorflow(table, query, ids, offsets, normalize, row_offset)
+    inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
+    return _in_tensorflow(table, *inputs, normalize, row_offset)
 
 
 def _check(table, query, label_ids, class_ids, offsets, row_offset):
-    ids = tf.concat([label_ids, class_ids], 1)  # refuses other dtypes and numbers of queries
-    query, ids = checked_inputs(table, query, ids, row_offset)
-    offsets, class_ids = tf.cast(offsets, query.dtype), tf.convert_to_tensor(class_ids)
+    query, label_ids = checked_inputs(table, query, label_ids, row_offset, "label_ids")
+    query, class_ids = checked_inputs(table, query, class_ids, row_offset)
+    offsets = tf.cast(offsets, query.dtype)
     if not _broadcasts_to(offsets.shape, class_ids.shape):
         raise ValueError(
             f"offsets must have the shape of class_ids, one for each candidate, or broadcast to it, but their"
@@ -90,9 +92,8 @@ def _check(table, query, label_ids, class_ids, offsets, row_offset):
         )
     width = class_ids.shape[1] if class_ids.shape.rank == 2 else None
     if width is None or offsets.shape.rank != 2 or offsets.shape[1] != width or offsets.shape[0] == 1:
-        # The compiled op tells labels from candidates by how many offsets there are.
         offsets = tf.broadcast_to(offsets, tf.shape(class_ids))
-    return query, ids, offsets
+    return query, label_ids, class_ids, offsets
 
 
 def _broadcasts_to(given, wanted):
@@ -102,15 +103,15 @@ def _broadcasts_to(given, wanted):
         return False
 
 
-def _in_tensorflow(table, query, ids, offsets, normalize, row_offset):
-    num_candidates = tf.shape(offsets)[1]
-    num_labels = tf.shape(ids)[1] - num_candidates
+def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_offset):
+    num_labels, num_candidates = tf.shape(label_ids)[1], tf.shape(class_ids)[1]
     out = offsets == float("-inf")
-    ids = tf.where(tf.pad(out, [[0, 0], [num_labels, 0]]), -1, ids)
+    class_ids = tf.where(out, -1, class_ids)
+    ids = tf.concat([label_ids, class_ids], 1)
     scores = candidate_scores_reference(table, query, ids, normalize, row_offset)
     label_scores, scores = tf.split(scores, [num_labels, num_candidates], axis=1)
     offsets = tf.where(out, 0.0, offsets)  # infinity times 0 would be a gradient of NaN
-    scores = tf.where(ids[:, num_labels:] >= 0, scores + offsets, MASKED_LOGIT)
+    scores = tf.where(class_ids >= 0, scores + offsets, MASKED_LOGIT)
     # Something to sum up if there is no candidate.
     scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
     return label_scores, tf.reduce_logsumexp(scores, axis=1, keepdims=True)
@@ -119,11 +120,11 @@ def _in_tensorflow(table, query, ids, offsets, normalize, row_offset):
 @tf.RegisterGradient("Tfxc>CandidateLogSumExp")
 def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
     del of_what_is_for_the_gradient
-    table, query, class_ids, _ = op.inputs
+    table, query, *_ = op.inputs
     made = library.load().tfxc_candidate_log_sum_exp_grad(
         table=table,
         query=query,
-        class_ids=class_ids,
+        ids=op.outputs[6],
         label_vectors=op.outputs[2],
         shares=op.outputs[3],
         mean=op.outputs[4],
@@ -134,7 +135,7 @@ def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
         row_offset=op.get_attr("row_offset"),
     )
     table_gradient = tf.IndexedSlices(made.row_gradients, made.rows, tf.raw_ops.VariableShape(input=table))
-    return table_gradient, made.query_gradient, None, made.offset_gradient
+    return table_gradient, made.query_gradient, None, None, made.offset_gradient
 
 
 @tf.RegisterGradient("Tfxc>CandidateLogSumExpGrad")

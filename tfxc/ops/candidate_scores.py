@@ -68,7 +68,7 @@ def candidate_scores_reference(table, query, class_ids, normalize=False, row_off
     return _scores(table, query, class_ids, normalize, row_offset)
 
 
-def checked_inputs(table, query, class_ids, row_offset):
+def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
     """Query and class ids as tensors of the dtypes that are computed with, once all fits."""
     if not isinstance(table, tf.Variable):
         raise ValueError(
@@ -83,7 +83,7 @@ def checked_inputs(table, query, class_ids, row_offset):
     class_ids = tf.convert_to_tensor(class_ids, dtype_hint=tf.int32)
     if class_ids.dtype != tf.int32:
         raise ValueError(
-            f"class_ids must be int32, but are {class_ids.dtype.name}. Cast them: tf.cast(ids, tf.int32)."
+            f"{name} must be int32, but are {class_ids.dtype.name}. Cast them: tf.cast(ids, tf.int32)."
         )
     fits = (
         query.shape.rank in (2, None)
@@ -93,7 +93,7 @@ def checked_inputs(table, query, class_ids, row_offset):
     )
     if not fits:
         raise ValueError(
-            f"query must be [N, D] and class_ids [N, S] for a table [L, D], but their shapes are "
+            f"query must be [N, D] and {name} [N, S] for a table [L, D], but their shapes are "
             f"{query.shape}, {class_ids.shape} and {table.shape}."
         )
     return query, class_ids
