@@ -1,6 +1,5 @@
 // The log-sum-exp of candidates as TensorFlow kernels: queries and classes are taken in parallel.
 #include <algorithm>
-#include <vector>
 
 #include "candidate_log_sum_exp/log_sum_exp.h"
 #include "candidate_scores/candidate_op.h"
@@ -125,7 +124,8 @@ class CandidateLogSumExpGradOp : public CandidateOp {
     const RowPosition* given = Data<RowPosition>(slots);
     for (int64_t i = 0; i < slots.NumElements(); ++i) {
       const int64_t row = Row(given[i]), slot = Position(given[i]);
-      const bool fits = slot < p.num_slots && row - row_offset_ == p.ids[slot] && (i == 0 || given[i - 1] < given[i]);
+      const bool fits = slot < p.num_slots && p.ids[slot] >= 0 && row - row_offset_ == p.ids[slot] &&
+                        (i == 0 || given[i - 1] < given[i]);
       if (!fits) {
         return InvalidArgument("slots[", i, "] is slot ", slot, " of row ", row,
                                "; expected those of class_ids, in ascending order of row and slot.");

@@ -1,4 +1,4 @@
-// Whether many numbers are what they must be. An op asks before all else and on one thread, while the others wait.
+// Whether many numbers are what they must be. An op asks on one thread, while the others wait.
 #ifndef TFXC_COMMON_CHECKS_H_
 #define TFXC_COMMON_CHECKS_H_
 

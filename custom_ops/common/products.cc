@@ -77,16 +77,60 @@ TFXC_INLINE void SomeLogits(const float* rows, int64_t stride, int64_t num_rows,
   }
 }
 
+// Where only the first Q queries of a block of 16 count: rows become columns, so that a vector holds as many rows. The
+// others get 0.
+template <typename Lanes, int Q>
+TFXC_INLINE void LogitsOfFirst(const float* rows, int64_t stride, int64_t num_rows, const float* block, int64_t dim,
+                               float* logits) {
+  constexpr int kSize = kSizeOf<Lanes>;
+  int64_t r = 0;
+  for (; r + kSize <= num_rows; r += kSize) {
+    const float* own = rows + r * stride;
+    for (int64_t i = 0; i < kSize * stride; i += kLanes) __builtin_prefetch(own + kRowsAhead * stride + i);
+    Lanes total[Q] = {};
+    int64_t d = 0;
+    for (; d + kSize <= dim; d += kSize) {
+      Lanes columns[kSize];
+      for (int i = 0; i < kSize; ++i) columns[i] = Load<Lanes>(own + i * stride + d);
+      Transpose(columns);
+      for (int j = 0; j < kSize; ++j) {
+        for (int q = 0; q < Q; ++q) total[q] += block[(d + j) * kLanes + q] * columns[j];
+      }
+    }
+    for (; d < dim; ++d) {
+      Lanes column;
+      for (int i = 0; i < kSize; ++i) column[i] = own[i * stride + d];
+      for (int q = 0; q < Q; ++q) total[q] += block[d * kLanes + q] * column;
+    }
+    std::fill_n(logits + r * kLanes, kSize * kLanes, 0.0f);
+    for (int i = 0; i < kSize; ++i) {
+      for (int q = 0; q < Q; ++q) logits[(r + i) * kLanes + q] = total[q][i];
+    }
+  }
+  SomeLogits<Lanes, kSize == kLanes ? 8 : 4, kParts<Lanes>>(rows + r * stride, stride, num_rows - r,
+                                                            InARow{block, kLanes}, dim, nullptr, logits + r * kLanes);
+}
+
+template <typename Lanes>
+TFXC_INLINE void LogitsOfFewOf(const float* rows, int64_t stride, int64_t num_rows, const float* block, int count,
+                               int64_t dim, float* logits) {
+  switch (count) {
+    case 1: return LogitsOfFirst<Lanes, 1>(rows, stride, num_rows, block, dim, logits);
+    case 2: return LogitsOfFirst<Lanes, 2>(rows, stride, num_rows, block, dim, logits);
+    default: return LogitsOfFirst<Lanes, kFew>(rows, stride, num_rows, block, dim, logits);
+  }
+}
+
 // The shapes that fit into the registers: thirty-two of sixteen floats, or sixteen of eight.
 template <typename Lanes, typename Vectors>
 TFXC_INLINE void LogitsInRegisters(const float* rows, int64_t stride, int64_t num_rows, const Vectors& block, int width,
                                    int64_t dim, const float* shifts, float* logits) {
   constexpr bool kWide = kSizeOf<Lanes> == kLanes;
-  constexpr int kVectors = kParts<Lanes>, kFew = kWide ? 8 : 4, kMany = kWide ? 8 : 2;
+  constexpr int kVectors = kParts<Lanes>, kNarrow = kWide ? 8 : 4, kBroad = kWide ? 8 : 2;
   switch (width / kLanes) {
-    case 1: return SomeLogits<Lanes, kFew, kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
-    case 2: return SomeLogits<Lanes, kMany, 2 * kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
-    default: return SomeLogits<Lanes, kMany, 3 * kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
+    case 1: return SomeLogits<Lanes, kNarrow, kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
+    case 2: return SomeLogits<Lanes, kBroad, 2 * kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
+    default: return SomeLogits<Lanes, kBroad, 3 * kVectors>(rows, stride, num_rows, block, dim, shifts, logits);
   }
 }
 
@@ -188,6 +232,10 @@ TFXC_BY_WIDTH(void, Logits,
               (const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
                float* logits),
               (rows, stride, num_rows, block, width, dim, logits))
+TFXC_BY_WIDTH(void, LogitsOfFew,
+              (const float* rows, int64_t stride, int64_t num_rows, const float* block, int count, int64_t dim,
+               float* logits),
+              (rows, stride, num_rows, block, count, dim, logits))
 TFXC_BY_WIDTH(void, ScatteredLogits,
               (const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,
                const int32_t* places, int width, int64_t dim, const float* shifts, float* logits),

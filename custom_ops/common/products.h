@@ -14,6 +14,11 @@ namespace tfxc::tiles {
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
             float* logits);
 
+// The same bits for the first `count` queries of a block of 16, up to kFew; the others have any numbers.
+constexpr int kFew = 4;
+void LogitsOfFew(const float* rows, int64_t stride, int64_t num_rows, const float* block, int count, int64_t dim,
+                 float* logits);
+
 // The same of a block whose rows lie apart: row d at tile + places[d] * tile_width. Then shifts[r], unless null, is
 // added.
 void ScatteredLogits(const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,

@@ -18,6 +18,7 @@ constexpr int kWidth = kBlockWidths[1];
 constexpr float kLargestNorm = 1e15f, kSmallestNorm = 0x1p-60f;
 // Norms of float16 numbers: the largest of a tile's, at most, and of each query's. Products stay below 2^15.
 constexpr int kTileExponent = 8, kQueryExponent = 7;
+
 // NaN stays.
 void Raise(float x, float* largest) {
   if (!(x <= *largest) && *largest == *largest) *largest = x;
@@ -66,7 +67,7 @@ int Above(const float*, int64_t, const float*, int32_t*) { return 0; }
 
 }  // namespace
 
-bool HasFirstLook() { return kFormat != Format::kNone; }
+bool HasFirstLook() { return BestFormat() != Format::kNone; }
 
 RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
     : num_words_(NumWords(dim)), words_((count + kWidth - 1) / kWidth * kWidth * num_words_) {
@@ -120,7 +121,7 @@ bool RoughTile::Lower(const RoughQueries& queries, int64_t block, const float* t
   if (!(norm_ <= kLargestNorm && bias_ <= kLargestNorm)) return false;
   float of_products = 0.0078278f;  // bfloat16: 2 · 2^-8 + 2^-16
   float of_small = 0.0f;
-  if (kFormat == Format::kFloat16) {
+  if (BestFormat() == Format::kFloat16) {
     of_products = 0.0176f;  // (2 + 32 + 1) · 2^-11, and a little more for their products
     // Numbers and sums below 2^-14 move by 2^-25 each, whatever their size.
     const float moved = (0x1p8f + 0x1p7f) * std::sqrt(static_cast<float>(dim_)) + dim_;

@@ -230,23 +230,27 @@ Format Chosen() { return Format::kNone; }
 
 }  // namespace
 
-const Format kFormat = Chosen();
+// Not before it is asked for: a process that has no use for tiles does not ask the kernel for them.
+Format BestFormat() {
+  static const Format format = Chosen();
+  return format;
+}
 
 TileConfiguration::TileConfiguration() {
-  if (kFormat == Format::kBfloat16Tiles) Configure();
+  if (BestFormat() == Format::kBfloat16Tiles) Configure();
 }
 
 TileConfiguration::~TileConfiguration() {
-  if (kFormat == Format::kBfloat16Tiles) Release();
+  if (BestFormat() == Format::kBfloat16Tiles) Release();
 }
 
 int64_t NumWords(int64_t dim) {
   const int64_t pairs = (dim + 1) / 2;
-  return kFormat == Format::kBfloat16Tiles ? (pairs + kTileWords - 1) / kTileWords * kTileWords : pairs;
+  return BestFormat() == Format::kBfloat16Tiles ? (pairs + kTileWords - 1) / kTileWords * kTileWords : pairs;
 }
 
 void ToWords(const float* numbers, int64_t dim, float scale, uint32_t* words) {
-  if (kFormat == Format::kFloat16) {
+  if (BestFormat() == Format::kFloat16) {
     HalfWords(numbers, dim, scale, words);
   } else {
     BfloatWords(numbers, dim, words);
@@ -255,7 +259,7 @@ void ToWords(const float* numbers, int64_t dim, float scale, uint32_t* words) {
 
 void RoughLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, const uint32_t* block,
                  const float* inverse_scales, float* logits) {
-  switch (kFormat) {
+  switch (BestFormat()) {
     case Format::kNone: return;
     case Format::kBfloat16: return BfloatLogits(rows, num_rows, num_words, block, logits);
     case Format::kFloat16: return HalfLogits(rows, num_rows, num_words, block, inverse_scales, logits);

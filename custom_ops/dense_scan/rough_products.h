@@ -10,8 +10,8 @@ namespace tfxc::dense_scan {
 
 enum class Format { kNone, kBfloat16, kFloat16, kBfloat16Tiles };
 
-// What this processor is fastest with, and may be asked for below.
-extern const Format kFormat;
+// What this processor is fastest with, and what the rest works with.
+Format BestFormat();
 
 // While one lives, its thread can multiply by tiles.
 class TileConfiguration {

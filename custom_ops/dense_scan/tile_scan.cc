@@ -55,8 +55,13 @@ void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& q
     if (looks_first) tile->Set(rows, scales, bias, size);
     for (int64_t block = 0; block < queries.num_blocks; ++block) {
       const int64_t first = block * width;
+      const float* columns = queries.blocks.data() + first * dim;
       const auto multiply = [&](const float* some_rows, int64_t num_rows) {
-        tiles::Logits(some_rows, dim, num_rows, queries.blocks.data() + first * dim, width, dim, logits);
+        if (count <= tiles::kFew) {
+          tiles::LogitsOfFew(some_rows, dim, num_rows, columns, static_cast<int>(count), dim, logits);
+        } else {
+          tiles::Logits(some_rows, dim, num_rows, columns, width, dim, logits);
+        }
       };
       float thresholds[kBlockWidths[1]];
       if (looks_first && tile->Lower(queries.rough, block, best->thresholds() + first, thresholds)) {

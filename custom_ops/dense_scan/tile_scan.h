@@ -35,10 +35,10 @@ struct ScanQueries {
 
 // Where a shard of the classes leaves what it finds.
 struct ShardResults {
-  double* sums;          // [blocks * width]; for the log-sum-exp relative to exp(maxima)
-  float* maxima;         // likewise
-  Best* best;            // null where none are wanted
-  float* tile_maxima;    // [tiles, stride], of all classes, or null
+  double* sums;        // [blocks * width], from 0 on; for the log-sum-exp relative to exp(maxima)
+  float* maxima;       // likewise, from the lowest float on
+  Best* best;          // null where none are wanted, which leaves nothing to look for first
+  float* tile_maxima;  // [tiles, stride], of all classes, or null
   int64_t stride;
 };
 

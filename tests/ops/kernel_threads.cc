@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -17,7 +18,6 @@
 #include "candidate_log_sum_exp/log_sum_exp.h"
 #include "candidate_scores/scores.h"
 #include "common/philox.h"
-#include "common/products.h"
 #include "dense_scan/best.h"
 #include "dense_scan/tile_gradient.h"
 #include "dense_scan/tile_scan.h"
@@ -382,7 +382,7 @@ Bytes DenseScan(const Threads& threads) {
   const std::vector<std::vector<int32_t>> excluded;
   Bounds bounds(kQueries);
   std::vector<dense_scan::Best> best(kShards, dense_scan::Best(kQueries, kBest, excluded, &bounds));
-  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses), maxima(kShards * kQueries, -INFINITY);
+  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses), maxima(kShards * kQueries, std::numeric_limits<float>::lowest());
   std::vector<double> sums(kShards * kQueries);
   std::fill(privates.data(), privates.data() + kShards * kQueries * kDim, 0.0f);
   const ScanQueries queries(query.data(), kQueries, kDim, /*looks_first=*/false);

@@ -254,26 +254,28 @@ def test_bad_input_is_named(fold):
         ("mean", tf.zeros([2, 3]), r"mean must have shape \[2,2\]"),
         ("label_gradient", tf.zeros([2, 2]), r"label_gradient must have shape \[2,1\]"),
         ("sum_gradient", tf.zeros([1, 1]), r"sum_gradient must have shape \[2,1\]"),
-        ("slots", tf.constant([1 << 32], tf.uint64), r"slots\[0\] is slot 0 of row 1"),
-        ("slots", tf.constant([99], tf.uint64), r"slots\[0\] is slot 99 of row 0"),
-        ("slots", tf.constant([1, 1], tf.uint64), r"slots\[1\].*ascending"),
+        ("slots", tf.constant([2 << 32], tf.uint64), r"slots\[0\] is slot 0 of row 2"),
+        ("slots", tf.constant([1 << 32 | 99], tf.uint64), r"slots\[0\] is slot 99 of row 1"),
+        ("slots", tf.constant([1 << 32, 1 << 32], tf.uint64), r"slots\[1\].*ascending"),
+        # An empty slot has no row, not the one before class 0.
+        ("slots", tf.constant([5], tf.uint64), r"slots\[0\] is slot 5 of row 0"),
     ],
 )
 def test_the_gradient_checks_what_it_is_given(name, value, message):
     given = {
         "query": tf.ones([2, 2]),
-        "ids": tf.zeros([2, 3], tf.int32),
+        "class_ids": tf.constant([[0, 0, 0], [0, 0, -1]]),
         "label_vectors": tf.zeros([2, 1, 2]),
         "shares": tf.zeros([2, 2]),
         "mean": tf.zeros([2, 2]),
-        "slots": tf.constant([0, 1], tf.uint64),
+        "slots": tf.constant([1 << 32, 1 << 32 | 1], tf.uint64),
         "label_gradient": tf.zeros([2, 1]),
         "sum_gradient": tf.zeros([2, 1]),
         name: value,
     }
     grad = library.load().tfxc_candidate_log_sum_exp_grad
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        grad(tf.Variable(tf.ones([5, 2])).handle, **given, normalize=False, row_offset=0)
+        grad(tf.Variable(tf.ones([5, 2])).handle, **given, normalize=False, row_offset=1)
 
 
 @compiled_only

@@ -112,19 +112,25 @@ def grows(random, count, dim):
 @pytest.mark.parametrize("dim", [7, 64, 150])
 @pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, of_many_sizes, grows])
 def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
-    """Many are ranked by a first look in sixteen bits where the processor has it, sixteen at most never."""
+    """Many get a first look in sixteen bits where the processor has it, four at most products of their own."""
     random = np.random.default_rng(0)
     with np.errstate(over="ignore"):
-        rows = kind(random, 20_000, dim).astype(np.float32)
+        rows = kind(random, 20_001, dim).astype(np.float32)
         # Blocks of 48 queries: usual ones, some like the rows, and some so small that their squares are 0.
         usual = random.normal(size=(48, dim))
         queries = np.concatenate([usual, rows[:48], 1e-23 * usual[:5]]).astype(np.float32)
-    bias = 1e-3 * random.normal(size=20_000 * use_bias).astype(np.float32)
+    bias = 1e-3 * random.normal(size=20_001 * use_bias).astype(np.float32)
     table = tf.Variable(rows)
-    options = {"num_classes": 20_000, "normalize": normalize, "k": 10}
+    options = {"num_classes": 20_001, "normalize": normalize, "k": 10}
     _, scores, ids = dense_scan(queries, table.handle, bias, **options)
-    for first in range(0, len(queries), 16):
-        part = slice(first, first + 16)
+    for first, count in [
+        *((first, 16) for first in range(0, len(queries), 16)),
+        (0, 1),
+        (47, 2),
+        (48, 3),
+        (97, 4),
+    ]:
+        part = slice(first, first + count)
         _, few_scores, few_ids = dense_scan(queries[part], table.handle, bias, **options)
         np.testing.assert_array_equal(ids[part], few_ids)
         np.testing.assert_array_equal(scores[part], few_scores)

@@ -124,7 +124,7 @@ def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
     made = library.load().tfxc_candidate_log_sum_exp_grad(
         table=table,
         query=query,
-        ids=op.outputs[6],
+        class_ids=op.outputs[6],
         label_vectors=op.outputs[2],
         shares=op.outputs[3],
         mean=op.outputs[4],
