@@ -43,7 +43,8 @@ class CandidateLogSumExpOp : public CandidateOp {
   }
 
   void Run(OpKernelContext* context, const CandidateProblem& p) override {
-    const int64_t num_queries = context->input(1).dim_size(0), num_labels = context->input(kLabelIds).dim_size(1);
+    const int64_t num_queries = context->input(1).dim_size(0);
+    const int64_t num_labels = context->input(kLabelIds).dim_size(1);
     const int64_t num_candidates = p.samples - num_labels;
     const float* offsets = Data<float>(context->input(kOffsets));
     Tensor *label_scores, *log_sum, *label_vectors, *shares, *mean;

@@ -85,8 +85,8 @@ TFXC_BY_WIDTH(void, AddUp, (const CandidateProblem& p, const int32_t* ids, const
 
 }  // namespace
 
-TFXC_VECTORIZE void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets, int64_t num_queries,
-                            int64_t num_labels, int64_t num_candidates, int32_t* __restrict ids) {
+TFXC_VECTORIZE void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets,
+                            int64_t num_queries, int64_t num_labels, int64_t num_candidates, int32_t* __restrict ids) {
   for (int64_t n = 0; n < num_queries; ++n) {
     ids = std::copy_n(labels + n * num_labels, num_labels, ids);
     for (int64_t s = 0; s < num_candidates; ++s) ids[s] = offsets[s] == -kInfinity ? -1 : candidates[s];

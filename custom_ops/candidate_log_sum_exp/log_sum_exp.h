@@ -23,8 +23,8 @@ struct LogSumExp {
 
 constexpr float kNothing = -1e30f;
 
-// ids [N, P + C] of labels [N, P] and candidates [N, C], these with -1 where the offset [N, C] is -infinity, too: then one
-// adds nothing, and its class is not touched.
+// ids [N, P + C] of labels [N, P] and candidates [N, C], these with -1 where the offset [N, C] is -infinity, too: then
+// one adds nothing, and its class is not touched.
 void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets, int64_t num_queries,
              int64_t num_labels, int64_t num_candidates, int32_t* ids);
 

@@ -55,9 +55,10 @@ REGISTER_OP("Tfxc>CandidateLogSumExp")
       c->set_output(6, c->Matrix(queries, slots));
       return absl::OkStatus();
     })
-    .Doc("Scores of label_ids, and the log-sum-exp of class_ids' scores + offsets; id -1, or offset -infinity, is an empty "
-         "slot. The class vectors of labels, shares of the sum, the mean class vector by them, the filled slots, sorted, as "
-         "row << 32 | slot, and the ids of labels and candidates side by side, -1 in empty slots, are for the gradient.");
+    .Doc("Scores of label_ids, and the log-sum-exp of class_ids' scores + offsets; id -1, or offset -infinity, is an "
+         "empty slot. The class vectors of labels, shares of the sum, the mean class vector by them, the filled slots, "
+         "sorted, as row << 32 | slot, and the ids of labels and candidates side by side, -1 in empty slots, are for the "
+         "gradient.");
 
 REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .Input("table: resource")

@@ -51,12 +51,12 @@ class CandidateOp : public tensorflow::OpKernel {
   static absl::Status CheckIds(OpKernelContext* context, int input, const char* name, const CandidateProblem& p) {
     const Tensor &query = context->input(1), &ids = context->input(input);
     if (ids.dims() != 2 || ids.dim_size(0) != query.dim_size(0)) {
-      return InvalidArgument("candidates need query [N, D] and ", name, " [N, S], but got ", query.shape().DebugString(),
-                             " and ", ids.shape().DebugString(), ".");
+      return InvalidArgument("candidates need query [N, D] and ", name, " [N, S], but got ",
+                             query.shape().DebugString(), " and ", ids.shape().DebugString(), ".");
     }
     if (ids.NumElements() > kMostSlots) {
-      return InvalidArgument("At most ", kMostSlots, " ", name, " are taken at once, but got ", ids.shape().DebugString(),
-                             ".");
+      return InvalidArgument("At most ", kMostSlots, " ", name, " are taken at once, but got ",
+                             ids.shape().DebugString(), ".");
     }
     const int32_t* numbers = Data<int32_t>(ids);
     const int64_t count = ids.NumElements(), num_classes = p.num_classes;
@@ -113,8 +113,8 @@ class CandidateOp : public tensorflow::OpKernel {
                              "table is ", variable.DebugString(), ".");
     }
     if (query.dims() != 2 || query.dim_size(1) != table.dim_size(1)) {
-      return InvalidArgument("candidates need table [L, D] and query [N, D], but got ", table.shape().DebugString(), " and ",
-                             query.shape().DebugString(), ".");
+      return InvalidArgument("candidates need table [L, D] and query [N, D], but got ", table.shape().DebugString(),
+                             " and ", query.shape().DebugString(), ".");
     }
     p->num_classes = table.dim_size(0) - row_offset_;
     if (p->num_classes < 0) {

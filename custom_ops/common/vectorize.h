@@ -3,8 +3,8 @@
 #ifndef TFXC_COMMON_VECTORIZE_H_
 #define TFXC_COMMON_VECTORIZE_H_
 
-// The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower one runs, on a
-// processor that has more, what older processors run: that is how these paths are tested.
+// The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower one runs, on
+// a processor that has more, what older processors run: that is how these paths are tested.
 #ifndef TFXC_LEVEL
 #define TFXC_LEVEL 5
 #endif

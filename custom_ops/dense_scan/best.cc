@@ -6,7 +6,7 @@
 namespace tfxc::dense_scan {
 namespace {
 
-// Which of 16 queries have a class above their threshold in the tile: bit j for query j.
+// Which of 16 queries have a class above their threshold in some rows: bit j for query j.
 template <typename Lanes>
 TFXC_INLINE int AboveOf(const float* logits, int64_t num_rows, int width, const float* thresholds) {
   int bits = 0;
@@ -25,14 +25,15 @@ TFXC_BY_WIDTH(int, Above, (const float* logits, int64_t num_rows, int width, con
 
 }  // namespace
 
-void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, int32_t first_id,
+void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, const int32_t* ids,
                Best* best) {
+  if (num_rows == 0) return;
   for (int q = 0; q < width && q < num_queries; q += kLanes) {
     int bits = Above(logits + q, num_rows, width, best->thresholds() + first + q);
     for (int j = 0; bits != 0 && q + j < num_queries; ++j, bits >>= 1) {
       if ((bits & 1) == 0) continue;
       const float* column = logits + q + j;
-      for (int64_t r = 0; r < num_rows; ++r) best->Add(first + q + j, column[r * width], first_id + r);
+      for (int64_t r = 0; r < num_rows; ++r) best->Add(first + q + j, column[r * width], ids[r]);
     }
   }
 }

@@ -91,8 +91,8 @@ class Best {
   std::vector<float> thresholds_;
 };
 
-// Adds a tile of logits, of classes first_id, first_id + 1, ..., to the best of queries first, first + 1, ...
-void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, int32_t first_id,
+// Adds rows of logits, of the classes `ids` in ascending order, to the best of queries first, first + 1, ...
+void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_queries, int64_t first, const int32_t* ids,
                Best* best);
 
 }  // namespace tfxc::dense_scan

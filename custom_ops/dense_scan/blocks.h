@@ -1,5 +1,5 @@
-// How classes and queries are cut: a tile of classes, with its logits for one block of queries, stays in the cache; a shard
-// of tiles is one thread's.
+// How classes and queries are cut: a tile of classes, with its logits for one block of queries, stays in the cache; a
+// shard of tiles is one thread's.
 #ifndef TFXC_DENSE_SCAN_BLOCKS_H_
 #define TFXC_DENSE_SCAN_BLOCKS_H_
 

@@ -1,6 +1,7 @@
 #include "dense_scan/tile_scan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -41,6 +42,7 @@ void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& q
   Best* best = results.best;
   alignas(64) float logits[kTileClasses * kBlockWidths[1]];
   float norms[kTileClasses];
+  int32_t ids[kTileClasses];
   std::optional<RoughTile> tile;
   if (looks_first) tile.emplace(dim);
   AlignedVector<float> together(looks_first ? kTileClasses * dim : 0);
@@ -48,6 +50,7 @@ void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& q
   for (int64_t start = range.first; start < range.last; start += kTileClasses) {
     if (best != nullptr && (start - range.first) / kTileClasses % kTilesBetweenBounds == 0) best->Update(0, count);
     const int64_t size = std::min<int64_t>(kTileClasses, range.last - start);
+    std::iota(ids, ids + size, static_cast<int32_t>(start));
     const float* rows = classes.table.Read(start, size, &buffer);
     if (classes.normalize) tiles::InverseNorms(rows, size, dim, norms);
     const float* bias = classes.bias == nullptr ? nullptr : classes.bias + start;
@@ -76,16 +79,14 @@ void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& q
         // One row takes as long as four.
         multiply(together.data(), (num_survivors + 3) / 4 * 4);
         for (int i = 0; i < num_survivors; ++i) {
-          float* own = logits + i * width;
-          Follow(scales, bias, survivors[i], 1, width, own);
-          AddToBest(own, 1, width, count - first, first, static_cast<int32_t>(start + survivors[i]), best);
+          Follow(scales, bias, survivors[i], 1, width, logits + i * width);
+          survivors[i] += static_cast<int32_t>(start);
         }
+        AddToBest(logits, num_survivors, width, count - first, first, survivors, best);
       } else {
         multiply(rows, size);
         Follow(scales, bias, 0, size, width, logits);
-        if (best != nullptr) {
-          AddToBest(logits, size, width, count - first, first, static_cast<int32_t>(start), best);
-        }
+        if (best != nullptr) AddToBest(logits, size, width, count - first, first, ids, best);
       }
       if (reduction != Reduction::kNone) {
         tiles::Fold(reduction, logits, size, width, results.sums + first, results.maxima + first);

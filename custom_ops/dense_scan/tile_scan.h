@@ -1,5 +1,5 @@
-// The forward pass through tiles of classes: the logits of a tile are folded into sums over the classes, and looked through
-// for the best, a block of queries at a time.
+// The forward pass through tiles of classes: the logits of a tile are folded into sums over the classes, and looked
+// through for the best, a block of queries at a time.
 #ifndef TFXC_DENSE_SCAN_TILE_SCAN_H_
 #define TFXC_DENSE_SCAN_TILE_SCAN_H_
 

@@ -382,7 +382,8 @@ Bytes DenseScan(const Threads& threads) {
   const std::vector<std::vector<int32_t>> excluded;
   Bounds bounds(kQueries);
   std::vector<dense_scan::Best> best(kShards, dense_scan::Best(kQueries, kBest, excluded, &bounds));
-  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses), maxima(kShards * kQueries, std::numeric_limits<float>::lowest());
+  std::vector<float> of_rows(kClasses * kDim), of_bias(kClasses);
+  std::vector<float> maxima(kShards * kQueries, std::numeric_limits<float>::lowest());
   std::vector<double> sums(kShards * kQueries);
   std::fill(privates.data(), privates.data() + kShards * kQueries * kDim, 0.0f);
   const ScanQueries queries(query.data(), kQueries, kDim, /*looks_first=*/false);

@@ -112,7 +112,7 @@ def grows(random, count, dim):
 @pytest.mark.parametrize("dim", [7, 64, 150])
 @pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, of_many_sizes, grows])
 def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
-    """Many get a first look in sixteen bits where the processor has it, four at most products of their own."""
+    """Many get a first look in sixteen bits where the processor has it, four at most their own product."""
     random = np.random.default_rng(0)
     with np.errstate(over="ignore"):
         rows = kind(random, 20_001, dim).astype(np.float32)
