@@ -99,10 +99,20 @@ def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, r
         wanted = tape.gradient(total, wide, unconnected_gradients=zero)
         whole = wanted if not options["normalize"] else tape.gradient(along, wide, unconnected_gradients=zero)
         of_rows = of_reduced.table_gradient[row_offset : row_offset + len(rows)]
+        num_terms = 10 + (terms_of_reduced(found.reduced) if options["reduction"] == "logsumexp" else 0)
         found = of_reduced.query_gradient, of_rows, of_reduced.bias_gradient
         for got, want, size in zip(found, wanted, whole, strict=True):
             if np.isfinite(want).all():  # a row without a direction
-                close(got, want, 10, size)
+                close(got, want, num_terms, size)
+
+
+def terms_of_reduced(reduced):
+    """The rounding of the log-sum-exp, which a gradient is given in float32, in terms of ``ROUNDING``.
+
+    A probability exp(logit - reduced) is off by so much, and where logits are in the thousands that is most
+    of its error.
+    """
+    return float(np.spacing(np.abs(np.asarray(reduced)).max(initial=1.0))) / ROUNDING
 
 
 def directions(rows):
@@ -169,10 +179,10 @@ def filtered_dense_scan(
         last = len(of_reduced.ids) - num_more
         np.testing.assert_array_equal(of_reduced.row_gradients[last:], more_rows)
         found = of_reduced.query_gradient, *(part[:last] for part in of_reduced[1:])
-        check_filtered(query, rows, bias, normalize, upstream, left, found)
+        check_filtered(query, rows, bias, normalize, upstream, reduced.numpy(), left, found)
 
 
-def check_filtered(query, rows, bias, normalize, upstream, left, found):
+def check_filtered(query, rows, bias, normalize, upstream, reduced, left, found):
     wide = [tf.constant(part, tf.float64) for part in (query, rows, bias)]
     of_classes = np.repeat(left, TILE_CLASSES, axis=0)[: len(rows)]
     with tf.GradientTape(persistent=True) as tape:
@@ -196,7 +206,7 @@ def check_filtered(query, rows, bias, normalize, upstream, left, found):
     sizes = whole[0], ids, whole[1], whole[2]
     for got, want, size in zip(found, wanted, sizes, strict=True):
         if np.isfinite(want).all():  # a row without a direction
-            close(got, want, 10, size)
+            close(got, want, 10 + terms_of_reduced(reduced), size)
 
 
 def close(got, want, num_terms, size=0.0):
