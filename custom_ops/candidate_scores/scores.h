@@ -29,8 +29,8 @@ struct CandidateProblem {
   }
 };
 
-// Rows asked for ahead of their use: enough to cover a read from memory at D = 64.
-constexpr int64_t kPrefetchDistance = 16;
+// Rows asked for ahead of their use: enough to cover a read from a busy memory at D = 64.
+constexpr int64_t kPrefetchDistance = 32;
 // A class row shorter than this is not scaled up to length one, and gets no gradient.
 constexpr float kMinNorm = 1e-12f;
 constexpr float kMinSquaredNorm = 1e-24f;

@@ -99,7 +99,7 @@ struct RowGradients {
 // first gradient lies in begin <= i < end of the sorted ones.
 template <typename Rule>
 void UpdateRows(const RowGradients& gradients, int64_t begin, int64_t end, Rule rule) {
-  constexpr int64_t kAhead = 6;  // rows in flight: enough to hide memory latency
+  constexpr int64_t kAhead = 32;  // rows asked for before their use: a busy memory takes that long to answer
   const RowPosition* sorted = gradients.sorted;
   const int64_t count = gradients.count, width = gradients.width;
   // Inlined: a call that only asks for memory does nothing in the compiler's eyes, and is left out.
