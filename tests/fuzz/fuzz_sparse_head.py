@@ -18,6 +18,7 @@ GROUPS = st.sampled_from([1, 1, 2, 3, 16, 100])
 FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
 # Of a sum of float32 terms, relative to the sum of their sizes.
 ROUNDING = 4e-6
+LEAST_SLOPE = np.exp(-69.0)  # of a log-sum-exp: below it the kernels give 0
 MORE_GRADIENTS = 8  # of the same head
 
 
@@ -119,7 +120,7 @@ def reduced(logits, error, reduction):
         largest = error.max(axis=1, initial=0)
         slope = np.exp(logits - np.where(np.isfinite(value), value, np.nan)[:, np.newaxis])
         rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * (1 + np.abs(value[:, np.newaxis])))
-        return value, slope, largest + ROUNDING * (1 + np.abs(value)), slope * rise + 1e-30
+        return value, slope, largest + ROUNDING * (1 + np.abs(value)), slope * rise + LEAST_SLOPE * (1 + rise)
 
 
 def spoil(head, arrays, fault):
