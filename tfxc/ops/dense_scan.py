@@ -99,8 +99,8 @@ def dense_scan_gradient(
 ):
     """Gradients of the reduction by query [N, D], table [rows, D] and bias [L] or [0], all dense.
 
-    A probability ``exp(logit - reduced)`` carries the rounding of ``reduced`` in float32: its relative error
-    is up to 6e-8 times the log-sum-exp.
+    With "logsumexp", a probability ``exp(logit - reduced)`` has the rounding of ``reduced`` in float32: its
+    relative error is up to 6e-8 times the log-sum-exp.
 
     Args: as of ``dense_scan``; ``reduced`` [N] is what it gave, ``reduced_gradient`` [N] what reaches that.
     """
