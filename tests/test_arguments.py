@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfxc.arguments import integers, positions, positive_int, seed_int
+from tfxc.arguments import integers, positions, positive_int, require_count, seed_int
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -23,6 +24,28 @@ def test_the_least():
     assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
     with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
         positive_int(3, "k", least=4)
+
+
+@pytest.mark.parametrize("value", [1, 5, np.int64(3), np.array(3), tf.constant(3, tf.int64), tf.constant(9)])
+def test_counts(value):
+    require_count(value, "k", num_classes=5)
+
+
+@pytest.mark.parametrize("value", [2.5, 3.0, np.float32(3), tf.constant(2.5), True, "3", None, [3]])
+def test_what_is_no_count_is_named(value):
+    with pytest.raises(ValueError, match="k must be an int or an integer scalar tensor, but got "):
+        require_count(value, "k", num_classes=5)
+
+
+def test_counts_outside_their_range():
+    for value in 0, 6:
+        with pytest.raises(
+            ValueError, match=rf"k must be in \[1, 5\], the number of classes, but got {value}"
+        ):
+            require_count(value, "k", num_classes=5)
+    with pytest.raises(ValueError, match="num_probes must be at least 1, but got 0"):
+        require_count(0, "num_probes")
+    require_count(10**12, "num_probes")
 
 
 @pytest.mark.parametrize("value", [0, -1, np.uint8(3), 2**63 - 1, -(2**63)])

@@ -3,6 +3,7 @@
 import numbers
 
 import numpy as np
+import tensorflow as tf
 
 
 def positive_int(value, name, least=1):
@@ -27,6 +28,34 @@ def positive_int(value, name, least=1):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, but got {value!r}.")
     return int(value)
+
+
+def require_count(value, name, num_classes=None):
+    """Raises ValueError for a count that is no int in its range, and no tensor of integers.
+
+    Args:
+        value: an integer of at least 1; of a tensor the graph that runs has to check that.
+        name: what the error calls it.
+        num_classes: L, the largest value allowed, or None.
+
+    Example:
+        >>> require_count(3, "k", num_classes=5)
+        >>> require_count(tf.constant(3), "k", num_classes=5)
+        >>> require_count(2.5, "k", num_classes=5)
+        Traceback (most recent call last):
+        ...
+        ValueError: k must be an int or an integer scalar tensor, but got 2.5.
+    """
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if value < 1 or (num_classes is not None and value > num_classes):
+            expected = (
+                "at least 1" if num_classes is None else f"in [1, {num_classes}], the number of classes"
+            )
+            raise ValueError(f"{name} must be {expected}, but got {value}.")
+        return
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not tf.as_dtype(dtype).is_integer:
+        raise ValueError(f"{name} must be an int or an integer scalar tensor, but got {value!r}.")
 
 
 def seed_int(value):

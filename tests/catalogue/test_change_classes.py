@@ -288,6 +288,16 @@ def test_it_is_an_ordinary_model(tmp_path):
     assert tfxc.change_classes(loaded, NAMES).class_names == NAMES
 
 
+def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_path):
+    model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), k=10, class_names=NAMES[:3])
+    assert model.predict(features(2), verbose=0)["ids"].shape == (2, 3)
+    model = tfxc.change_classes(model, NAMES[:12])
+    assert model.predict(features(2), verbose=0)["ids"].shape == (2, 10)
+    model.export(tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    assert loaded.serve(tf.constant(features(2)))["ids"].shape == (2, 10)
+
+
 def test_an_uncompiled_model_stays_so():
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), class_names=["a", "b", "c"])
     changed = tfxc.change_classes(model, ["c", "a"])

@@ -50,6 +50,8 @@ def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
     layer = make_head("plain", 9, 4)
     with pytest.raises(ValueError, match=r"k must be in \[1, 9\], the number of classes, but got 0"):
         layer.top_k(query, 0)
+    with pytest.raises(ValueError, match="k must be an int or an integer scalar tensor, but got 2.5"):
+        layer.top_k(query, 2.5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="k must be at least 1, but is"):
         tf.function(lambda k: layer.top_k(query, k).ids)(tf.constant(0))
 

@@ -151,6 +151,8 @@ def test_rank_is_one_graph_for_every_k_and_filter():
     np.testing.assert_array_equal(model.rank(x, 4)["ids"], ranking(-logits, 4))  # by the weights of now
     with pytest.raises(ValueError, match=r"k must be in \[1, 25\]"):
         model.rank(x, 26)
+    with pytest.raises(ValueError, match=r"k must be an int or an integer scalar tensor, but got 2\.5"):
+        model.rank(x, 2.5)
 
 
 def test_rank_takes_what_predict_takes():
@@ -279,7 +281,7 @@ def test_fewer_classes_than_k():
     model = tfxc.ExtremeClassifier(dense_encoder(), head)  # k=10
     model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=[RecallAtK(10), PrecisionAtK(10)])
     x, y = features(4), np.array([0, 4, 2, 2])
-    assert model.k == 5 and model.predict(x, verbose=0)["ids"].shape == (4, 5)
+    assert model.k == 10 and model.predict(x, verbose=0)["ids"].shape == (4, 5)
     result = model.evaluate(x, y, return_dict=True, verbose=0)
     assert result["recall_at_10"] == 1 and result["precision_at_10"] == pytest.approx(0.1)
 

@@ -165,6 +165,9 @@ def test_requests_are_checked(small):
         index.top_k(query, 61)
     with pytest.raises(ValueError, match="num_probes must be at least 1"):
         index.top_k(query, 3, num_probes=0)
+    for arguments in ({"k": 2.5}, {"k": 3, "num_probes": tf.constant(2.0)}):
+        with pytest.raises(ValueError, match="must be an int or an integer scalar tensor"):
+            index.top_k(query, **arguments)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_probes must be at least 1"):
         index.top_k(query, 3, num_probes=tf.constant(0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="k must be at least 1"):

@@ -5,7 +5,7 @@ import numbers
 import tensorflow as tf
 
 from tfxc._keras import Untracked, keras, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
@@ -251,8 +251,9 @@ class Head(keras.layers.Layer):
             passed over.
 
         Raises:
-            ValueError: if the head is not built, or for queries of another rank or width; if k is an int
-                outside [1, L], num_probes is given to a head that has none, or ids are not of rank 2.
+            ValueError: if the head is not built, or for queries of another rank or width; if k is neither an
+                int in [1, L] nor an integer tensor, num_probes is given to a head that has none, or ids are
+                not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
                 or allow of another number of rows.
         """
@@ -264,8 +265,7 @@ class Head(keras.layers.Layer):
         query = tf.convert_to_tensor(query)
         require_queries(query)
         self.require_width(query)
-        if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
-            raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
+        require_count(k, "k", self.num_classes)
         if num_probes is not None and getattr(self, "num_probes", None) is None:
             raise ValueError(
                 f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import numbers
 import os
 import warnings
 
@@ -23,7 +22,7 @@ from tfxc._keras import (
     unpack_x_y_sample_weight,
     updated_metrics,
 )
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, require_count
 from tfxc.callbacks.hard_negative_mining import warn_without_mining
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
@@ -99,7 +98,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if not callable(encoder) or isinstance(encoder, type):
             raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
         check_kinds(head, sampler)
-        k = min(positive_int(k, "k"), head.num_classes)
+        k = positive_int(k, "k")
         if class_names is not None and len(names_array(class_names, "class_names")) != head.num_classes:
             raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
         check_parts(head, sampler)
@@ -343,7 +342,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if tf.executing_eagerly() and not training:
             self._refresh_head(inputs)
         inputs, reserved = split_inputs(inputs, self.encoder)
-        return self._rank(inputs, self.k, reserved.get("exclude"), training)
+        return self._rank(inputs, min(self.k, self.head.num_classes), reserved.get("exclude"), training)
 
     def rank(self, inputs, k, exclude=None, training=False, allow=None):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
@@ -354,10 +353,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             exclude, allow: None or class ids, see ``Head.top_k``.
             training: whether the encoder runs as in training.
         """
-        if isinstance(k, numbers.Integral) and not 1 <= k <= self.head.num_classes:
-            raise ValueError(
-                f"k must be in [1, {self.head.num_classes}], the number of classes, but got {k}."
-            )
+        require_count(k, "k", self.head.num_classes)
         inputs, reserved = split_inputs(inputs, self.encoder)
         exclude = reserved.get("exclude") if exclude is None else exclude
         if tf.executing_eagerly():

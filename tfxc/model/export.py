@@ -241,7 +241,7 @@ def _serving_function(model, index, module, strings):
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
-    defaults = {_K: tf.constant(model.k), _EXCLUDE: none, _ALLOW: none}
+    defaults = {_K: tf.constant(min(model.k, model.head.num_classes)), _EXCLUDE: none, _ALLOW: none}
     if index is None:
         ranked, num_probes = model.head, getattr(model.head, "num_probes", None)
     else:

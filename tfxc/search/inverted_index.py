@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, require_count
 from tfxc.class_vectors import one_thread
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
@@ -230,8 +230,8 @@ class InvertedIndex(keras.layers.Layer):
             ``BestClasses`` as of ``Head.top_k``; of equals that do not all fit in, any.
 
         Raises:
-            ValueError: if k is an int outside [1, L], num_probes one below 1, the query of another rank or
-                width, or class ids are not of rank 2.
+            ValueError: if k is no int in [1, L], or num_probes none of at least 1, and no integer tensor; for
+                a query of another rank or width, or class ids that are not of rank 2.
             tf.errors.InvalidArgumentError: for a class id outside [-1, L), or such numbers in a graph.
         """
         self._require_built()
@@ -242,10 +242,9 @@ class InvertedIndex(keras.layers.Layer):
                 f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
                 f"{query.shape}: give it head.effective_query(query), of the head it was built from."
             )
-        if isinstance(k, numbers.Integral) and not 1 <= k <= self.num_classes:
-            raise ValueError(f"k must be in [1, {self.num_classes}], the number of classes, but got {k}.")
-        if isinstance(num_probes, numbers.Integral) and num_probes < 1:
-            raise ValueError(f"num_probes must be at least 1, but got {num_probes}.")
+        require_count(k, "k", self.num_classes)
+        if num_probes is not None:
+            require_count(num_probes, "num_probes")
         if isinstance(num_probes, numbers.Integral):  # one that no int32 holds asks for all cells, too
             num_probes = min(num_probes, self.num_classes)
         num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
