@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import extreme_classification  # noqa: E402
 import sequential_recommendation  # noqa: E402
+from common.plots import pyplot  # noqa: E402
 
 import tfxc  # noqa: E402
 
@@ -114,12 +115,7 @@ def table(problem, sizes):
 
 def plot(column, sizes, path):
     """Quality against memory, both as shares of the dense head's."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     axes.axhline(1, color="black", linewidth=1)
     dense, *_ = sizes.values()
     for colour, num_repetitions in enumerate(sorted({repetitions for repetitions, _ in sizes})):

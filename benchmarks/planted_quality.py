@@ -20,9 +20,10 @@ from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
+from common.plots import plot  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.sampler_choice import SAMPLERS, Settings  # noqa: E402
-from common.training_log import TrainingLog, plot  # noqa: E402
+from common.training_log import TrainingLog  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402

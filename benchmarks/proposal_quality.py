@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import language_model  # noqa: E402
 from _tables import add_results, keep, show  # noqa: E402
-from common.proposals import compare_proposals, plot_proposals  # noqa: E402
+from common.plots import plot_proposals  # noqa: E402
+from common.proposals import compare_proposals  # noqa: E402
 from common.sampler_choice import SAMPLERS, Settings  # noqa: E402
 
 import tfxc  # noqa: E402

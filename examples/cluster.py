@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from common.arguments import count, rate
 from common.processes import Cluster, die_with_parent
 
 
@@ -25,18 +26,18 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--workers", type=int, default=2)
-    add("--servers", type=int, default=2)
-    add("--data", type=Path, help="file of sequences, a line each; default: the bundled novels")
-    add("--min-count", type=int, default=1, help="novels: rarer words are left out")
-    add("--max-length", type=int, default=20)
-    add("--dim", type=int, default=64)
-    add("--num-negatives", type=int, default=100)
-    add("--num-codewords", type=int, default=32)
-    add("--batch-size", type=int, default=64, help="sequences")
-    add("--epochs", type=int, default=3)
-    add("--steps", type=int, default=200, help="of an epoch, of all workers together")
-    add("--learning-rate", type=float, default=3e-3)
+    add("--workers", type=count, default=2)
+    add("--servers", type=count, default=2)
+    add("--data", type=Path, help="a line each: user item item ...; default: the bundled novels")
+    add("--min-count", type=count, default=1, help="novels: rarer words are left out")
+    add("--max-length", type=count, default=20)
+    add("--dim", type=count, default=64)
+    add("--num-negatives", type=count, default=100)
+    add("--num-codewords", type=count, default=32)
+    add("--batch-size", type=count, default=64, help="sequences")
+    add("--epochs", type=count, default=3)
+    add("--steps", type=count, default=200, help="of an epoch, of all workers together")
+    add("--learning-rate", type=rate, default=3e-3)
     add("--output", type=Path, default=Path("runs/cluster"), help="folder of checkpoints and the export")
     return parser.parse_args(argv)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from common import recommendation_data
+from common.arguments import count, rate, whole
 from common.training_log import VERBOSE, markdown_table
 from tensorflow import keras
 
@@ -39,36 +40,36 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--data", default=str(recommendation_data.BUNDLED), help="file of sessions, plain, .gz or .xz")
-    add("--format", choices=recommendation_data.FORMATS, default="text", help="of the file")
-    add("--min-count", type=int, default=3, help="items that come up more rarely in a window are left out")
-    add("--days", type=int, default=5, help="tested")
+    add(
+        "--format",
+        choices=recommendation_data.FORMATS,
+        default="text",
+        help=recommendation_data.HELP_ON_FORMATS,
+    )
+    add("--min-count", type=count, default=3, help="items that come up more rarely in a window are left out")
+    add("--days", type=count, default=5, help="tested")
     add(
         "--days-before",
-        type=int,
+        type=whole,
         default=0,
         help="days that the model is carried over before the first tested",
     )
-    add("--sessions-a-day", type=int, default=2000)
-    add("--window", type=int, default=40_000, help="sessions before a day that its models learn from")
+    add("--sessions-a-day", type=count, default=2000)
+    add("--window", type=count, default=40_000, help="sessions before a day that its models learn from")
     add(
         "--epochs",
-        type=int,
+        type=count,
         default=10,
         help="of a training anew; the carried-over model takes the sessions of one",
     )
-    add("--num-negatives", type=int, default=100)
-    add("--dim", type=int, default=64)
-    add("--max-length", type=int, default=20)
-    add("--batch-size", type=int, default=64)
-    add("--learning-rate", type=float, default=1e-3)
+    add("--num-negatives", type=count, default=100)
+    add("--dim", type=count, default=64)
+    add("--max-length", type=count, default=20)
+    add("--batch-size", type=count, default=64)
+    add("--learning-rate", type=rate, default=1e-3)
     add("--seed", type=int, default=0)
     add("--output", type=Path, default=Path("days"), help="folder for the table and the last model")
-    args = parser.parse_args(argv)
-    if args.days < 1 or args.days_before < 0:
-        parser.error(
-            f"--days is at least 1 and --days-before at least 0, not {args.days}, {args.days_before}"
-        )
-    return args
+    return parser.parse_args(argv)
 
 
 def load_sessions(args):
@@ -172,6 +173,10 @@ def run(args):
         seed = args.seed + begin  # each day shuffles and draws for itself
         window = sessions.select(np.arange(max(0, begin - args.window), begin))
         names = catalogue_of(window, args.min_count)
+        if not len(names):
+            raise SystemExit(
+                f"No item comes up --min-count {args.min_count} times in a window of {len(window)} sessions."
+            )
         if model is None:
             vocabulary = data.Vocabulary(names)
             model = make_model(vocabulary, args)

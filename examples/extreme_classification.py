@@ -11,7 +11,8 @@ Millions of features are hashed into fewer by --hash-features 65536.
 Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
 is refreshed behind training, or both (ASTRA), their share fixed or growing, or both searched in the step:
 
-    python examples/extreme_classification.py --heads dense --negatives random hard astra curriculum searched
+    python examples/extreme_classification.py --heads dense --epochs 20 \\
+        --negatives random hard astra curriculum searched
 
 A run that was interrupted goes on where it stopped when the same command is given again.
 """
@@ -26,15 +27,18 @@ from pathlib import Path
 
 import numpy as np
 from common import classification_heads, training_log
+from common.arguments import count, rate, share, whole
 from common.classification_data import load
 from common.classification_heads import HEADS, make_encoder, make_head
-from common.training_log import TrainingLog, markdown_table, plot
+from common.plots import plot
+from common.training_log import TrainingLog, markdown_table
 from tensorflow import keras
 
 import tfxc
 
 BUNDLED = Path(__file__).parent / "data" / "tate"
 NEGATIVES = ("all", "random", "hard", "astra", "curriculum", "searched")
+MINED = {"hard", "astra", "curriculum"}  # found by the search of a callback
 LOSSES = {
     "squared-hinge": tfxc.losses.SquaredHinge,
     "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
@@ -52,23 +56,31 @@ def parse_arguments(argv=None):
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     classification_heads.add_arguments(add)
+    add("--num-repetitions", type=count, default=4, help="mach: bucket classifiers")
     add("--label-order", choices=ORDERS, default="given", help="sparse: which labels share a group")
-    add("--evolve", type=float, default=0.1, help="sparse: share of connections that move at a time; 0: none")
-    add("--evolve-every", type=int, default=50, help="sparse: steps from one time to the next")
+    add("--evolve", type=share, default=0.1, help="sparse: share of connections that move at a time; 0: none")
+    add("--evolve-every", type=count, default=50, help="sparse: steps from one time to the next")
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
-    add("--num-negatives", type=int, default=64, help="negatives a point")
-    add("--num-hard", type=int, default=8, help="astra, curriculum: hard ones among them")
-    add("--start-epoch", type=int, default=5, help="first epoch with hard negatives, counted from 0")
-    add("--refresh-every", type=int, default=5, help="epochs between refreshes of the hard negatives")
+    add("--num-negatives", type=count, default=64, help="negatives a point")
+    add("--num-hard", type=whole, default=8, help="astra, curriculum: hard ones among them")
+    add("--start-epoch", type=whole, default=5, help="first epoch with hard negatives, counted from 0")
+    add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
-    add("--hash-features", type=int, default=0, help="features to hash them into; 0: as they are")
-    add("--batch-size", type=int, default=128)
+    add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
+    add("--batch-size", type=count, default=128)
     training_log.add_arguments(add)
-    add("--warm-up", type=float, default=0.0, help="share of the steps in which it rises to that")
-    add("--head-learning-rate", type=float, help="trains the head by gradient descent at this rate, not Adam")
+    add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
+    add("--head-learning-rate", type=rate, help="trains the head by gradient descent at this rate, not Adam")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
     parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if MINED & set(args.negatives) and args.start_epoch >= args.epochs:
+        parser.error(
+            f"--start-epoch {args.start_epoch} comes after --epochs {args.epochs}: no negative would be hard"
+        )
+    if {"astra", "curriculum", "searched"} & set(args.negatives) and args.num_hard > args.num_negatives:
+        parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
+    return args
 
 
 def make_sampler(negatives, args):
@@ -153,7 +165,7 @@ def mining(folder, negatives, num_examples, args):
 def train_head(name, negatives, data, args):
     """Trains one head's model to its end or resumes it; returns it, its history and test results."""
     train, test, names = data
-    mined = negatives in ("hard", "astra", "curriculum")
+    mined = negatives in MINED
     train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=mined)
     test_set = tfxc.data.classification_dataset(test, 256, seed=None)
     model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)

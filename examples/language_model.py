@@ -20,10 +20,12 @@ import time
 from pathlib import Path
 
 from common import encoders, sampler_choice, training_log
+from common.arguments import count
 from common.language_data import BUNDLED, load_text
-from common.proposals import compare_proposals, plot_proposals, proposal_table
+from common.plots import plot, plot_proposals
+from common.proposals import compare_proposals, proposal_table
 from common.sampler_choice import SAMPLERS, Settings
-from common.training_log import TrainingLog, markdown_table, plot, times
+from common.training_log import TrainingLog, markdown_table, times
 from tensorflow import keras
 
 import tfxc
@@ -37,7 +39,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--data", type=Path, default=BUNDLED, help="text file, or folder of train, valid and test files")
-    add("--min-count", type=int, default=3, help="text file: rarer words share one class")
+    add("--min-count", type=count, default=3, help="text file: rarer words share one class")
     add("--model", choices=MODELS, default="lstm")
     add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])
     sampler_choice.add_arguments(add)
@@ -156,7 +158,8 @@ def table(results):
 def show_predictions(model, split, args, num_examples=3):
     """Prints what the model expects after a few passages of the test text."""
     items, _ = next(iter(batches(split, args)[2]))
-    best = model.predict(items, verbose=0)["ids"]
+    # As one batch: the state of the LSTM is that of all its streams.
+    best = model.predict(items, batch_size=len(items), verbose=0)["ids"]
     names = split.test.vocabulary.decode
     for row in range(min(num_examples, len(items))):
         passage = [item - 1 for item in items[row].numpy()[-8:] if item]
@@ -182,8 +185,7 @@ def run(args):
     rows, curves = compare_proposals(reference.head, proposals, query, labels)
     text = f"{table(results)}\n\nProposals on the model trained with {args.samplers[0]}:\n\n"
     text += proposal_table(rows)
-    print(f"\n{text}\n\nAfter some passages of the test text, {args.samplers[-1]} expects:")
-    show_predictions(models[args.samplers[-1]], split, args)
+    print(f"\n{text}")
     arguments = {key: str(value) for key, value in vars(args).items()}
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
         everything = {"arguments": arguments, "results": results, "proposals": rows, "histories": histories}
@@ -193,6 +195,8 @@ def run(args):
     path = os.path.join(args.output, "perplexity_against_time.png")
     plot(histories, path, "val_perplexity", "validation perplexity")
     plot_proposals(curves, os.path.join(args.output, "cumulative_probability.png"))
+    print(f"\nAfter some passages of the test text, {args.samplers[-1]} expects:")
+    show_predictions(models[args.samplers[-1]], split, args)
     print(f"\nWrote tables and plots to {args.output}/.")
     return results
 

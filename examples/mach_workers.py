@@ -5,16 +5,18 @@ Two processes, or two machines with the same data; one that dies is started agai
     python examples/mach_workers.py --repetitions 0-3 --output runs/workers &
     python examples/mach_workers.py --repetitions 4-7 --output runs/workers &
     wait
-    python examples/mach_workers.py --merge --output runs/workers
+    python examples/mach_workers.py --merge --num-repetitions 8 --output runs/workers
 
 Several ranges are trained one after the other, to the same result. --merge checks that sizes and hash
-functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/.
+functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/. It needs
+the --data and --hash-features of the training.
 """
 
 import argparse
 import re
 from pathlib import Path
 
+from common.arguments import count, rate, whole
 from common.classification_data import load
 from common.classification_heads import add_arguments, bag_inputs, make_encoder, make_head
 from common.training_log import VERBOSE, TrainingLog
@@ -34,12 +36,13 @@ def parse_arguments(argv=None):
     what.add_argument("--repetitions", nargs="+", type=parse_range, help="such as 0-3: those to train")
     what.add_argument("--merge", action="store_true", help="merge what has been trained")
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
-    add("--hash-features", type=int, default=0, help="features to hash them into; 0: as they are")
+    add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
     add_arguments(add)
     parser.set_defaults(loss="binary-crossentropy")
-    add("--batch-size", type=int, default=128)
-    add("--epochs", type=int, default=6)
-    add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
+    add("--num-repetitions", type=count, help="merge: how many there must be; default: up to the last found")
+    add("--batch-size", type=count, default=128)
+    add("--epochs", type=count, default=6)
+    add("--learning-rate", type=rate, default=3e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0, help="of the hash functions and the weights")
     add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
     add(
@@ -103,6 +106,8 @@ def merge(data, args):
         raise SystemExit(f"There are no repetitions in {args.output}: train some with --repetitions first.")
     models = [keras.models.load_model(path) for path in paths]
     models.sort(key=lambda model: model.head.first_repetition)
+    check_all_are_there(models, args)
+    check_data(models[0], test_points, args)
     head = tfxc.layers.merge_mach_heads([model.head for model in models])
     inputs = bag_inputs()
     queries = [model.encoder(inputs) for model in models]
@@ -116,6 +121,30 @@ def merge(data, args):
     merged.export(args.output / "served")
     print(f"Wrote model.keras and served/ to {args.output}/.")
     return results
+
+
+def check_all_are_there(models, args):
+    """Raises SystemExit where the first or the last repetition is missing; a gap the merge itself refuses."""
+    first, last = models[0].head, models[-1].head
+    num_found = last.first_repetition + last.num_repetitions
+    num_due = args.num_repetitions or num_found
+    if first.first_repetition > 0 or num_found != num_due:
+        raise SystemExit(
+            f"{args.output} holds the repetitions {first.first_repetition} to {num_found - 1}, but 0 to "
+            f"{num_due - 1} are to be merged: train those that are missing."
+        )
+
+
+def check_data(model, points, args):
+    """Raises SystemExit for other data than the model was trained with."""
+    (bag,) = (layer for layer in model.encoder.layers if isinstance(layer, tfxc.layers.EmbeddingBag))
+    given, trained = (points.num_labels, points.num_features), (model.head.num_classes, bag.num_features)
+    if given != trained:
+        raise SystemExit(
+            f"{args.data} with --hash-features {args.hash_features} has {given[0]} labels and {given[1]} "
+            f"features, but {args.output} was trained with {trained[0]} and {trained[1]}: give the same "
+            "--data and --hash-features."
+        )
 
 
 def run(args):

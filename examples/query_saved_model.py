@@ -16,6 +16,7 @@ sys.modules["tfxc"] = None  # any import of tfxc would now fail
 
 import common  # noqa: E402, F401  (before TensorFlow)
 import tensorflow as tf  # noqa: E402
+from common.arguments import count  # noqa: E402
 
 NUM_CALLS = 20
 
@@ -27,7 +28,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("folder", nargs="?", type=Path, default=Path("demo/served"), help="of the SavedModel")
     add("names", nargs="*", help="of items, oldest first; default: lines of the standard input")
-    add("--k", type=int, default=5, help="how many items to recommend")
+    add("--k", type=count, default=5, help="how many items to recommend")
     return parser.parse_args(argv)
 
 
@@ -51,6 +52,9 @@ def main(argv=None):
             f"{args.folder} holds no SavedModel: run examples/sequential_recommendation.py, or name another."
         )
     served = tf.saved_model.load(str(args.folder))
+    signature = served.signatures["serving_default"].structured_input_signature[1]
+    if signature["exclude"].dtype != tf.string:
+        raise SystemExit(f"{args.folder} takes no names: export the model with strings=True.")
     for names in [args.names] if args.names else map(str.split, sys.stdin):
         if names:
             print(answer(served, names, args.k), flush=True)

@@ -17,10 +17,12 @@ from functools import partial
 
 import numpy as np
 from common import encoders, recommendation_data, sampler_choice, training_log
+from common.arguments import count, rate
+from common.plots import plot
 from common.quality_sample import QualitySample
 from common.recommendation_data import batches, load_split, title_of
 from common.sampler_choice import SAMPLERS, Settings
-from common.training_log import TrainingLog, markdown_table, plot, seconds_an_epoch, times
+from common.training_log import TrainingLog, markdown_table, seconds_an_epoch, times
 from tensorflow import keras
 
 import tfxc
@@ -45,8 +47,8 @@ def parse_arguments(argv=None):
     add("--exclude-seen", action="store_true", help="do not rank items of the history")
     add("--model", choices=encoders.ENCODERS, default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
-    add("--num-buckets", type=int, default=1024, help="mach: buckets of a repetition")
-    add("--num-repetitions", type=int, default=8, help="mach: bucket classifiers")
+    add("--num-buckets", type=count, default=1024, help="mach: buckets of a repetition")
+    add("--num-repetitions", type=count, default=8, help="mach: bucket classifiers")
     add(
         "--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"], help="dense: of it"
     )
@@ -54,7 +56,7 @@ def parse_arguments(argv=None):
     add("--loss", choices=LOSSES, default="softmax", help="partition: the other estimator of the softmax")
     encoders.add_arguments(add)
     add("--table-dtype", choices=("float32", "bfloat16"), default="float32", help="of the items' vectors")
-    add("--rowwise-adagrad", type=float, metavar="RATE", help="of a RowwiseAdagrad for the items' vectors")
+    add("--rowwise-adagrad", type=rate, metavar="RATE", help="of a RowwiseAdagrad for the items' vectors")
     training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     return parser.parse_args(argv)
@@ -190,13 +192,13 @@ def run(args):
         json.dump({"arguments": vars(args), "results": results, "histories": histories}, file, indent=1)
     with open(os.path.join(args.output, "results.md"), "w", encoding="utf-8") as file:
         file.write(text + "\n")
+    model.export(os.path.join(args.output, EXPORTED), strings=True)  # names in, names out
     plot(
         histories,
         os.path.join(args.output, "quality_against_time.png"),
         label="NDCG@10 on a fixed sample of validation targets",
         title=f"{title_of(split, args)}\n{sentences}",
     )
-    model.export(os.path.join(args.output, EXPORTED), strings=True)  # names in, names out
     print(f"\nWrote the table, the plot and a SavedModel ({EXPORTED}/) to {args.output}/.")
     return results
 

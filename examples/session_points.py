@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from common.recommendation_data import FORMATS
+from common.arguments import count
+from common.recommendation_data import FORMATS, HELP_ON_BAD_LINES, HELP_ON_FORMATS, reader
 from scipy.sparse import csr_matrix
 
 from tfxc import data
@@ -25,8 +26,14 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--data", required=True, help="file of training sessions, plain, .gz or .xz")
     add("--test-data", required=True, help="file of test sessions")
-    add("--format", choices=[name for name in FORMATS if name != "text"], default="sessions")
-    add("--num-last", type=int, default=3, help="items at the end of a training session that are labels")
+    add(
+        "--format",
+        choices=[name for name in FORMATS if name != "text"],
+        default="sessions",
+        help=HELP_ON_FORMATS,
+    )
+    add("--skip-bad-lines", action="store_true", help=HELP_ON_BAD_LINES)
+    add("--num-last", type=count, default=3, help="items at the end of a training session that are labels")
     add("--output", type=Path, required=True, help="folder of train.txt, test.txt and label_names.txt")
     return parser.parse_args(argv)
 
@@ -56,7 +63,7 @@ def points_of(sequences, num_last):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    read = getattr(data, f"read_{args.format}")
+    read = reader(args)
     train = read(args.data)
     test = read(args.test_data, vocabulary=train.vocabulary)
     os.makedirs(args.output, exist_ok=True)

@@ -21,6 +21,7 @@ import common  # noqa: F401  (before TensorFlow)
 import numpy as np
 import tensorflow as tf
 from common import recommendation_data, sampler_choice
+from common.arguments import count, rate, share
 from common.recommendation_data import load_split
 from common.training_log import markdown_table
 from tensorflow import keras
@@ -46,15 +47,15 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     recommendation_data.add_arguments(add)
     add("--models", nargs="+", choices=MODELS, default=["retrieval", "midx"])
-    add("--seconds", type=float, default=30, help="training time of each model")
-    add("--turns", type=int, default=5, help="into which the time is cut, with a validation after each")
-    add("--max-length", type=int, default=10, help="items of history that the query tower reads")
-    add("--dim", type=int, default=64, help="width of queries and item vectors")
-    add("--batch-size", type=int, default=512)
-    add("--retrieval-batch-size", type=int, help="of the retrieval task, whose negatives it gives")
+    add("--seconds", type=rate, default=30, help="training time of each model")
+    add("--turns", type=count, default=5, help="into which the time is cut, with a validation after each")
+    add("--max-length", type=count, default=10, help="items of history that the query tower reads")
+    add("--dim", type=count, default=64, help="width of queries and item vectors")
+    add("--batch-size", type=count, default=512)
+    add("--retrieval-batch-size", type=count, help="of the retrieval task, whose negatives it gives")
     sampler_choice.add_arguments(add)
-    add("--learning-rate", type=float, default=3e-3, help="at the start; falls to 0 along a cosine")
-    add("--dropout", type=float, default=0.2, help="of the query tower's inputs")
+    add("--learning-rate", type=rate, default=3e-3, help="at the start; falls to 0 along a cosine")
+    add("--dropout", type=share, default=0.2, help="of the query tower's inputs")
     add("--seed", type=int, default=0)
     add("--output", default="demo/two_tower", help="folder of the exported index")
     return parser.parse_args(argv)

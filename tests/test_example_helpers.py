@@ -2,7 +2,7 @@
 
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,18 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
+import extreme_classification  # noqa: E402
+import language_model  # noqa: E402
 import sequential_recommendation  # noqa: E402
+from common.arguments import count, rate, share, whole  # noqa: E402
 from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
+from common.language_data import load_text  # noqa: E402
+from common.plots import plot  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import batches, load_split  # noqa: E402
-from common.training_log import TrainingLog, plot  # noqa: E402
+from common.training_log import TrainingLog  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
@@ -36,6 +41,77 @@ def test_lstm_layers_go_on_where_the_batch_before_stopped():
     again = encoder(tf.constant(items[:, :3])).numpy()
     np.testing.assert_allclose(again, halves[0], atol=1e-6)
     assert np.abs(encoder(tf.constant(items[:, :3])).numpy() - again).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("number", "right", "wrong"),
+    [
+        (count, ("1", "20"), ("0", "-1")),
+        (whole, ("0", "3"), ("-1",)),
+        (rate, ("1e-9", "2"), ("0", "-1", "inf", "nan")),
+        (share, ("0", "0.5"), ("1", "-0.1", "nan")),
+    ],
+)
+def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
+    assert [number(text) for text in right] == [float(text) for text in right]
+    for text in wrong:
+        with pytest.raises(ArgumentTypeError, match=f"but is {text}"):
+            number(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--epochs 0", "argument --epochs: must be at least 1, but is 0"),
+        ("--epochs many", "argument --epochs: invalid int value: 'many'"),
+        ("--negatives curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
+        ("--negatives astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
+    ],
+)
+def test_options_that_make_no_training_are_refused_at_once(options, message, capsys):
+    with pytest.raises(SystemExit):
+        extreme_classification.parse_arguments(options.split())
+    assert message in capsys.readouterr().err
+
+
+def test_a_language_model_of_any_number_of_streams_shows_what_it_expects(tmp_path, capsys):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_text(100 * "the old man looked at the sea\n")
+    options = ["--data", str(tmp_path), "--batch-size", "40", "--max-length", "4", "--dim", "8"]
+    args = language_model.parse_arguments([*options, "--num-blocks", "1"])
+    split = load_text(args.data, args.min_count)
+    model = language_model.make_model("full", split, 1, args)
+    language_model.show_predictions(model, split, args)
+    assert capsys.readouterr().out.count(" -> ") == 3
+
+
+def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path):
+    (tmp_path / "train").write_text(20 * "a b c\n")
+    (tmp_path / "test").write_text("a b\na x\n")
+    options = [
+        "--format",
+        "sessions",
+        "--data",
+        str(tmp_path / "train"),
+        "--test-data",
+        str(tmp_path / "test"),
+    ]
+    with pytest.raises(ValueError, match="the item 'x' is not in the vocabulary"):
+        load_split(sequential_recommendation.parse_arguments(options))
+    args = sequential_recommendation.parse_arguments([*options, "--skip-bad-lines"])
+    with pytest.warns(UserWarning, match="1 bad of 2 lines"):
+        assert len(load_split(args).test) == 1
+    (tmp_path / "train").write_text(9 * "a b c\n")
+    with pytest.raises(SystemExit, match="has 9 sessions of two items or more, too few"):
+        load_split(args)
+
+
+def test_names_of_other_labels_are_refused_by_the_name_of_their_file(tmp_path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.txt").write_text("1 2 3\n0,2 0:1 1:1\n")
+    (tmp_path / "label_names.txt").write_text("tea\nrum\n")
+    with pytest.raises(SystemExit, match="label_names.txt must have a line for each of 3 labels, but has 2"):
+        load(tmp_path)
 
 
 def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
@@ -161,8 +237,8 @@ def test_files_of_names_may_begin_with_a_byte_order_mark(tmp_path):
 @pytest.mark.parametrize(
     ("names", "words", "message"),
     [
-        (["sea", "sky"], ["sea", "a"], "each of 2 labels and of 3 features, but in .* they have 2 and 2"),
-        (["sea"], ["sea", "a", "b"], "they have 1 and 3"),
+        (["sea", "sky"], ["sea", "a"], "vocabulary.txt must have a line for each of 3 features, but has 2"),
+        (["sea"], ["sea", "a", "b"], "label_names.txt must have a line for each of 2 labels, but has 1"),
         (["sea", "sky"], ["a", "b", "c"], "No label's name has a word of the vocabulary"),
     ],
 )

@@ -301,7 +301,13 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     one, other = (keras.models.load_model(folder / "repetitions_2-3.keras") for folder in (alone, apart))
     for left, right in zip(one.get_weights(), other.get_weights(), strict=True):
         np.testing.assert_array_equal(left, right)
-    merged = workers(alone, "--merge")
+    with pytest.raises(AssertionError, match="holds the repetitions 2 to 3, but 0 to 3 are to be merged"):
+        workers(apart, "--merge")
+    with pytest.raises(AssertionError, match="holds the repetitions 0 to 3, but 0 to 7"):
+        workers(alone, "--merge", "--num-repetitions", 8)
+    with pytest.raises(AssertionError, match="give the same --data and --hash-features"):
+        workers(alone, "--merge", "--hash-features", 5)
+    merged = workers(alone, "--merge", "--num-repetitions", 4)
     assert "4 repetitions of 2 encoders" in merged
     assert float(merged.split("precision_at_1 ")[1].split(",")[0]) > 0.9
     model, served = keras.models.load_model(alone / "model.keras"), tf.saved_model.load(str(alone / "served"))

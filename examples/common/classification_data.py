@@ -37,15 +37,19 @@ def load(folder, label_texts=False, hash_features=0):
         raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
     points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
     names = paths["label_names"] and lines_of(paths["label_names"])
+    if names is not None and len(names) != points[0].num_labels:
+        raise SystemExit(
+            f"{paths['label_names']} must have a line for each of {points[0].num_labels} labels, but has "
+            f"{len(names)}."
+        )
     if not label_texts:
         return *_hashed(tfxc.data.tfidf(*points), hash_features), names
     if None in (names, paths["vocabulary"]):
         raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
     words = lines_of(paths["vocabulary"])
-    if (len(names), len(words)) != (points[0].num_labels, points[0].num_features):
+    if len(words) != points[0].num_features:
         raise SystemExit(
-            f"label_names.txt and vocabulary.txt must have a line for each of {points[0].num_labels} labels "
-            f"and of {points[0].num_features} features, but in {folder} they have {len(names)} and "
+            f"{paths['vocabulary']} must have a line for each of {points[0].num_features} features, but has "
             f"{len(words)}."
         )
     points = tfxc.data.tfidf(*points, label_points(names, words))

@@ -4,19 +4,19 @@ import numpy as np
 from tensorflow import keras
 
 import tfxc
+from common.arguments import count, share
 
 HEADS = ("dense", "sparse", "sparse-direct", "mach")
 
 
 def add_arguments(add):
     """The options of encoders and heads."""
-    add("--dim", type=int, default=512, help="width of the bag of words' vector")
-    add("--dropout", type=float, default=0.5)
-    add("--num-inputs", type=int, default=8192, help="sparse: width of the layer before the head")
-    add("--fan-in", type=int, default=32, help="sparse: inputs that a class reads")
-    add("--group-size", type=int, default=1, help="sparse: labels that read the same inputs")
-    add("--num-buckets", type=int, default=512, help="mach: buckets of a repetition")
-    add("--num-repetitions", type=int, default=4, help="mach: bucket classifiers")
+    add("--dim", type=count, default=512, help="width of the bag of words' vector")
+    add("--dropout", type=share, default=0.5)
+    add("--num-inputs", type=count, default=8192, help="sparse: width of the layer before the head")
+    add("--fan-in", type=count, default=32, help="sparse: inputs that a class reads")
+    add("--group-size", type=count, default=1, help="sparse: labels that read the same inputs")
+    add("--num-buckets", type=count, default=512, help="mach: buckets of a repetition")
     decoders = "mean", "min", "median", "geometric"
     add("--decoder", choices=decoders, default="mean", help="mach: from buckets to classes")
 

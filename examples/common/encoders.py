@@ -2,6 +2,7 @@
 
 from tensorflow import keras
 
+from common.arguments import count, share
 from tfxc.encoders import esasrec, gru4rec, sasrec
 
 layers = keras.layers
@@ -10,11 +11,11 @@ ENCODERS = {"sasrec": sasrec, "esasrec": esasrec, "gru4rec": gru4rec}
 
 def add_arguments(add):
     """The options of the encoders and of the batches they read."""
-    add("--dim", type=int, default=64, help="width of all layers, of queries and of class vectors")
-    add("--num-blocks", type=int, default=2, help="layers")
-    add("--dropout", type=float, default=0.2)
-    add("--max-length", type=int, default=32, help="items a model reads")
-    add("--batch-size", type=int, default=32, help="sequences a step")
+    add("--dim", type=count, default=64, help="width of all layers, of queries and of class vectors")
+    add("--num-blocks", type=count, default=2, help="layers")
+    add("--dropout", type=share, default=0.2)
+    add("--max-length", type=count, default=32, help="items a model reads")
+    add("--batch-size", type=count, default=32, help="sequences a step")
 
 
 def lstm(num_classes, max_length, dim=200, num_blocks=2, dropout=0.2, *, batch_size):

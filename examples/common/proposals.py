@@ -45,20 +45,3 @@ def proposal_table(rows):
         for name, row in sorted(rows.items(), key=lambda item: item[1]["kl"])
     ]
     return markdown_table(["proposal", "KL(softmax, Q)", "effective sample size", "accidental hits"], lines)
-
-
-def plot_proposals(curves, path):
-    """Cumulative probability against rank by score, one curve a proposal, as PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for name, curve in curves.items():
-        style = {"color": "black", "linestyle": "--"} if name == "full" else {}
-        axes.plot(np.arange(1, len(curve) + 1), curve, label=name, **style)
-    axes.set(xscale="log", xlabel="classes, by falling score", ylabel="cumulative probability")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)

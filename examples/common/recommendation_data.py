@@ -1,23 +1,38 @@
 """Where the sequences of the recommendation example come from, how they are split, and their batches."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from common.arguments import count
 from tfxc import data
 
 BUNDLED = Path(__file__).resolve().parents[1] / "data" / "novels.txt.xz"
 BUNDLED_TITLE = "Twelve novels, the next word as the next item"
 FORMATS = ("interactions", "sequences", "sessions", "text")
+HELP_ON_FORMATS = (
+    "of a line: interactions, user item [time]; sequences, user item item ...; sessions, item item ...; "
+    "text, running words"
+)
+HELP_ON_BAD_LINES = "leave out lines that cannot be read, and test sessions with items that --data lacks"
 NUM_VALIDATION_SESSIONS = 5000
+LEAST_SESSIONS = 10  # of as many, one is for validation
 
 
 def add_arguments(add):
     """The options of the data."""
     add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
-    add("--format", choices=FORMATS, default="text", help="of the file")
+    add("--format", choices=FORMATS, default="text", help=HELP_ON_FORMATS)
     add("--test-data", help="separate test sessions; default: a split of --data")
-    add("--min-count", type=int, default=3, help="text: rarer words are left out")
+    add("--skip-bad-lines", action="store_true", help=HELP_ON_BAD_LINES)
+    add("--min-count", type=count, default=3, help="text: rarer words are left out")
+
+
+def reader(args):
+    """What reads files of users or sessions, as the command line asks for."""
+    on_error = "skip" if args.skip_bad_lines else "raise"
+    return partial(getattr(data, f"read_{args.format}"), on_error=on_error)
 
 
 def load_split(args):
@@ -34,12 +49,20 @@ def load_split(args):
         # Left out, not made one class: nobody wants "some rare word" recommended.
         words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
         return data.tail_split(words, 0.01, 0.03)
-    sequences = getattr(data, f"read_{args.format}")(args.data)
+    read = reader(args)
+    sequences = read(args.data)
     if args.test_data is None:
         return data.leave_last_out(sequences)
-    test = getattr(data, f"read_{args.format}")(args.test_data, vocabulary=sequences.vocabulary)
+    test = read(args.test_data, vocabulary=sequences.vocabulary)
     usable = np.flatnonzero(sequences.lengths >= 2)
-    held_out = np.random.default_rng(0).permutation(usable)[: min(NUM_VALIDATION_SESSIONS, len(usable) // 10)]
+    if len(usable) < LEAST_SESSIONS:
+        raise SystemExit(
+            f"{args.data} has {len(usable)} sessions of two items or more, too few to hold some out for "
+            f"validation: it takes {LEAST_SESSIONS}."
+        )
+    held_out = np.random.default_rng(0).permutation(usable)[
+        : min(NUM_VALIDATION_SESSIONS, len(usable) // LEAST_SESSIONS)
+    ]
     in_train = np.ones(len(sequences), bool)
     in_train[held_out] = False
     return data.Split(

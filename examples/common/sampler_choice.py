@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from common.arguments import count
 from tfxc import samplers
 
 
@@ -17,6 +18,10 @@ class Settings(NamedTuple):
     num_negatives: int
     num_codewords: int
     counts: object
+
+    @property
+    def num_searched(self):
+        return max(1, self.num_negatives // 5)
 
 
 SAMPLERS = {
@@ -35,8 +40,8 @@ SAMPLERS = {
     ),
     "midx-searched": lambda s: samplers.Mixture(  # a fifth are the best that a search finds
         [
-            samplers.MIDX(s.num_negatives - s.num_negatives // 5, num_codewords=s.num_codewords),
-            samplers.SearchedHardNegatives(s.num_negatives // 5, num_uniform=0),
+            samplers.MIDX(s.num_negatives - s.num_searched, num_codewords=s.num_codewords),
+            samplers.SearchedHardNegatives(s.num_searched, num_uniform=0),
         ]
     ),
     "sphere": lambda s: samplers.Sphere(s.num_negatives),
@@ -50,6 +55,6 @@ SAMPLERS = {
 
 def add_arguments(add):
     """The options of samplers."""
-    add("--num-negatives", type=int, default=100, help="sampled classes a query")
-    add("--num-codewords", type=int, default=64, help="MIDX: codewords a codebook")
-    add("--refresh-steps", type=int, default=200, help="steps between rebuilds of the sampler's index")
+    add("--num-negatives", type=count, default=100, help="sampled classes a query")
+    add("--num-codewords", type=count, default=64, help="MIDX: codewords a codebook")
+    add("--refresh-steps", type=count, default=200, help="steps between rebuilds of the sampler's index")

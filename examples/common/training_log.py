@@ -1,4 +1,4 @@
-"""One training run on record: quality against training time, checkpoints, early stopping, resume."""
+"""One training run on record: quality by training time, checkpoints, early stopping, resume."""
 
 import json
 import os
@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-_MOST_NAMED = 5  # curves whose names have room at their ends
+from common.arguments import count, rate
+
 # Options that may change when a run is resumed: which others there are, where all go, how they are shown, and
 # when one stops for lack of progress. Not the number of epochs, along which the learning rate falls.
 _OF_NO_RUN = {"samplers", "heads", "negatives", "repetitions", "merge", "output", "verbose", "patience"}
@@ -19,9 +20,9 @@ VERBOSE = 1 if sys.stdout.isatty() else 2
 
 def add_arguments(add):
     """The options of a training run."""
-    add("--epochs", type=int, default=1)
-    add("--patience", type=int, default=5, help="epochs without progress before a run stops")
-    add("--learning-rate", type=float, default=2e-3, help="at the start; falls to 0 along a cosine")
+    add("--epochs", type=count, default=1)
+    add("--patience", type=count, default=5, help="epochs without progress before a run stops")
+    add("--learning-rate", type=rate, default=2e-3, help="at the start; falls to 0 along a cosine")
     add("--seed", type=int, default=0)
     add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
 
@@ -183,38 +184,6 @@ class TrainingLog(keras.callbacks.Callback):
 def clocks():
     """Seconds that passed, and those of the processor over all cores."""
     return np.array([time.perf_counter(), time.process_time()])
-
-
-def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None, clock="seconds"):
-    """A validation metric against training time, one curve a run, as PNG.
-
-    Few curves are named at their ends; for many there is a legend, and time is on a logarithmic scale.
-
-    Where a run was measured on a sample within its epochs, its curve shows that. The clock is "seconds", or
-    "processor_seconds", over all cores, which other programs on the machine disturb less.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for name, rows in histories.items():
-        points = [(point[clock], point["quality"]) for row in rows for point in row.get("curve", ())]
-        points = points or [(row[clock], row[metric]) for row in rows]
-        (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=name)
-        if len(histories) <= _MOST_NAMED:
-            annotate = {"textcoords": "offset points", "color": line.get_color(), "va": "center"}
-            axes.annotate(name, points[-1], (6, 0), **annotate)
-    if len(histories) > _MOST_NAMED:
-        axes.set_xscale("log")
-        axes.legend(fontsize="small")
-    axes.set(xlabel={"seconds": "training time (s)"}.get(clock, "processor time (s)"), ylabel=label)
-    axes.margins(x=0.12)
-    axes.grid(alpha=0.3)
-    if title:
-        axes.set_title(title, loc="left", fontsize="medium")
-    figure.savefig(path, dpi=120)
 
 
 def markdown_table(titles, rows):

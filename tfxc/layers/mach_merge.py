@@ -21,7 +21,8 @@ def merge_mach_heads(heads):
         A built ``MACHHead`` with ``num_groups`` the number of heads; in the order of ``first_repetition``.
 
     Raises:
-        ValueError: if sizes, arguments or hash functions differ, or repetitions are missing or come twice.
+        ValueError: if sizes, arguments or hash functions differ, repetitions come twice, or there is a gap
+            between them. That the first and the last are there only the caller knows.
 
     Example:
         >>> heads = [MACHHead(50, 8, 2, seed=3, first_repetition=first) for first in (2, 0)]

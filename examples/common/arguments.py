@@ -1,0 +1,20 @@
+"""Numbers of a command line: types of argparse that say which range they lie in."""
+
+import argparse
+
+
+def _number(kind, is_right, range_):
+    def parse(text):
+        value = kind(text)
+        if not is_right(value):
+            raise argparse.ArgumentTypeError(f"must be {range_}, but is {text}")
+        return value
+
+    parse.__name__ = kind.__name__  # "invalid int value", as argparse says of its own types
+    return parse
+
+
+count = _number(int, lambda value: value >= 1, "at least 1")
+whole = _number(int, lambda value: value >= 0, "at least 0")
+rate = _number(float, lambda value: 0 < value < float("inf"), "above 0")
+share = _number(float, lambda value: 0 <= value < 1, "in [0, 1)")
