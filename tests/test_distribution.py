@@ -90,6 +90,12 @@ def test_over_all_classes_training_is_the_same(results, name):
         np.testing.assert_allclose(two["recall"], one["recall"], rtol=1e-6)
 
 
+def test_optimizers_of_parts_of_a_model_train_the_same(results):
+    one, two = results["parts"]
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    assert one[1] < one[0]
+
+
 def test_over_sampled_classes_training_comes_to_the_same_loss(results):
     one, two = results["sampled"]
     np.testing.assert_allclose(two["exact"], one["exact"], rtol=0.15)

@@ -184,6 +184,20 @@ def kept_by_replicas():
     return {"kept": dict(zip(("model", "file", "checkpoint"), one_more, strict=True))}
 
 
+def optimizers_of_parts():
+    """Losses of two epochs by a ``MultiOptimizer`` made in the scope of one device, and of two."""
+    x, y = learnable(64)
+    losses = []
+    for strategy in (ONE, TWO):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = make_model()
+            parts = tfxc.optimizers.LazyAdam(0.01), (tfxc.optimizers.LazySGD(0.1), model.head)
+            model.compile(tfxc.optimizers.MultiOptimizer(*parts), loss=tfxc.losses.SoftmaxCrossentropy())
+        losses.append(model.fit(x, y, epochs=2, shuffle=False, verbose=0).history["loss"])
+    return {"parts": losses}
+
+
 if __name__ == "__main__":
     results = {
         "one": trained(plain, ONE, 2),
@@ -198,6 +212,7 @@ if __name__ == "__main__":
                 **counts_of_replicas(),
                 **refreshed_replicas(),
                 **kept_by_replicas(),
+                **optimizers_of_parts(),
             }
         )
     )

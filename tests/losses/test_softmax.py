@@ -126,17 +126,23 @@ def test_estimators_by_hand(hits):
 
 @pytest.mark.parametrize("slots", [[0.0, 1.0], [2.0, 1.0]], ids=str)
 def test_positives_that_were_passed_over_by_hand(slots):
-    """To the other positives, and to nce, they are the candidates that they would have been."""
+    """To the other positives, and to nce, they are the candidates that they would have been.
+
+    Of its own slots a positive stands in one.
+    """
     none, slots = [-1, -1, -1, -1], np.array(slots)
     two_slots = tf.constant([slots], tf.float32)
     every = DRAWN + OWN[1]
-    others = (slots * OWN)[::-1]
-    want = np.log((OWN + every + others) / OWN).mean()
+    others, further = (slots * OWN)[::-1], np.maximum(slots - 1, 0) * OWN
+    want = np.log((OWN + every + others + further) / OWN).mean()
     np.testing.assert_allclose(by_hand("ranking", none, two_slots), want, rtol=1e-6)
+    want = np.log((OWN + DRAWN + [0, OWN[1]] + further) / OWN).mean()
+    hit = by_hand("ranking", [-1, 1, -1, -1], two_slots, decoupled=True)
+    np.testing.assert_allclose(hit, want, rtol=1e-6)
     noise = 2 * np.log1p(np.exp(0.5) / 0.1) + np.log1p(OWN[1]) + np.sum(slots * np.log1p(OWN))
     np.testing.assert_allclose(by_hand("nce", none, two_slots), np.log1p(1 / OWN).mean() + noise, rtol=1e-6)
-    for name, decoupled in (("partition", False), ("partition", True), ("ranking", True)):
-        plain, told = (by_hand(name, none, given, decoupled=decoupled) for given in (None, two_slots))
+    for decoupled in (False, True):
+        plain, told = (by_hand("partition", none, given, decoupled=decoupled) for given in (None, two_slots))
         assert plain == told
 
 
@@ -224,6 +230,18 @@ def test_decoupled_stays_finite_where_a_positive_dominates(largest):
         )
         np.testing.assert_allclose(losses, want, rtol=2e-2)
         np.testing.assert_allclose(gradients, want_gradients, atol=2e-2)
+
+
+@pytest.mark.parametrize("gap", [9.0, 10.0, 12.0, 15.0, 20.0, 40.0])
+def test_decoupled_a_positive_that_lags_behind_pushes_no_other_down(gap):
+    """Both are far above all else: there is next to nothing to learn."""
+    logits, labels = np.array([[gap, 0.0, -8.0, -8.0]], np.float32), np.array([[0, 1]])
+    loss = SoftmaxCrossentropy(decoupled=True)
+    _, gradients = value_and_gradient(lambda x: loss.call(labels, x), logits)
+    _, want = decoupled_reference(logits.astype(np.float64), labels)
+    assert abs(gradients[0, 0]) < 1e-4 and gradients[0, 1] <= 0
+    if gap < 13:
+        np.testing.assert_allclose(gradients, want, atol=1e-2)
 
 
 def test_decoupled_candidates_stay_exact_where_a_positive_dominates():

@@ -128,6 +128,20 @@ def test_what_is_refused(options, message):
         SoftmaxAtK(**options)
 
 
+@pytest.mark.parametrize("masked", [0, 1])
+def test_where_fewer_than_k_classes_are_known_a_label_counts_in_full(masked):
+    row = [5.0, 4.0, 3.0] + masked * [MASKED_LOGIT]
+    negatives = Scored(tf.constant([row]), tf.zeros([1, len(row)]))
+    given = (
+        Scored(tf.constant([[0.0]]), tf.zeros([1, 1])),
+        negatives,
+        tf.constant([[True]]),
+        no_hits(negatives),
+    )
+    want = SoftmaxCrossentropy(reduction="none").sampled(*given)
+    np.testing.assert_allclose(SoftmaxAtK(20, reduction="none").sampled(*given), want, rtol=1e-6)
+
+
 def test_no_draws_at_all():
     none = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
     positives = Scored(tf.constant([[2.0]]), tf.zeros([1, 1]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import log_softmax
-from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, queries
+from sampler_checks import clustered, head_of, labels_for, log_count, queries
 
 from tfxc.samplers import (
     DNS,
@@ -15,6 +15,7 @@ from tfxc.samplers import (
     LogUniform,
     Mixture,
     Sampler,
+    SearchedHardNegatives,
     Uniform,
     Unigram,
     cumulative_probability,
@@ -61,6 +62,19 @@ def test_hits_count_every_positive_once_and_padding_never():
         for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])
     ]
     np.testing.assert_allclose(hits, [0.625, 0.125, 0], rtol=1e-5)
+
+
+def test_labels_that_are_passed_over_are_no_hits():
+    head = head_of(clustered(50, 6))
+    sampler = built(SearchedHardNegatives(5, 10, num_cells=4, num_probes=4, seed=1), (50, 6))
+    sampler.refresh(head)
+    query = tf.constant(queries(4, 6))
+    ranked = head.top_k(query, 50).ids
+    found, beyond = (
+        proposal_quality(sampler, head, query, ranked[:, own : own + 1]).accidental_hits for own in (0, 40)
+    )
+    np.testing.assert_allclose(found, 0, atol=1e-6)
+    np.testing.assert_allclose(beyond, 10 / 45 / 15, rtol=1e-4)
 
 
 def test_a_mixture_is_measured_by_its_summed_counts():
@@ -161,12 +175,26 @@ def test_cumulative_probability_by_hand():
     np.testing.assert_allclose(curve, [0.2, 0.6, 0.7, 1.0], rtol=1e-6)
 
 
-def test_cumulative_probability_is_the_mean_over_queries():
-    head, sampler = head_of(clustered(50, 6)), built(MIDX(20, num_codewords=4, shared=False, seed=0), (50, 6))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda counts: MIDX(20, num_codewords=4, seed=0),
+        lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
+        lambda counts: InBatch(20, counts=counts),
+        lambda counts: Mixture([Uniform(5), InBatch(20, counts=counts)]),
+    ],
+)
+def test_cumulative_probability_is_the_mean_over_queries(make, monkeypatch):
+    """Of the batch: what a sampler draws for a query may depend on the others."""
+    monkeypatch.setattr("tfxc.samplers.diagnostics._BLOCK", 32)
+    head, sampler = head_of(clustered(50, 6)), built(make(np.arange(1.0, 51)), (50, 6))
     sampler.refresh(head)
-    query = queries(4, 6)
+    query, labels = queries(4, 6), tf.constant([[3], [7], [7], [30]])
     best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")
-    want = np.cumsum(np.take_along_axis(all_probs(sampler, query), best_first, 1), 1).mean(0)
-    got = cumulative_probability(sampler, head, tf.constant(query), labels_for(query))
+    ids = tf.tile(tf.range(50)[tf.newaxis], [4, 1])
+    counts = np.exp(np.broadcast_to(log_count(sampler, tf.constant(query), labels, ids), [4, 50]))
+    probs = counts / counts.sum(1, keepdims=True)
+    want = np.cumsum(np.take_along_axis(probs, best_first, 1), 1).mean(0)
+    got = cumulative_probability(sampler, head, tf.constant(query), labels)
     np.testing.assert_allclose(got, want, rtol=1e-5)
     assert got[-1] == pytest.approx(1)

@@ -27,9 +27,9 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
-            until the first of them is reached also at the end of epochs 1, 2, 4, 8, ...; or "auto": when
-            training starts, after 100, 300, 700, ... steps, and at the start of each epoch that is 100 or
-            more steps after the last.
+            until the first of them is reached also at the end of each epoch in which the number of steps
+            passed a power of two; or "auto": when training starts, after 100, 300, 700, ... steps, and at the
+            start of each epoch that is 100 or more steps after the last.
         growth: factor, at least 1, by which the number of steps grows after each refresh; class vectors
             move less and less. Only with a number of steps.
 

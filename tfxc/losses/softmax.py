@@ -10,6 +10,7 @@ from tfxc.scored import MASKED_LOGIT, log_sum_exp
 
 _ESTIMATORS = ("ranking", "partition", "nce")
 _SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
+_LEAST_KNOWN = 2**-18  # what is left of 1 is known to a few percent
 
 
 @register
@@ -37,7 +38,10 @@ class SoftmaxCrossentropy(ClassificationLoss):
       count as noise.
 
     With ``decoupled=True`` a positive does not compete with the example's other ones, which its term leaves
-    out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike.
+    out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike. Over all
+    classes the rest of the sum is known to 6e-8 of the whole. Where positives have all but 4e-6 of it, the
+    other classes are not lowered for those that lag behind, and if that is by 17 nats or more, their terms
+    are upper bounds.
 
     With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out gradients that hardly count,
     and the time for them: of the tiles of 96 classes in which every class has, for the example, a probability
@@ -132,8 +136,13 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if self.decoupled:
             share = tf.where(is_label, tf.exp(-terms), 0.0)
             rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)
-            # The positive's own share is in the rest, which float32 knows to 1e-7.
-            terms += tf.math.log(tf.maximum(rest, tf.maximum(share, _SMALLEST_SHARE)))
+            negatives = rest - share
+            log_negatives = reduced[:, tf.newaxis] + tf.math.log(tf.maximum(negatives, _SMALLEST_SHARE))
+            # Of the gradient of an unknown difference one positive would push another down.
+            known = negatives > _LEAST_KNOWN
+            log_negatives = tf.where(known, log_negatives, tf.stop_gradient(log_negatives))
+            behind = tf.nn.softplus(log_negatives - positive_logits)
+            terms = tf.where(rest < 0.5, behind, terms + tf.math.log(tf.maximum(rest, 0.5)))
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
     @property
@@ -158,6 +167,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
             return super().sampled(positives, negatives, is_label, hits, label_slots)
         # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
         num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
+        if label_slots is not None:
+            num_hits += tf.maximum(label_slots - 1.0, 0.0)
         log_own = tf.math.log1p(num_hits)
         log_sum = log_sum_exp(negatives.without(hits >= 0).corrected)
         terms = log_own + tf.nn.softplus(log_sum - _corrected(positives) - log_own)
@@ -183,7 +194,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
             return tf.nn.softplus(-corrected) + folded
         if self.estimator == "ranking":
             if label_slots is not None:
-                folded = _with_other_positives(folded, corrected, label_slots)
+                folded = _with_positives(folded, corrected, label_slots)
             return tf.nn.softplus(folded - corrected)
         if self.decoupled:
             return tf.nn.softplus(folded - own)
@@ -196,11 +207,14 @@ def _corrected(positives):
     return positives.logits - tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
 
 
-def _with_other_positives(log_sum, corrected, label_slots):
-    """log Σ exp [N, P]: of the candidates [N, 1] and, for each positive, the others in their slots."""
+def _with_positives(log_sum, corrected, label_slots):
+    """log Σ exp [N, P]: of the candidates [N, 1] and, for each positive, of the positives in their slots.
+
+    One slot of its own is left out: there the positive stands already.
+    """
     num_labels = tf.shape(corrected)[1]
-    of_others = (label_slots[:, tf.newaxis] > 0) & ~tf.eye(num_labels, dtype=tf.bool)
-    filled = tf.where(label_slots > 0, corrected + tf.math.log(tf.maximum(label_slots, 1.0)), MASKED_LOGIT)
-    others = tf.where(of_others, filled[:, tf.newaxis], MASKED_LOGIT)
+    slots = label_slots[:, tf.newaxis] - tf.eye(num_labels)
+    filled = corrected[:, tf.newaxis] + tf.math.log(tf.maximum(slots, 1.0))
+    positives = tf.where(slots > 0, filled, MASKED_LOGIT)
     candidates = tf.repeat(log_sum[:, tf.newaxis], num_labels, axis=1)
-    return tf.reduce_logsumexp(tf.concat([others, candidates], 2), axis=2)
+    return tf.reduce_logsumexp(tf.concat([positives, candidates], 2), axis=2)

@@ -79,7 +79,7 @@ class SoftmaxAtK(SoftmaxCrossentropy):
 
 
 def kth_largest(k, positives, negatives, is_label):
-    """The logit [N, 1] down to which, by expected counts, there are k classes.
+    """The logit [N, 1] down to which, by expected counts, there are k classes, or the masked one.
 
     Args:
         k: how many.
@@ -94,6 +94,5 @@ def kth_largest(k, positives, negatives, is_label):
     num_classes = tf.cumsum(tf.gather(num_classes, order, batch_dims=1), axis=1)
     # Half a class for what rounding loses of sums of ones.
     before = tf.reduce_sum(tf.cast(num_classes < k - 0.5, tf.int32), 1, keepdims=True)
-    last = tf.maximum(tf.shape(logits)[1] - 1, 0)
-    ordered = tf.pad(ordered, [[0, 0], [0, 1]])  # where there is no logit at all, gather finds one
-    return tf.gather(ordered, tf.minimum(before, last), batch_dims=1)
+    ordered = tf.pad(ordered, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
+    return tf.gather(ordered, before, batch_dims=1)

@@ -212,5 +212,5 @@ def _ratios(optimizers):
     """Learning rates relative to the first; None if one follows a schedule or the first is 0."""
     if any(learning_rate_variable(optimizer) is None for optimizer in optimizers):
         return None
-    rates = [float(optimizer.learning_rate) for optimizer in optimizers]
+    rates = [float(tf.convert_to_tensor(optimizer.learning_rate)) for optimizer in optimizers]
     return [rate / rates[0] for rate in rates] if rates[0] else None

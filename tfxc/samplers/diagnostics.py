@@ -8,6 +8,8 @@ import tensorflow as tf
 from tfxc.require import require
 from tfxc.samplers.step import Step
 
+_BLOCK = 1 << 14  # classes that are asked for at once
+
 
 class ProposalQuality(NamedTuple):
     """Of a sampler's proposal Q, query by query.
@@ -88,12 +90,21 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
         "examples with labels. Without candidates is the query of row"
     )
     with tf.control_dependencies(require(tf.equal(tf.size(without), 0), message, without)):
-        hits = question.log_count(labels) - log_count[:, tf.newaxis]
+        hits = _expected_hits(question, labels, log_count)
     return ProposalQuality(
         kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
         effective_sample_size=tf.exp(2 * log_total - log_square),
-        accidental_hits=tf.reduce_sum(tf.where(labels >= 0, tf.exp(hits), 0.0), 1),
+        accidental_hits=hits,
     )
+
+
+def _expected_hits(question, labels, log_count):
+    """The share [N] of candidates that are positives, ``log_count`` [N] being that of all classes."""
+    counts = tf.where(labels >= 0, tf.exp(question.log_count(labels)), 0.0)
+    slots = question.label_slots(labels)
+    passed = tf.zeros_like(counts) if slots is None else slots  # as if there, but no candidate ever
+    of_labels = tf.reduce_sum(tf.maximum(counts - passed, 0.0), 1)
+    return tf.math.divide_no_nan(of_labels, tf.exp(log_count) - tf.reduce_sum(passed, 1))
 
 
 def cumulative_probability(sampler, head, query, labels, example_ids=None):
@@ -105,7 +116,7 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
     Args:
         sampler: a built ``Sampler``, or None for the softmax itself.
         head: the built head whose logits give the ranks.
-        query: queries float [N, D]; one after the other, so that memory is that of one row of L.
+        query: queries float [N, D], a batch: memory is that of its logits twice, [N, L].
         labels: positives int32 [N, P], padded with -1.
         example_ids: integers [N], for a sampler that reads them.
 
@@ -127,18 +138,22 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
         Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and
         Applications", 2025.
     """
+    question = None
+    if sampler is not None:
+        question = sampler.ask(Step(head.effective_query(query), labels, example_ids))
+    size = len(query), head.num_classes
+    logits, log_counts = (np.empty(size, np.float32) for _ in range(2))
+    prepared = head.prepare(query)
+    for start in range(0, head.num_classes, _BLOCK):
+        block = slice(start, min(start + _BLOCK, head.num_classes))
+        logits[:, block] = head.block_logits(prepared, block.start, block.stop)
+        log_counts[:, block] = (
+            logits[:, block] if question is None else question.log_count(tf.range(block.start, block.stop))
+        )
     mean = np.zeros(head.num_classes)
-    for row in range(len(query)):
-        one, positives = query[row : row + 1], labels[row : row + 1]
-        logits = head.block_logits(head.prepare(one), 0, head.num_classes)[0].numpy().astype(np.float64)
-        log_weights = logits
-        if sampler is not None:
-            ids = tf.range(head.num_classes)
-            example = None if example_ids is None else example_ids[row : row + 1]
-            counts = sampler.ask(Step(head.effective_query(one), positives, example)).log_count(ids)
-            log_weights = counts.numpy().astype(np.float64).reshape(-1)
-        weights = np.exp(log_weights - log_weights.max())
-        best_first = np.argsort(-logits, kind="stable")
+    for own, log_weights in zip(logits, log_counts, strict=True):
+        weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+        best_first = np.argsort(-own, kind="stable")
         mean += np.cumsum(weights[best_first]) / weights.sum() / len(query)
     return mean
 

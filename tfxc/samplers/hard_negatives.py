@@ -25,7 +25,9 @@ class HardNegatives(Sampler):
     the first table. ``SearchedHardNegatives`` needs no table.
 
     The example's positives are passed over: the next best class takes the slot. Losses in which a label is
-    noise for the others (the softmax's "ranking" and "nce") are told of it by ``Draw.label_slots``.
+    noise for the others (the softmax's "ranking" and "nce") are told of it by ``Draw.label_slots``. With
+    "ranking" the class next to the hard ones is learnt somewhat too likely, since whether it is among them
+    depends on the label; the less so the more draws there are.
 
     Args:
         num_hard: hard classes an example, in [1, L).
