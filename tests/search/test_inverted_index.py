@@ -126,6 +126,12 @@ def test_saved_with_a_model(tmp_path, dtype):
     np.testing.assert_array_equal(loaded.predict(query, verbose=0)["ids"], index.top_k(query, 10).ids)
 
 
+def test_with_more_probes_than_cells_it_is_saved_with_as_many():
+    index = index_of(head_of(clustered(300, 4)), 10, 3)
+    index.num_probes = 10_000
+    assert InvertedIndex.from_config(index.get_config()).num_probes == index.num_cells
+
+
 def test_a_checkpoint_holds_it(tmp_path):
     index, other = (index_of(head_of(clustered(300, 4, seed=seed)), 10, 3) for seed in (0, 0))
     other.rows.assign(tf.zeros_like(other.rows))

@@ -44,7 +44,7 @@ class MACHHead(Head):
     Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. ``top_k`` is exact: the compiled one
     most often needs to look at few classes, in stock ops (``export``, no compiler) all are scored in blocks.
     With ``num_probes`` it is an approximation that looks into the best buckets only, many times faster where
-    L is large; ``evaluate`` then measures what is served.
+    L is large; ``evaluate`` then measures what is served. Of few probes it may find fewer than k classes.
 
     Args:
         num_classes: L.

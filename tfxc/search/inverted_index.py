@@ -95,10 +95,13 @@ class InvertedIndex(keras.layers.Layer):
         self.supports_jit = False
 
     def get_config(self):
+        num_probes = self.num_probes
+        if self.built:  # more may be set, and search all, but no index is made with more
+            num_probes = min(num_probes, self.num_cells)
         return {
             **super().get_config(),
             "num_cells": self.num_cells,
-            "num_probes": self.num_probes,
+            "num_probes": num_probes,
             "dtype": self.rows_dtype,
             "num_scanned": self.num_scanned,
         }
