@@ -235,6 +235,51 @@ def test_a_quote_that_is_not_closed_is_a_bad_row(tmp_path):
     assert from_frame(frame, "who", "what").vocabulary.names == ["two\nlines"]
 
 
+@pytest.mark.parametrize("number", [10, 199_999], ids=["first", "last"])
+def test_a_quote_that_is_not_closed_in_a_column_that_is_not_read(number, tmp_path):
+    path = tmp_path / "log.csv"
+    lines = [f"u{row % 1000},i{row % 777},title {row}" for row in range(200_000)]
+    lines[number] = 'u10,i10,"Alien\n'
+    path.write_text("\n".join(["user,item,title", *lines]) + "\n")
+    with pytest.raises(ValueError, match=rf"line {number + 2} is not closed.*'title' holds .* row {number}"):
+        from_frame(path, "user", "item", on_error="skip")
+
+
+def test_a_quote_that_takes_in_rows_up_to_the_next_one(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text('user,item,c,d\n1,10,"Hello,5\n2,11,x,6\n3,12,"World",7\n4,13,y,8\n')
+    with pytest.raises(ValueError, match="quote in line 4 .* stands next to text.*'c' holds 2 line ends"):
+        from_frame(path, "user", "item")
+    with pytest.raises(ValueError, match="row 0: the c holds a line break.*line breaks: 2"):
+        from_frame(path, "user", "item", columns=["c"])
+    path.write_text('user,item,when\n1,10,"5\n2,11,6\n3,12,7\n')
+    with pytest.raises(ValueError, match="row 0: the time holds a line break.*line breaks: 3"):
+        from_frame(path, "user", "item", "when")
+    path.write_text('user,item,"c\n1,2,x\n3,4,"y"\n5,6,z\n')
+    with pytest.raises(ValueError, match="quote in line 3 .* stands next to text.*'c' holds 2 line ends"):
+        from_frame(path, "user", "item")
+    path.write_text('user,item,c\n1,10,x\n2,"11\n3,12","x",5\n')
+    with pytest.raises(ValueError, match="found 4 fields, expected 3, and 1 line ends inside of quotes"):
+        from_frame(path, "user", "item")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_text_of_several_lines_in_a_column_that_is_not_read(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", 3)
+    reviews = ["one", 'two\r\n"lines", or\nthree', None, "", "four\n"]
+    frame = pandas.DataFrame({"user": "ann", "review": reviews, "item": range(5)})
+    frame.to_csv(tmp_path / f"log{suffix}", index=False, quoting=1, encoding="utf-8-sig")
+    with pytest.warns(UserWarning, match="'review' holds 3 line ends, the first in row 1. If these are not"):
+        log = from_frame(tmp_path / f"log{suffix}", "user", "item")
+    assert log[0].tolist() == [*range(5)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_quotes_within_a_line_are_no_matter(tmp_path):
+    (tmp_path / "log.csv").write_text('user,item,c,c\n1,10,a 5" pipe,x\n2,11,"Weird Al" Yankovic,y\n')
+    assert len(from_frame(tmp_path / "log.csv", "user", "item")) == 2
+
+
 def test_nat_is_a_bad_row():
     frame = pandas.DataFrame({"u": [1, 1], "i": [1, 2], "t": pandas.to_datetime(["2024-05-01", None])})
     with pytest.raises(ValueError, match="row 1: the time is null"):

@@ -52,9 +52,11 @@ def from_frame(
 
     Raises:
         ValueError: for a missing column or one of another type, for bad rows (a user, item or time that is
-            null or empty, a time or number that is none; in a text file, a user or item that holds a line
-            break), with the first ten and their number, counted from 0; for a table without any interaction,
-            and a file that cannot be read.
+            null or empty, a time or number that is none; in a text file, a text in a column that is read that
+            holds a line break), with the first ten and their number, counted from 0; for a table without any
+            interaction, and a file that cannot be read; for a text file where a field of another column holds
+            line breaks and a quote is not closed or has text on both sides. Where all quotes are in order, a
+            warning says where such a field is.
 
     Example:
         >>> import pyarrow

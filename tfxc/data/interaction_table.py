@@ -12,6 +12,7 @@ from tqdm import tqdm
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.column import MISSING
 from tfxc.data.name_encoder import NameEncoder
+from tfxc.data.quotes import num_line_ends
 from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary
@@ -144,18 +145,24 @@ class InteractionTable:
         for name, role in ((self._user, "user"), (self._item, "item")):
             for position in np.flatnonzero(block[name].is_null()).tolist():
                 reasons.setdefault(position, f"the {role} id is empty")
-            if self._table.is_text:
-                for position in _positions_of_line_breaks(block[name]):
-                    reason = f"the {role} id holds a line break, as behind a quote that is not closed"
-                    reasons.setdefault(position, reason)
+        texts = {name: block[name] for name in self._encoders}
+        of_times: dict[int, str] = {}
+        if self._time is not None and self._times is not None:
+            arrays["times"], of_times = self._times.times(block[self._time])
+            if of_times:
+                texts[self._time] = block[self._time].dictionary_encode()
+        if self._table.is_text:
+            for name, column in texts.items():
+                role = {self._user: "user id", self._item: "item id", self._time: "time"}.get(name, name)
+                for position, number in _line_ends(column):
+                    reason = f"the {role} holds a line break, as behind a quote that is not closed"
+                    reasons.setdefault(position, f"{reason} (line breaks: {number})")
         if self._num_classes is not None:
             arrays["items"] = self.items.encode(block[self._item].chunks)
             for position in np.flatnonzero(arrays["items"] >= self._num_classes).tolist():
                 unknown = block[self._item][position].as_py()
                 reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary")
-        if self._times is not None:
-            arrays["times"], of_times = self._times.times(block[self._time])
-            reasons = {**of_times, **reasons}
+        reasons = {**of_times, **reasons}
         for name, key in self.keys.items():
             if name not in self._encoders:
                 arrays[key] = _numbers(block[name])
@@ -224,15 +231,15 @@ def _with_next(function, arguments):
             yield waiting.popleft().result()
 
 
-def _positions_of_line_breaks(column: pa.ChunkedArray) -> list[int]:
-    """Where condensed names hold one."""
-    positions, start = [], 0
+def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
+    """Where condensed names hold some, and how many."""
+    start = 0
     for chunk in column.chunks:
         has_break = pc.match_substring_regex(chunk.dictionary, "[\r\n]")
         if pc.any(has_break).as_py():
-            positions += (start + np.flatnonzero(has_break.take(chunk.indices).fill_null(False))).tolist()
+            for position in np.flatnonzero(has_break.take(chunk.indices).fill_null(False)).tolist():
+                yield start + position, num_line_ends(chunk[position].as_py())
         start += len(chunk)
-    return positions
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from tfxc.data.bad_rows import BadRows
+from tfxc.data.quotes import QuotedLines, num_line_ends
 
 _ROWS_PER_BATCH = 1 << 17
 _CSV_BLOCK = 1 << 23
@@ -40,8 +41,12 @@ class Table:
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Numbers of rows in the table, from 0, of positions in the batches."""
-        skipped = np.array(self.skipped, np.int64)
-        return positions + np.searchsorted(skipped - np.arange(len(skipped)), positions, side="right")
+        return _rows(self.skipped, positions)
+
+
+def _rows(skipped: list[int], positions):
+    before = np.array(skipped, np.int64) - np.arange(len(skipped))
+    return positions + np.searchsorted(before, positions, side="right")
 
 
 def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Table:
@@ -153,12 +158,29 @@ def _file_batches(files, columns) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(path, delimiter, columns, text, bad) -> Table:
-    skipped = []
+    skipped: list[int] = []
 
     def reject(row):
         skipped.append(row.number - 2)  # its numbers begin at 1, with the header
-        bad.reject(skipped[-1], f"found {row.actual_columns} fields, expected {row.expected_columns}")
+        num_ends = num_line_ends(row.text)
+        inside = f", and {num_ends} line ends inside of quotes" if num_ends else ""
+        bad.reject(skipped[-1], f"found {row.actual_columns} fields, expected {row.expected_columns}{inside}")
         return "skip"
+
+    def wanted(batches):
+        lines, num_rows = QuotedLines(path, delimiter), 0
+        others = [number for number, name in enumerate(reader.schema.names) if name not in columns]
+        for number in others:
+            name = reader.schema.names[number]
+            lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may take in rows, too
+        for batch in batches:
+            for number in others:
+                name, kind = batch.schema.names[number], batch.schema.types[number]
+                if pa.types.is_string(kind) or pa.types.is_binary(kind):
+                    lines.note(name, batch.column(number), num_rows)
+            num_rows += len(batch)
+            yield batch.select(columns)
+        lines.report(lambda position: _rows(skipped, position))
 
     try:
         reader = pyarrow.csv.open_csv(
@@ -175,8 +197,7 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
         raise _unreadable(path, error) from error
     _check(columns, reader.schema.names, path)
     schema = _schema(reader.schema, columns)
-    batches = (batch.select(columns) for batch in _guarded(path, reader))
-    return Table(path, schema, batches, None, skipped, is_text=True)
+    return Table(path, schema, wanted(_guarded(path, reader)), None, skipped, is_text=True)
 
 
 def _guarded(path, batches):
