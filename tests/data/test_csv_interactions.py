@@ -12,10 +12,12 @@ def written(tmp_path, data):
 
 
 def test_named_columns_quotes_and_times(tmp_path):
-    path = written(tmp_path, '\ufeffwhen;who;what\r\n7;ann;"tea; green"\r\n\r\n3;ann;"two\r\nlines"\r\n')
+    path = written(
+        tmp_path, '\ufeffwhen;who;what;why\r\n7;ann;"tea; green";"two\r\nlines"\r\n\r\n3;ann;milk;\r\n'
+    )
     sequences = read_csv(path, user="who", item="what", time="when", delimiter=";")
     assert sequences.user_ids == ["ann"]
-    assert sequences.vocabulary.decode(sequences[0]) == ["two\r\nlines", "tea; green"]
+    assert sequences.vocabulary.decode(sequences[0]) == ["milk", "tea; green"]
     assert sequences.times.tolist() == [3, 7]
 
 
@@ -59,6 +61,21 @@ def test_bad_records_are_skipped_with_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="7 bad of 10 lines"):
         sequences = read_csv(written(tmp_path, BAD), "user", "item", "time", on_error="skip")
     assert sequences.user_ids == ["u", "v"] and sequences.vocabulary.names == ["i", "k"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_quote_that_is_not_closed_is_a_bad_record_of_several_lines(tmp_path, end):
+    lines = ["user,item", "", 'ann,"5 inch', "bob,x", 'cy,y"', "dan,z"]
+    path = written(tmp_path, end.join([*lines, 'eve,"open', "fay,x", ""]))
+    with pytest.raises(ValueError, match="2 bad of 8 lines") as error:
+        read_csv(path, "user", "item")
+    assert "line 5: the item id holds a line break, as behind a quote" in str(error.value)
+    assert "(of lines 3 to 5)" in str(error.value)
+    assert "line 8: unexpected end of data (of lines 7 to 8)" in str(error.value)
+    with pytest.warns(UserWarning, match="2 bad of 8 lines"):
+        assert read_csv(path, "user", "item", on_error="skip").user_ids == ["dan"]
+    with pytest.raises(ValueError, match="line 5: the user id holds a line break"):
+        read_csv(path, "item", "user")
 
 
 def test_a_header_that_is_no_text_is_named(tmp_path):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tfxc.data.interactions import InteractionLog
 from tfxc.data.line_reader import LineReader
+from tfxc.data.quotes import num_line_ends
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
 
@@ -32,8 +33,9 @@ def read_csv(
         on_error: `"raise"`, or `"skip"` to leave bad records out with one warning.
 
     Raises:
-        ValueError: for a missing column, for bad records (as `read_interactions`, and broken quotes; the line
-            number is that of the record's last line), for a file without any interaction.
+        ValueError: for a missing column, for bad records (as `read_interactions`, and broken quotes, or a
+            line break in a user or item; the line number is that of the record's last line, the reason names
+            all of its lines), for a file without any interaction.
 
     Example:
         >>> import pathlib, tempfile
@@ -46,7 +48,7 @@ def read_csv(
     lines = LineReader(path, on_error)
     log = InteractionLog(vocabulary)
     records = _records(lines, delimiter)
-    header = next(records, [])
+    header, _ = next(records, ([], 0))
     wanted = [user, item] if time is None else [user, item, time]
     missing = [name for name in wanted if name not in header]
     if missing:
@@ -56,26 +58,46 @@ def read_csv(
     if twice:
         raise ValueError(f"{path} has more than one column {twice[0]!r}: name them apart.")
     positions = [header.index(name) for name in wanted]
-    for record in records:
+    for record, first_line in records:
         try:
             if len(record) != len(header):
                 raise ValueError(f"found {len(record)} fields, expected {len(header)}")
+            for role, position in zip(("user", "item"), positions, strict=False):
+                if num_line_ends(record[position]):
+                    raise ValueError(
+                        f"the {role} id holds a line break, as behind a quote that is not closed"
+                    )
             log.add(*[record[position].strip() for position in positions])
         except ValueError as error:
-            lines.reject(error)
+            _reject(lines, first_line, error)
     lines.report()
     return log.sequences(path)
 
 
-def _records(lines: LineReader, delimiter: str) -> Iterator[list[str]]:
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+def _records(lines: LineReader, delimiter: str) -> Iterator[tuple[list[str], int]]:
+    """The records that are not empty, each with its first line; the last one is `lines.number`."""
+    first_line = 0
+
+    def noted():
+        nonlocal first_line
+        for line in lines:
+            first_line = first_line or lines.number
+            yield line
+
+    reader = csv.reader(noted(), delimiter=delimiter, strict=True)
     while True:
+        first_line = 0
         try:
             record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            lines.reject(error)
+            _reject(lines, first_line, error)
             continue
         if record:
-            yield record
+            yield record, first_line
+
+
+def _reject(lines: LineReader, first_line: int, error: Exception):
+    several = f" (of lines {first_line} to {lines.number})" if first_line < lines.number else ""
+    lines.reject(f"{error}{several}")
