@@ -111,7 +111,8 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(compile_one, sources))
 
-    link_command = [*compiler, *flags, "-shared", *map(str, compiled), *tf.sysconfig.get_link_flags()]
+    link_command = [*compiler, *flags, _version_flag(tf), "-shared", *map(str, compiled)]
+    link_command += tf.sysconfig.get_link_flags()
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
         _run_aside(link_command, library)
     (objects / "link.command").write_text(shlex.join(link_command))
@@ -252,8 +253,17 @@ def _belongs(source, check):
     return source == check or (source.parent == check.parent and not source.stem.endswith("_check"))
 
 
+def _version_flag(tf):
+    """Nothing reads it: another TensorFlow in the same place makes other commands, so that all is built anew.
+
+    The compiler does not note the headers of a system that it read.
+    """
+    return f"-DTFXC_TENSORFLOW={tf.__version__}"
+
+
 def _tensorflow_flags(tf):
     """TensorFlow's flags, its headers as a system's: their warnings are not ours."""
+    yield _version_flag(tf)
     for flag in tf.sysconfig.get_compile_flags():
         yield from ("-isystem", flag[2:]) if flag.startswith("-I") else (flag,)
 

@@ -5,8 +5,11 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from custom_ops import build
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,3 +95,29 @@ def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):
     }
     assert sources | {"custom_ops/build.py", "setup.py", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".o", "_tfxc_ops.json"))]
+
+
+def test_another_tensorflow_in_the_same_place_builds_anew(tmp_path, monkeypatch):
+    compiler = tmp_path / "g++"
+    compiler.write_text(f"""#!/bin/sh
+case "$*" in *-dM*) echo '#define __GNUC__ 12'; exit;; esac
+echo "$@" >> {tmp_path}/log
+while [ "$1" != -o ]; do shift; done
+touch "$2"
+""")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+    def commands(version):
+        (tmp_path / "log").write_text("")
+        paths = SimpleNamespace(get_compile_flags=lambda: ["-I/include"], get_link_flags=lambda: ["-L/lib"])
+        stub = SimpleNamespace(__version__=version, sysconfig=paths)
+        monkeypatch.setitem(sys.modules, "tensorflow", stub)
+        build.build(tmp_path / "_tfxc_ops.so", tmp_path / "objects")
+        return (tmp_path / "log").read_text().splitlines()
+
+    num_sources = len(list(build.SOURCES.glob("*/*.cc")))
+    assert len(commands("2.18.0")) == num_sources + 1 and commands("2.18.0") == []
+    again = commands("2.19.1")
+    assert len(again) == num_sources + 1 and all("2.19.1" in command for command in again)
+    assert '"2.19.1"' in (tmp_path / "_tfxc_ops.json").read_text()
