@@ -81,4 +81,27 @@ def test_what_training_does_not_change_is_what_it_was_told():
     begun = {**told, "flag": False}
     now = {**told, "best": 0.5, "logs": [1, 2], "weights": [np.zeros(2)]}
     found = changed_attributes(now, snapshot(told), snapshot(begun))
-    assert sorted(found) == ["best", "flag", "logs", "table", "weights"]
+    assert sorted(found) == ["best", "flag", "logs", "weights"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.array([[1, 2], [3, 5]], np.int32),
+        np.array([1, 2, 3, 4], np.int32),
+        np.array([[1, 2], [3, 4]], np.uint32),
+        np.array([[1, 2], [3, 4]], np.int32).T,
+        [1, 2],
+        None,
+    ],
+    ids=["value", "shape", "type", "order", "list", "none"],
+)
+def test_another_array_is_a_change(other):
+    table = np.array([[1, 2], [3, 4]], np.int32)
+    weights = [tf.constant([0.5, 1.5], tf.bfloat16).numpy(), np.float32(2), np.zeros([0, 3])]
+    told = snapshot({"table": table, "weights": weights})
+    same = {"table": np.asfortranarray(table), "weights": [np.array(weights[0]), *weights[1:]]}
+    assert changed_attributes(same, told) == {}
+    assert list(changed_attributes({**same, "table": other}, told)) == ["table"]
+    weights[0][1] = 1.25  # in place
+    assert list(changed_attributes({"table": table, "weights": weights}, told)) == ["weights"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -47,13 +48,11 @@ def set_attributes(owner, values, nested=()):
 
 
 def snapshot(attributes):
-    """What ``changed_attributes`` compares with: plain attributes, but for those that hold arrays."""
+    """What ``changed_attributes`` compares with: notes of plain attributes, and digests of their arrays."""
     found = {}
     for name, value in attributes.items():
         arrays: dict = {}
-        notes = to_json(value, arrays)
-        if not arrays:
-            found[name] = notes
+        found[name] = to_json(value, arrays), _digests(arrays)
     return found
 
 
@@ -61,19 +60,28 @@ def changed_attributes(attributes, *snapshots):
     """Those that differ from a snapshot: what an object has learnt, without what it was told.
 
     Example:
-        >>> before = snapshot({"patience": 3, "wait": 0})
-        >>> changed_attributes({"patience": 3, "wait": 2}, before)
+        >>> before = snapshot({"patience": 3, "wait": 0, "table": np.ones(2)})
+        >>> changed_attributes({"patience": 3, "wait": 2, "table": np.ones(2)}, before)
         {'wait': 2}
     """
 
     def is_as_in(one, name, value):
-        return name in one and one[name] == to_json(value, {})
+        arrays: dict = {}
+        return name in one and one[name][0] == to_json(value, arrays) and one[name][1] == _digests(arrays)
 
     return {
         name: value
         for name, value in attributes.items()
         if not all(is_as_in(one, name, value) for one in snapshots)
     }
+
+
+def _digests(arrays):
+    """What tells arrays from others: a copy of each would be as large again."""
+    return [
+        (array.dtype.name, array.shape, zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        for array in arrays.values()
+    ]
 
 
 def digest_of(names):
