@@ -42,3 +42,20 @@ def test_a_name_that_only_bad_rows_have_gets_no_id():
     with pytest.warns(UserWarning, match="2 bad of 3 rows"):
         (block,) = log.blocks()
     assert block["users"].tolist() == [0] and log.users.names() == ["a"] and bad.number == 2
+
+
+def test_names_of_a_block_of_nothing_but_bad_rows_get_no_ids(monkeypatch):
+    monkeypatch.setattr("tfxc.data.interaction_table._ROWS_PER_BLOCK", 4)
+    monkeypatch.setattr("tfxc.data.tables._ROWS_PER_BATCH", 2)
+    columns = {
+        "u": [*"abab", "zed", "yan", "a"],
+        "i": [*"xyxy", "ghost", "elf", "x"],
+        "c": [*"pppp", "new", "p", "p"],
+        "n": [1.0] * 4 + [None] * 3,
+    }
+    log = table_of(columns, {"c": None, "n": None}, BadRows("t", "row", "skip"))
+    with pytest.warns(UserWarning, match="3 bad of 7 rows"):
+        (block,) = log.blocks()
+    assert block["users"].tolist() == [0, 1, 0, 1]
+    assert log.users.names() == [*"ab"] and log.items.names() == [*"xy"]
+    assert log.vocabulary_of("c").names == ["p"]

@@ -182,8 +182,9 @@ class InteractionTable:
         good[positions] = False
         # Condensed again: a name that only bad rows have gets no id.
         batches = [self._condensed(batch) for batch in block.filter(pa.array(good)).to_batches()]
-        kept = pa.Table.from_batches(batches) if batches else block.slice(0, 0)
-        return kept, {name: values[good] for name, values in arrays.items()}
+        return pa.Table.from_batches(batches, block.schema), {
+            name: values[good] for name, values in arrays.items()
+        }
 
     def _with_names(self, pool, block, arrays) -> dict[str, np.ndarray]:
         """Adds the ids that only good rows may count in; the columns at once, as hashing holds no lock."""
