@@ -28,6 +28,12 @@ def test_files_of_a_folder_in_order_with_types_of_the_first(tmp_path):
     assert rows_of(table) == [{"n": 97}, {"n": 98}]
 
 
+def test_a_folder_without_files(tmp_path):
+    (tmp_path / "_SUCCESS").touch()
+    with pytest.raises(ValueError, match=rf"folder {tmp_path} holds no Parquet files.*give the folder"):
+        open_table(tmp_path, ["n"], [], BadRows("t", "row"))
+
+
 @pytest.mark.parametrize(
     ("first", "second", "values"),
     [

@@ -60,7 +60,8 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
         bad: where rows of a text file with too few or too many fields are rejected.
 
     Raises:
-        ValueError: for another kind of frame or file, or a column that is missing or occurs twice.
+        ValueError: for another kind of frame or file, a folder without Parquet files, or a column that is
+            missing or occurs twice.
 
     Example:
         >>> table = open_table(pa.table({"a": [1, 2], "b": [3, 4]}), ["a"], [], BadRows("", "row"))
@@ -96,6 +97,11 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
 
 def _common_schema(path, dataset, columns: list[str]) -> pa.Schema:
     """That of all files, whose types may differ: numbers of several widths, categories, nothing but nulls."""
+    if not dataset.files:
+        raise ValueError(
+            f"The folder {path} holds no Parquet files, of which one at least was expected (names that begin "
+            'with "_" or "." do not count): give the folder where they are, or the path of a file.'
+        )
     schemas = []
     for part in dataset.get_fragments():
         _check(columns, part.physical_schema.names, part.path)
