@@ -57,6 +57,20 @@ def pad_labels(labels):
     return labels
 
 
+def pad_labels_of(query, labels):
+    """What ``pad_labels`` gives, with a label for each position of sequence queries [B, T, ...].
+
+    Ragged and sparse labels are cut short where their longest row ends; dense ones stay as they are.
+    """
+    are_cut_short = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)
+    labels = pad_labels(labels)
+    if are_cut_short and query.shape.rank == 3:
+        missing = tf.maximum(tf.shape(query)[1] - tf.shape(labels)[1], 0)
+        padding = [[0, 0], [0, missing], *[[0, 0]] * (labels.shape.rank - 2)]
+        labels = tf.pad(labels, padding, constant_values=PADDING)
+    return labels
+
+
 def _refuse_multi_hot(labels):
     if labels.shape.rank == 1:
         return labels
@@ -173,12 +187,7 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.
     """
-    are_cut_short = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)  # where their longest row ends
-    labels = check_ids(pad_labels(labels), num_classes)
-    if are_cut_short and query.shape.rank == 3:
-        missing = tf.maximum(tf.shape(query)[1] - tf.shape(labels)[1], 0)
-        padding = [[0, 0], [0, missing], *[[0, 0]] * (labels.shape.rank - 2)]
-        labels = tf.pad(labels, padding, constant_values=PADDING)
+    labels = check_ids(pad_labels_of(query, labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
     labels = drop_duplicates(_refuse_zeros_and_ones(labels, num_classes))

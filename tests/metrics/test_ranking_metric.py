@@ -174,3 +174,24 @@ def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
     want = model.evaluate(x, ragged.to_tensor(-1), 4, verbose=0)
     labels = {"ragged": ragged, "sparse": ragged.to_sparse()}[form]
     np.testing.assert_allclose(model.evaluate(x, labels, 4, verbose=0), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_labels_of_sequences_that_end_before_the_last_position(in_graph):
+    ragged = tf.ragged.constant([[3], [1, 7], []])
+    ids = np.random.default_rng(0).permuted(np.tile(np.arange(9), [3, 5, 1]), axis=2)
+    scores = np.random.default_rng(1).normal(size=[3, 5, 9]).astype(np.float32)
+    dense = np.full([3, 5], -1)
+    dense[:, :2] = ragged.to_tensor(-1)
+    for labels in (ragged, ragged.to_sparse(), tf.expand_dims(ragged, 2)):
+        for predicted in (ids, scores):
+            for metric, alone in ((NDCGAtK(4), NDCGAtK(4)), (CoverageAtK(4, 9), CoverageAtK(4, 9))):
+
+                def update(labels, predicted, metric=metric):
+                    metric.update_state(labels, predicted)  # tf-keras gives an operation back
+
+                (tf.function(update) if in_graph else update)(labels, tf.constant(predicted))
+                alone.update_state(dense, predicted)
+                assert float(metric.result()) == pytest.approx(float(alone.result()))
+    with pytest.raises(ValueError, match="a label for each of their positions.* are 2 instead of 1"):
+        NDCGAtK(4).update_state(ragged, ids[:, :1])

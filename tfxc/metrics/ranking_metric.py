@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import compiled_labels, keras, mask_of
 from tfxc.arguments import positive_int
-from tfxc.labels import flatten_examples, one_for_each, pad_labels
+from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
 
 
 def unique_positives(labels):
@@ -63,9 +63,9 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     positions that count.
     """
     y_true = compiled_labels(y_true if tf.is_tensor(y_true) else tf.convert_to_tensor(y_true))
-    if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
-        y_true = pad_labels(y_true)
     y_pred = tf.convert_to_tensor(y_pred)
+    if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
+        y_true = pad_labels_of(y_pred, y_true)
     if y_pred.shape.rank == 3:
         y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask_of(y_pred))
     elif sample_weight is not None:
@@ -158,7 +158,8 @@ class RankingMetric(keras.metrics.Mean):
                 positive given twice counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
                 scores of all classes, floats [N, L]. Of sequences either may be [B, T, ...], with y_true
-                [B, T] or [B, T, P]: masked positions and those without a label do not count.
+                [B, T] or [B, T, P]: masked positions and those without a label do not count. Ragged or sparse
+                labels may end before position T.
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
 
         Raises:
