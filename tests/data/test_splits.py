@@ -3,7 +3,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from tfxc.data import Sequences, Vocabulary, leave_last_out, ratio_split, tail_split, time_split
+from tfxc.data import (
+    Sequences,
+    Vocabulary,
+    leave_last_out,
+    ratio_split,
+    sequence_training_dataset,
+    tail_split,
+    time_split,
+)
 
 
 def as_lists(sequences):
@@ -87,6 +95,20 @@ def test_tail_split_keeps_every_item_once():
         assert joined.tolist() == sequences[u].tolist()
     assert split.validation.lengths.tolist() == [10, 0, 0] and split.test.lengths.tolist() == [5, 0, 0]
     assert split.num_not_evaluated == 2
+
+
+def test_tail_split_rounds_down_what_is_no_whole_number_alone():
+    sequences = Sequences.from_lists([range(100), range(700), range(99)])
+    split = tail_split(sequences, 0.29, 0.57)
+    assert split.validation.lengths.tolist() == [29, 203, 28] and split.test.lengths.tolist() == [57, 399, 56]
+    assert tail_split(sequences, 1 / 3, 1 / 3).test.lengths.tolist() == [33, 233, 33]
+
+
+def test_every_item_of_a_tail_but_the_first_is_a_target():
+    part = tail_split(Sequences.from_lists([range(100)]), 0.1, 0.2).test
+    batches = sequence_training_dataset(part, max_length=3, batch_size=2, windows="all", seed=None)
+    labels = np.concatenate([labels.numpy().ravel() for _, labels in batches])
+    assert sorted(labels[labels >= 0].tolist()) == part[0].tolist()[1:]
 
 
 @pytest.mark.parametrize("fractions", [(0, 0.1), (0.5, 0.5), (0.1, -0.1)])

@@ -16,7 +16,7 @@ class Split:
 
     In `validation` and `test` one sequence is one example: its **last item is the target**, all items
     before it are the history, that user's whole past up to the target. (After `tail_split`, which cuts long
-    streams, every item of them is a target.) All three share the vocabulary of what was split.
+    streams, every item but the first is a target.) All three share the vocabulary of what was split.
 
     Args:
         train: sequences to learn from.
@@ -168,9 +168,9 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     """Holds out the end of every sequence: for a few long streams, such as books.
 
     The last `test_fraction` of each sequence is its test part, the `validation_fraction` before that its
-    validation part (rounded down). Here **every** item of a part is a target: feed validation and test as
-    `sequence_training_dataset(part, ..., windows="all", seed=None)`. Sequences too short to give an
-    example of two items to either part are counted in `num_not_evaluated`.
+    validation part (rounded down). Here **every** item of a part is a target but its first, which is input
+    only: feed validation and test as `sequence_training_dataset(part, ..., windows="all", seed=None)`.
+    Sequences too short to give an example of two items to either part are counted in `num_not_evaluated`.
 
     Args:
         sequences: long ones.
@@ -191,8 +191,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
             f"not {validation_fraction} and {test_fraction}."
         )
     lengths, every = sequences.lengths, np.arange(len(sequences))
-    test_starts = lengths - (lengths * test_fraction).astype(np.int64)
-    starts = test_starts - (lengths * validation_fraction).astype(np.int64)
+    test_starts = lengths - _shares(lengths, test_fraction)
+    starts = test_starts - _shares(lengths, validation_fraction)
     evaluated = (test_starts - starts >= 2) | (lengths - test_starts >= 2)
     return Split(
         sequences.slices(every, 0, starts),
@@ -200,6 +200,11 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         sequences.slices(every, test_starts, lengths),
         int((~evaluated).sum()),
     )
+
+
+def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:
+    """Rounded down; 0.29 of 100, which as a float is a little less than 29, are 29."""
+    return np.round(lengths * fraction, 6).astype(np.int64)
 
 
 def _num_before(times: np.ndarray, offsets: np.ndarray, point) -> np.ndarray:
