@@ -4,7 +4,7 @@ import copy
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, keras, layers_of, learning_rate_variable, mask_of
+from tfxc._keras import Untracked, keras, layers_of, learning_rate_variable, mask_of, readers_of
 
 
 def test_an_untracked_layer_is_not_its_holders(tmp_path):
@@ -32,6 +32,14 @@ def test_layers_of_a_nest():
     model = keras.Model(inputs, keras.layers.Dense(1, name="top")(inner(inputs)))
     assert layers_of(model)[0] is model
     assert {"deep", "top"} <= {layer.name for layer in layers_of(model)}
+
+
+def test_who_reads_a_layer():
+    dense, twice = keras.layers.Dense(3), keras.layers.ReLU()
+    hidden = dense(keras.Input((2,)))
+    keras.layers.Add()([twice(hidden), hidden])
+    assert {type(reader).__name__ for reader in readers_of(dense)} == {"ReLU", "Add"}
+    assert readers_of(keras.layers.Dense(3)) == []
 
 
 def test_the_mask_a_layer_leaves():

@@ -99,6 +99,17 @@ def is_made_of_layers(model):
     return isinstance(model, (functional.Functional, keras.Sequential))
 
 
+def readers_of(layer):
+    """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.ReLU()])
+        >>> [type(reader).__name__ for reader in readers_of(model.layers[0])]
+        ['ReLU']
+    """
+    return [node.operation if IS_KERAS_3 else node.outbound_layer for node in layer._outbound_nodes]
+
+
 def stored_numbers(store):
     """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
     if IS_KERAS_3:

@@ -60,6 +60,48 @@ def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them(
     assert found([other], "int64") == {}
 
 
+def test_names_as_columns_are_refused_unless_a_bag_reads_them():
+    for mode in ("multi_hot", "count"):
+        lookup = keras.layers.StringLookup(vocabulary=NAMES, output_mode=mode, name="names")
+        with pytest.raises(ValueError, match=f"lookup 'names' .* output_mode='{mode}'.*output_mode=\"int\""):
+            found([lookup, keras.layers.Dense(2)], "string")
+    weights = {"output_mode": "tf_idf", "idf_weights": [1.0, 2.0, 3.0], "sparse": True}
+    for mode, is_right in (({"output_mode": "multi_hot", "sparse": True}, True), (weights, False)):
+        layers = [keras.layers.StringLookup(vocabulary=NAMES, **mode), EmbeddingBag(4, 2, name="bag")]
+        if is_right:
+            assert found(layers, "string")["bag"].class_rows[0].row_offset == 1
+        else:
+            with pytest.raises(ValueError, match="output_mode='tf_idf'"):
+                found(layers, "string")
+
+
+def test_ids_as_columns_are_refused_where_they_are_certainly_of_classes():
+    lookup = keras.layers.StringLookup(vocabulary=NAMES)
+    with pytest.raises(ValueError, match="'own' makes a column of each class name.*Embedding"):
+        found([lookup, keras.layers.CategoryEncoding(4, name="own")], "string")
+    with pytest.warns(UserWarning, match=r"CategoryEncoding layers \['own'\] have as many columns"):
+        assert not found([keras.layers.CategoryEncoding(3, name="own"), keras.layers.Dense(2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not found([keras.layers.CategoryEncoding(7), keras.layers.Dense(2)])
+
+
+def test_the_words_of_a_text_stay_and_so_do_the_rows_behind_them():
+    def text(**options):
+        return keras.layers.TextVectorization(vocabulary=NAMES, **options)
+
+    def found_in_text(layers):
+        texts = keras.Input((1,), dtype="string")
+        outputs = texts
+        for layer in layers:
+            outputs = layer(outputs)
+        return item_layers(keras.Model(texts, outputs), [], NAMES, CLASSES)
+
+    assert not found_in_text([text(output_sequence_length=2), keras.layers.Embedding(5, 2)])
+    with pytest.raises(ValueError, match="'own' would be moved .* that of a TextVectorization"):
+        found_in_text([text(output_mode="multi_hot", sparse=True), EmbeddingBag(4, 2, name="own")])
+
+
 class Own(keras.layers.Layer):
     """A layer that answers for itself."""
 

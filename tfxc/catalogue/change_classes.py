@@ -49,8 +49,9 @@ def change_classes(model, names, new_rows=MEAN):
     Raises:
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
             class names, not built, used up, or of several replicas; a tied head whose table is not the
-            encoder's; two layers of one name, of which one changes with the classes; a head whose classes
-            cannot change so (``MACHHead`` unless all ids stay).
+            encoder's; two layers of one name, of which one changes with the classes; an encoder that makes a
+            column of each class name, unless only an ``EmbeddingBag`` reads it; a head whose classes cannot
+            change so (``MACHHead`` unless all ids stay).
         OSError: if there is no space for the files.
 
     Example:

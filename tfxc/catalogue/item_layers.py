@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfxc._keras import keras, layers_of
+from tfxc._keras import keras, layers_of, readers_of
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
 from tfxc.model.adapted import LOOKUPS
@@ -45,17 +45,19 @@ def item_layers(encoder, head_rows, class_names, classes):
         classes: ``ClassMap``.
 
     Raises:
-        ValueError: for an embedding behind a lookup that knows the names in another order.
+        ValueError: for an embedding behind a lookup that knows the names in another order; for a lookup of
+            the names that gives other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids a
+            ``CategoryEncoding`` reads: the weights behind them would not move with the names.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
     all_lookups = [layer for layer in layers if isinstance(layer, LOOKUPS)]
-    lookups = [layer for layer in all_lookups if _knows(layer, class_names)]
+    lookups = _lookups_of_names(layers, class_names)
     others = [layer for layer in all_lookups if layer not in lookups]
     of_lookups = {lookup.vocabulary_size() - num_old for lookup in lookups}
     found = [_changed_lookup(lookup, classes) for lookup in lookups]
     shared = {id(rows.weight) for rows in head_rows}
-    unmoved, guessed = [], []
+    unmoved, guessed, encodings = [], [], []
     for layer in layers:
         kind = next((kind for kind in _SIZES if isinstance(layer, kind)), None)
         if hasattr(layer, "class_rows"):
@@ -75,6 +77,22 @@ def item_layers(encoder, head_rows, class_names, classes):
                     guessed.append(layer.name)
             elif offset in _UNUSUAL and not any(num_old + offset == own.vocabulary_size() for own in others):
                 unmoved.append(layer.name)
+        elif isinstance(layer, keras.layers.CategoryEncoding):
+            if layer.num_tokens - num_old in of_lookups:
+                raise ValueError(
+                    f"{layer.name!r} makes a column of each class name, and the weights that read it stay "
+                    "where they are while the names move. Build the encoder with an Embedding, or a "
+                    "tfxc.layers.EmbeddingBag, of the lookup's vocabulary_size() instead."
+                )
+            if layer.num_tokens - num_old in (0, 1):
+                encodings.append(layer.name)
+    if encodings:
+        warnings.warn(
+            f"The CategoryEncoding layers {encodings} have as many columns as there are classes, or one "
+            "more, and what reads them is kept as it is: if they hold items, class ids now mean other "
+            "columns. Rows of an Embedding or a tfxc.layers.EmbeddingBag go where the class ids go.",
+            stacklevel=3,
+        )
     if guessed:
         warnings.warn(
             f"The embeddings {guessed} have as many rows as there are classes, or one more, so they count as "
@@ -104,13 +122,13 @@ def lookups_of_head(head, items, class_names, classes):
 
     Raises:
         ValueError: for a head that reads such a table by other features than names, which stay what they are
-            where the rows move.
+            where the rows move; for a lookup as of ``item_layers``.
     """
     inside = layers_of(head)
     moved = [item.layer for item in items if item.class_rows and item.layer in inside]
     if not moved:
         return []
-    lookups = [layer for layer in inside if isinstance(layer, LOOKUPS) and _knows(layer, class_names)]
+    lookups = _lookups_of_names(inside, class_names)
     sizes = {lookup.vocabulary_size() for lookup in lookups}
     tables = [layer for layer in inside if isinstance(layer, tuple(_SIZES)) and layer not in moved]
     if not lookups or any(table.embeddings.shape[0] in sizes for table in tables):
@@ -121,6 +139,14 @@ def lookups_of_head(head, items, class_names, classes):
             "of the model's class_names."
         )
     return [_changed_lookup(lookup, classes) for lookup in lookups]
+
+
+def _lookups_of_names(layers, class_names):
+    """The lookups of the class names among layers; not those of a TextVectorization, which keep theirs."""
+    texts = [layer for layer in layers if isinstance(layer, keras.layers.TextVectorization)]
+    kept = [part for text in texts for part in layers_of(text)]
+    lookups = [layer for layer in layers if isinstance(layer, LOOKUPS) and layer not in kept]
+    return [lookup for lookup in lookups if _knows(lookup, class_names)]
 
 
 def _knows(lookup, class_names):
@@ -137,16 +163,32 @@ def _refuse_reordered(layer, lookups, class_names):
         if len(vocabulary) == len(class_names) and set(map(str, vocabulary)) == set(map(str, class_names)):
             raise ValueError(
                 f"The rows of {layer.name!r} would be moved by class id, but the lookup {lookup.name!r} "
-                "knows the class names in another order, so which row is which class is not known. Give the "
+                "knows the class names in another order, or is that of a TextVectorization, which keeps its "
+                "words, so which row is which class is not known. Use a lookup of its own, and give the "
                 "lookup the names in the order of the model's class_names, and of a trained table the rows "
                 "in that order, too."
             )
 
 
 def _changed_lookup(lookup, classes):
+    _refuse_columns(lookup)
     config = lookup.get_config()
     names = classes.names_of(np.arange(len(classes.old_ids)))
     is_string = isinstance(lookup, keras.layers.StringLookup)
     config["vocabulary"] = names if is_string else [int(name) for name in names]
     config["vocabulary_size"] = lookup.vocabulary_size() + classes.num_added
     return ItemLayer(lookup, [], config)
+
+
+def _refuse_columns(lookup):
+    """Raises ValueError if a lookup makes a column of each name, but other weights than a bag's read them."""
+    readers = readers_of(lookup)
+    is_read_by_bags = bool(readers) and all(isinstance(reader, EmbeddingBag) for reader in readers)
+    # The weights of "tf_idf" are in the order of the old names.
+    if lookup.output_mode == "int" or (is_read_by_bags and lookup.output_mode != "tf_idf"):
+        return
+    raise ValueError(
+        f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: the weights "
+        "that read a name's column stay where they are while the names move. Build the encoder with "
+        'output_mode="int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
+    )
