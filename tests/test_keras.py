@@ -4,7 +4,15 @@ import copy
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, keras, layers_of, learning_rate_variable, mask_of, readers_of
+from tfxc._keras import (
+    Untracked,
+    is_declared_as,
+    keras,
+    layers_of,
+    learning_rate_variable,
+    mask_of,
+    readers_of,
+)
 
 
 def test_an_untracked_layer_is_not_its_holders(tmp_path):
@@ -40,6 +48,12 @@ def test_who_reads_a_layer():
     keras.layers.Add()([twice(hidden), hidden])
     assert {type(reader).__name__ for reader in readers_of(dense)} == {"ReLU", "Add"}
     assert readers_of(keras.layers.Dense(3)) == []
+
+
+def test_how_an_input_is_declared():
+    for options in ({}, {"sparse": True}, {"ragged": True}):
+        for form in ("sparse", "ragged"):
+            assert is_declared_as(keras.Input((None,), **options), form) == (form in options)
 
 
 def test_the_mask_a_layer_leaves():

@@ -110,6 +110,23 @@ def readers_of(layer):
     return [node.operation if IS_KERAS_3 else node.outbound_layer for node in layer._outbound_nodes]
 
 
+def is_declared_as(inputs, form):
+    """Whether a model's input was made with ``keras.Input(..., sparse=True)``, or ``ragged=True``.
+
+    Args:
+        inputs: one of ``model.inputs``.
+        form: "sparse" or "ragged".
+
+    Example:
+        >>> is_declared_as(keras.Input((2,), sparse=True), "sparse")
+        True
+    """
+    if IS_KERAS_3:
+        return bool(getattr(inputs, form))
+    kind = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}[form]
+    return isinstance(inputs.type_spec, kind)
+
+
 def stored_numbers(store):
     """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
     if IS_KERAS_3:

@@ -380,6 +380,15 @@ def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
         make_model(encoder=encoder).export(tmp_path / "1")
 
 
+def test_a_ragged_input_is_refused(tmp_path):
+    items = keras.Input((None,), dtype="int32", ragged=True, name="items")
+    vectors = keras.layers.Embedding(9, DIM)(items)
+    mean = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, 1), output_shape=(DIM,))(vectors)
+    model = tfxc.ExtremeClassifier(keras.Model(items, mean), DenseHead(4))
+    with pytest.raises(ValueError, match=r"inputs \['items'\] are ragged.*padded input.*mask_zero=True"):
+        model.export(tmp_path / "1")
+
+
 def test_strings_of_several_inputs(tmp_path):
     items, user = (
         keras.Input((3,), dtype="int32", name="items"),

@@ -12,7 +12,7 @@ import tempfile
 import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
-from tfxc._keras import layers_of, variables_of
+from tfxc._keras import is_declared_as, layers_of, variables_of
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
 from tfxc.model.on_servers import is_on_servers
@@ -62,11 +62,12 @@ def export_classifier(model, path, index=None, strings=False):
             histories.
 
     Raises:
-        ValueError: if the encoder's inputs are not known yet or their names are no identifiers, the index is
-            of another head's size, or the path is no folder of this machine, a file or a folder of other
-            things; if strings are asked of a model without class names, with names that are not distinct
-            lines, with a tied head whose table has no row for padding, or whose histories are not known or
-            go with other inputs position by position; in the scope of the strategy that made the weights.
+        ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers,
+            the index is of another head's size, or the path is no folder of this machine, a file or a folder
+            of other things; if strings are asked of a model without class names, with names that are not
+            distinct lines, with a tied head whose table has no row for padding, or whose histories are not
+            known or go with other inputs position by position; in the scope of the strategy that made the
+            weights.
 
     Example:
         >>> import tempfile
@@ -114,7 +115,7 @@ def export_item_encoder(head, path):
         path: folder to write, as of ``export_classifier``.
 
     Raises:
-        ValueError: for another head, or an item encoder whose inputs are not known.
+        ValueError: for another head, or an item encoder whose inputs are not known, or are ragged.
 
     Example:
         >>> import tempfile
@@ -326,6 +327,12 @@ def _encoder_inputs(encoder, options=()):
         raise ValueError(
             f"Encoder inputs {unfit} cannot be arguments of a served function: rename them, "
             'keras.Input(..., name="user_id").'
+        )
+    ragged = [key for key, tensor in zip(keys, tensors, strict=True) if is_declared_as(tensor, "ragged")]
+    if ragged:  # rows come padded, and what pads them would be read as items
+        raise ValueError(
+            f"Encoder inputs {ragged} are ragged, but a served function takes dense ones: build the encoder "
+            "with a padded input, keras.Input((None,)), and mask_zero=True in the Embedding behind it."
         )
     specs = [
         tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
