@@ -31,6 +31,12 @@ def test_ids_are_integers(ids):
     assert check_ids([[]], 8).shape == (1, 0)
 
 
+def test_no_ids_may_be_of_any_type_though_a_graph_does_not_know_how_many_rows_there_are():
+    check = tf.function(lambda ids: check_ids(ids, 8), reduce_retracing=True, autograph=False)
+    for num_rows in (1, 2, 3):
+        assert check(tf.zeros([num_rows, 0])).shape == (num_rows, 0)
+
+
 def test_duplicates():
     ids = np.random.default_rng(0).integers(-1, 5, size=(50, 7)).astype(np.int32)
     got = drop_duplicates(tf.constant(ids)).numpy()

@@ -19,7 +19,8 @@ def check_ids(ids, num_classes, what="label"):
     """
     ids = tf.convert_to_tensor(ids)
     article = "An" if what[0] in "aeiou" else "A"
-    if not ids.dtype.is_integer and ids.shape.num_elements() != 0:
+    is_empty = ids.shape.rank is not None and 0 in ids.shape.as_list()  # a graph may know one size only
+    if not ids.dtype.is_integer and not is_empty:
         raise ValueError(f"{article} {what} id must be an integer, but they came as {ids.dtype.name}.")
     flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
     outside = (flat < PADDING) | (flat >= num_classes)
