@@ -1,6 +1,8 @@
 """Raw names in and out of a SavedModel."""
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -21,6 +23,19 @@ def class_ids(tmp_path):
 def test_names_as_bytes_are_text(form):
     names = as_texts(form([name.encode() for name in NAMES]))
     assert list(names) == NAMES and as_texts(NAMES) is NAMES and as_texts(None) is None
+
+
+def test_bytes_are_text_wherever_they_stand_and_in_arrow():
+    for names in (["tea", b"milk"], np.array(["tea", b"milk"], object), pa.array([b"tea", b"milk"])):
+        assert as_texts(names) == names_array(names, "The names").to_pylist() == ["tea", "milk"]
+    with pytest.raises(ValueError, match="'utf-8' codec can't decode"):
+        names_array(["tea", b"\xff"], "The names")
+
+
+@pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
+def test_a_missing_name_is_refused_whoever_says_so(missing):
+    with pytest.raises(ValueError, match="^The names hold none for class 1"):
+        names_array(["tea", missing, 7], "The names")
 
 
 @pytest.mark.parametrize(

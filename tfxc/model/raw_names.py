@@ -8,17 +8,26 @@ import tensorflow as tf
 
 
 def as_texts(names):
-    """Names of classes as strings where they come as a tensor or as bytes; None, and strings, as they are.
+    """Names of classes as strings where they come as a tensor, in bytes or from Arrow; others as they are.
+
+    Raises:
+        UnicodeDecodeError: a ValueError, for bytes that are no UTF-8.
 
     Example:
         >>> as_texts(tf.constant(["tea", "milk"]))
         ['tea', 'milk']
+        >>> as_texts(["tea", b"milk"])
+        ['tea', 'milk']
     """
+    if names is None or isinstance(getattr(names, "array", None), pa.Array):
+        return names
     if tf.is_tensor(names):
         names = names.numpy()
-    if names is None or not any(isinstance(name, bytes) for name in names[:1]):
+    kinds = set(map(type, names))  # there may be ten million to ask
+    if not any(issubclass(kind, bytes | pa.Scalar) for kind in kinds):
         return names
-    return [name.decode() if isinstance(name, bytes) else name for name in names]
+    plain = (name.as_py() if isinstance(name, pa.Scalar) else name for name in names)
+    return [name.decode() if isinstance(name, bytes) else name for name in plain]
 
 
 def names_array(names, what):
@@ -30,7 +39,8 @@ def names_array(names, what):
         what: they are, for the error.
 
     Raises:
-        ValueError: for what is no list of names, an empty one, or a name that is missing (None, NaN).
+        ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN, those of
+            pandas and Arrow), or bytes that are no UTF-8.
 
     Example:
         >>> names_array(["tea", 7], "The names").to_pylist()
@@ -52,8 +62,12 @@ def names_array(names, what):
 
 
 def _as_text(name):
-    is_missing = name is None or (isinstance(name, float) and name != name)
-    return None if is_missing else str(name)
+    return str(name) if isinstance(name, str) or not _is_missing(name) else None
+
+
+def _is_missing(name):
+    # pandas, which need not be there, has one that cannot be compared: pandas.NA.
+    return name is None or type(name).__name__ == "NAType" or bool(name != name)
 
 
 class ClassNames(tf.Module):
