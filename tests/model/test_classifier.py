@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from classifier_checks import (
     DIM,
@@ -23,7 +24,7 @@ from classifier_checks import (
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.layers import DenseHead
+from tfxc.layers import DenseHead, EmbeddingBag
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
 from tfxc.metrics import NDCGAtK, PrecisionAtK, PSPAtK, RecallAtK
 from tfxc.samplers import MIDX, Uniform
@@ -437,6 +438,21 @@ def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
     ids = model.rank(x, 5)["ids"].numpy()
     np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], ids)
     np.testing.assert_array_equal(model(x)["ids"], ids)
+
+
+@pytest.mark.parametrize("form", [tf.sparse.from_dense, scipy.sparse.csr_matrix, scipy.sparse.coo_array])
+def test_sparse_inputs_of_a_subclassed_encoder(form):
+    class Bag(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.bag = EmbeddingBag(6, DIM)
+
+        def call(self, inputs):
+            return self.bag(inputs)
+
+    model, x = make_model(encoder=Bag()), form(np.eye(6, dtype=np.float32))
+    model.fit(x, np.arange(6), batch_size=2, verbose=0, shuffle=False)
+    np.testing.assert_array_equal(model.rank(x, 3)["ids"], model.predict(x, verbose=0)["ids"][:, :3])
 
 
 def test_ragged_inputs_of_a_subclassed_encoder():

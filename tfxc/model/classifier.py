@@ -5,6 +5,8 @@ import json
 import os
 import warnings
 
+import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras import (
@@ -331,7 +333,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         elif hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
             x = unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
         elif not hasattr(x, "__next__"):
-            x = tf.nest.map_structure(lambda array: _as_tensor(array[:1]), x)
+            x = tf.nest.map_structure(_first_row, x)
         else:
             return
         with self.distribute_strategy.scope():
@@ -484,8 +486,20 @@ def _refuse_class_weight(class_weight):
 
 
 def _as_tensor(part):
-    """Of an array or None; ragged and sparse tensors stay what they are."""
+    """Of an array, a SciPy matrix or None; ragged and sparse tensors stay what they are."""
+    if scipy.sparse.issparse(part):
+        part = part.tocoo()
+        indices = np.stack([part.row, part.col], 1).astype(np.int64)
+        return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
+
+
+def _first_row(part):
+    """Of an array, a tensor of any kind or a SciPy matrix, as a tensor."""
+    if isinstance(part, tf.SparseTensor):
+        shape = part.dense_shape
+        return tf.sparse.slice(part, tf.zeros_like(shape), tf.concat([[1], shape[1:]], 0))
+    return _as_tensor((part.tocsr() if scipy.sparse.issparse(part) else part)[:1])
 
 
 def _list_of_metrics(given, name):
