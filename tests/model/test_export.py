@@ -389,6 +389,21 @@ def test_a_ragged_input_is_refused(tmp_path):
         model.export(tmp_path / "1")
 
 
+def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
+    inputs = {"words": keras.Input((20,), sparse=True, name="words"), "user": keras.Input((2,), name="user")}
+    words = tfxc.layers.EmbeddingBag(20, DIM, combiner="mean")(inputs["words"])
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([words, inputs["user"]]))
+    model = make_model(encoder=keras.Model(inputs, query))
+    model.export(tmp_path / "1")
+    words = np.where(np.random.default_rng(0).random((3, 20)) < 0.2, 0.5, 0).astype(np.float32)
+    words[1] = 0  # nothing
+    user = features(3)[:, :2]
+    got = served_elsewhere(tmp_path / "1", np.full((3, 1), -1, np.int32), words=words, user=user)
+    want = model.rank({"words": tf.sparse.from_dense(words), "user": user}, 5)
+    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
+    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+
+
 def test_strings_of_several_inputs(tmp_path):
     items, user = (
         keras.Input((3,), dtype="int32", name="items"),

@@ -32,11 +32,12 @@ def export_classifier(model, path, index=None, strings=False):
     """Writes the encoder and head of an ``ExtremeClassifier`` as a SavedModel.
 
     The one signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
-    ids, scores, names``. Inputs: the encoder's by name; ``k`` int32, how many classes (default the model's
-    k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X] padded with -1, or [1, X] for all rows:
-    what is never returned, and all that may be (of width 0: everything). Outputs: int32 ``ids`` and float32
-    ``scores`` [B, k], best first, and, if the model has class names, strings ``names`` ("" for id -1).
-    ``num_probes`` int32 is an input with an index, and for a ``MACHHead`` made with ``num_probes``.
+    ids, scores, names``. Inputs: the encoder's by name, dense where the encoder's are sparse; ``k`` int32,
+    how many classes (default the model's k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X]
+    padded with -1, or [1, X] for all rows: what is never returned, and all that may be (of width 0:
+    everything). Outputs: int32 ``ids`` and float32 ``scores`` [B, k], best first, and, if the model has class
+    names, strings ``names`` ("" for id -1). ``num_probes`` int32 is an input with an index, and for a
+    ``MACHHead`` made with ``num_probes``.
 
     TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
     ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
@@ -137,7 +138,7 @@ def export_item_encoder(head, path):
 
     def serve(*features):
         with stock_ops():
-            vectors = encoder(tf.nest.pack_sequence_as(structure, features), training=False)
+            vectors = encoder(_as_declared(structure, features), training=False)
         return {"vectors": tf.cast(vectors, tf.float32)}
 
     kinds = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
@@ -265,7 +266,7 @@ def _serving_function(model, index, module, strings):
                 ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
                 inputs[place] = tf.cast(ids, histories[name].dtype)
         with stock_ops():
-            query = model.queries(tf.nest.pack_sequence_as(structure, inputs))
+            query = model.queries(_as_declared(structure, inputs))
             query = query if index is None else model.head.effective_query(query)
             scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
         out = {"ids": ids, "scores": scores}
@@ -339,6 +340,15 @@ def _encoder_inputs(encoder, options=()):
         for tensor, key in zip(tensors, keys, strict=True)
     ]
     return keys, specs, structure
+
+
+def _as_declared(structure, inputs):
+    """Dense inputs as the encoder takes them: those that are declared sparse as sparse tensors."""
+    return tf.nest.map_structure(
+        lambda own, given: tf.sparse.from_dense(given) if is_declared_as(own, "sparse") else given,
+        structure,
+        tf.nest.pack_sequence_as(structure, inputs),
+    )
 
 
 def _lookup_tables(encoder):
