@@ -322,6 +322,27 @@ def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
     np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))
 
 
+@pytest.mark.one_keras
+@pytest.mark.parametrize("shape", [(NUM_CLASSES,), (NUM_CLASSES, 2)])
+def test_texts_take_the_space_of_their_letters_in_a_file_and_stay_to_the_byte(shape, tmp_path):
+    texts = np.full(shape, b"tea\0", object)
+    texts.flat[:3] = [b"x" * 20_000, b"", "Käse".encode()]
+    EncodedHead(keras.layers.Layer(), {"text": texts}).save_assets(tmp_path)
+    assert (tmp_path / "features.npz").stat().st_size < 25_000
+    loaded = EncodedHead(keras.layers.Layer(), NUM_CLASSES)
+    loaded.load_assets(tmp_path)
+    np.testing.assert_array_equal(loaded.features["text"].numpy(), texts)
+
+
+@pytest.mark.one_keras
+def test_texts_of_a_file_of_before_are_read(tmp_path):
+    texts = np.array([f"word{i}".encode() for i in range(NUM_CLASSES)])
+    np.savez(tmp_path / "features.npz", structure='{"text": 0}', **{"0": texts})
+    loaded = EncodedHead(keras.layers.Layer(), NUM_CLASSES)
+    loaded.load_assets(tmp_path)
+    assert loaded.features["text"].numpy().tolist() == texts.tolist()
+
+
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
     normalized = keras.layers.BatchNormalization()
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])

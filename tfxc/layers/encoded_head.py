@@ -24,6 +24,7 @@ from tfxc.layers.head import Head, of_filled_slots
 _BLOCK_ROWS = 4096  # classes encoded at once for the cache
 _FILE = "features.npz"
 _BFLOAT16 = "_bfloat16"
+_TEXTS, _ENDS = "_texts", "_ends"
 _TUPLE = "__tuple__"
 
 
@@ -148,8 +149,11 @@ class EncodedHead(Head):
         """Keras calls this when it saves a model: writes the features."""
         if self.features is not None:
             parts = {str(i): part.numpy() for i, part in enumerate(tf.nest.flatten(self.features))}
-            texts = [name for name, part in parts.items() if part.dtype == object]
-            parts.update({name: parts[name].astype(bytes) for name in texts})
+            # Joined: NumPy's own strings all take the space of the longest, and lose NULs at the end.
+            for name in [name for name, part in parts.items() if part.dtype == object]:
+                texts = parts.pop(name)
+                parts[name + _TEXTS] = np.frombuffer(b"".join(texts.flat), np.uint8)
+                parts[name + _ENDS] = np.cumsum([len(text) for text in texts.flat]).reshape(texts.shape)
             # NumPy's files know no bfloat16: the same bits as integers, under a name that says so.
             halves = [name for name, part in parts.items() if part.dtype == tf.bfloat16.as_numpy_dtype]
             parts.update({name + _BFLOAT16: parts.pop(name).view(np.uint16) for name in halves})
@@ -164,10 +168,12 @@ class EncodedHead(Head):
                 structure = _from_json(json.loads(str(parts["structure"])))
 
                 def part_at(place):
-                    name = f"{place}{_BFLOAT16}"
-                    return (
-                        parts[name].view(tf.bfloat16.as_numpy_dtype) if name in parts else parts[str(place)]
-                    )
+                    name = str(place)
+                    if name + _BFLOAT16 in parts:
+                        return parts[name + _BFLOAT16].view(tf.bfloat16.as_numpy_dtype)
+                    if name + _TEXTS in parts:
+                        return _texts(parts[name + _TEXTS], parts[name + _ENDS])
+                    return parts[name]  # so lie texts in files of before, too
 
                 # The cache in the file is of these features.
                 self._set_features(tf.nest.map_structure(part_at, structure))
@@ -329,6 +335,14 @@ class EncodedHead(Head):
             )
         self._set_features(features)  # the cache has the vectors of the classes that stay
         self._cache_vectors(added)
+
+
+def _texts(joined, ends):
+    """Texts that stand one after the other, by where each ends, as an array of the shape of ``ends``."""
+    joined, flat = joined.tobytes(), ends.ravel().tolist()
+    texts = np.empty(ends.shape, object)
+    texts.flat = [joined[start:end] for start, end in zip([0, *flat[:-1]], flat, strict=True)]
+    return texts
 
 
 def _as_tensors(features):
