@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ids import check_ids, drop_duplicates, hits, is_among
+from tfxc.ids import check_ids, drop_duplicates, hits, int32_ids, is_among
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -35,6 +35,17 @@ def test_no_ids_may_be_of_any_type_though_a_graph_does_not_know_how_many_rows_th
     check = tf.function(lambda ids: check_ids(ids, 8), reduce_retracing=True, autograph=False)
     for num_rows in (1, 2, 3):
         assert check(tf.zeros([num_rows, 0])).shape == (num_rows, 0)
+
+
+def test_ids_for_an_op_that_checks_the_range_itself():
+    for ids in ([[0, 7]], np.array([[0, 7]]), np.array([[0, 7]], np.uint8), tf.constant([[0, 7]], tf.int64)):
+        assert int32_ids(ids, 8).dtype == tf.int32 and int32_ids(ids, 8).numpy().tolist() == [[0, 7]]
+    given = tf.constant([99])
+    assert int32_ids(given, 8) is given
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
+        int32_ids(np.array([2**32 + 3]), 8)
+    with pytest.raises(ValueError, match="A class id must be an integer, but they came as float32"):
+        int32_ids([0.5], 8)
 
 
 def test_duplicates():

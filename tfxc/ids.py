@@ -40,6 +40,19 @@ def check_ids(ids, num_classes, what="label"):
         return tf.cast(tf.identity(ids), tf.int32)
 
 
+def int32_ids(ids, num_classes):
+    """Class ids as int32, of an array or a list, too: int32 ones as they are, others as of ``check_ids``.
+
+    For ops that check the range themselves, but take no other type.
+
+    Example:
+        >>> int32_ids(np.array([[4, -1]]), 5).dtype.name
+        'int32'
+    """
+    ids = tf.convert_to_tensor(ids)
+    return ids if ids.dtype == tf.int32 else check_ids(ids, num_classes, "class")
+
+
 def padded_ids(ids, name):
     """Class ids as a tensor [N, X], ragged ones padded with -1; None stays None.
 

@@ -69,6 +69,18 @@ def test_queries_of_another_width_are_refused(name, width):
         layer.score(query, tf.zeros([3, 1], tf.int32))
 
 
+@pytest.mark.parametrize("make", [DenseHead, lambda num: UniformSparseHead(num, 3)])
+@pytest.mark.parametrize("ids", [[[4, -1], [0, 11]], [3, 3, -1]], ids=["own", "shared"])
+def test_ids_to_score_come_as_lists_and_in_any_integer_type(make, ids):
+    layer, query = make(12), queries(2, 5)
+    layer.build((None, 5))
+    want = layer.score(query, tf.constant(ids))
+    for given in (ids, np.array(ids), tf.constant(ids, tf.int64)):
+        np.testing.assert_array_equal(layer.score(query, given), want)
+    with pytest.raises(ValueError, match="A class id must be an integer"):
+        layer.score(query, np.array(ids, np.float32))
+
+
 def test_queries_of_sequences_are_refused():
     layer = make_head("plain", 9, 4)
     with pytest.raises(ValueError, match=r"shape \(3, 2, 4\): model.queries\(x\) gives those at the end"):

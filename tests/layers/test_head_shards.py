@@ -75,7 +75,7 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
     ids, labels = tf.constant([[0, 7, -1], [3, 3, 2], [4, 5, 6]]), tf.constant([[1], [-1], [3]])
     asked = [
         lambda head, query: [head.score(query, ids)],
-        lambda head, query: [head.score(query, tf.constant([5, -1, 0, 3]))],
+        lambda head, query: [head.score(query, np.array([5, -1, 0, 3]))],
         lambda head, query: list(head.candidate_logits(query, labels, ids)),
         lambda head, query: list(head.candidate_logits(query, labels, tf.constant([2, 7, 7]))),
     ]

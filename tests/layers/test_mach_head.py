@@ -275,3 +275,10 @@ def test_the_summary_tells_the_memory(capsys):
     printed = capsys.readouterr().out
     assert "Head: 25 classes in 0.0 MB of weights (a dense head: 0.0 MB)" in printed
     assert "share all 3 buckets is at most 1." in printed
+
+
+def test_probes_that_are_no_count_are_refused():
+    head = make_head(20, 6, 3, num_probes=3)
+    for probes in (2.9, 0):
+        with pytest.raises(ValueError, match="num_probes must be"):
+            head.top_k(tf.zeros([2, head.query_dim]), 2, num_probes=probes)

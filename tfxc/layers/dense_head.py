@@ -13,7 +13,7 @@ from tfxc._keras import (
     variable_index,
 )
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids
+from tfxc.ids import check_ids, int32_ids
 from tfxc.layers.block_initializer import in_blocks
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
@@ -295,12 +295,13 @@ class DenseHead(Head):
 
         Args:
             query: float [N, D].
-            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
 
         Raises:
+            ValueError: for ids that are no integers.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
-        query = self._scaled(query)
+        query, class_ids = self._scaled(query), int32_ids(class_ids, self.num_classes)
         if class_ids.shape.rank == 1 or self.tied_to is not None:
             # The op checks against the rows of the table, of which a tied one may have more than classes.
             class_ids = check_ids(class_ids, self.num_classes, "class")

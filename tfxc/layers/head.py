@@ -128,9 +128,10 @@ class Head(keras.layers.Layer):
 
         Args:
             query: float [N, D].
-            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
 
         Raises:
+            ValueError: for ids that are no integers.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
         class_ids = check_ids(class_ids, self.num_classes, "class")
@@ -252,8 +253,8 @@ class Head(keras.layers.Layer):
 
         Raises:
             ValueError: if the head is not built, or for queries of another rank or width; if k is neither an
-                int in [1, L] nor an integer tensor, num_probes is given to a head that has none, or ids are
-                not of rank 2.
+                int in [1, L] nor an integer tensor, num_probes none of at least 1 or given to a head that has
+                none, or ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
                 or allow of another number of rows.
         """
@@ -271,6 +272,8 @@ class Head(keras.layers.Layer):
                 f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "
                 "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
             )
+        if num_probes is not None:
+            require_count(num_probes, "num_probes")
         if exclude is not None:
             exclude = check_ids(padded_ids(exclude, "exclude"), self.num_classes, "excluded class")
             exclude = for_each_row(exclude, query)

@@ -69,6 +69,7 @@ class HeadShards:
 
     def score(self, query, class_ids):
         """As ``Head.score``."""
+        class_ids = tf.convert_to_tensor(class_ids)
         if class_ids.shape.rank == 1:
             nobody = tf.zeros([tf.shape(query)[0], 0], tf.int32)
             return self._scores(query, nobody, class_ids)[1]

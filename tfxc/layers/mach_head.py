@@ -215,9 +215,10 @@ class MACHHead(Head):
 
         Args:
             query: float [N, D].
-            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with score 0.
+            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with score 0.
 
         Raises:
+            ValueError: for ids that are no integers.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
         class_ids = check_ids(class_ids, self.num_classes, "class")

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
 from tfxc.arguments import positive_int, seed_int
 from tfxc.class_rows import BY_MEAN, ClassRows
+from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
 from tfxc.ops.remote import beside
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
@@ -175,14 +176,14 @@ class UniformSparseHead(Head):
 
         Args:
             query: float [N, E].
-            class_ids: int32 [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
+            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
 
         Raises:
-            ValueError: for queries of another width.
+            ValueError: for queries of another width, or ids that are no integers.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
         self.require_width(query)  # a wider one would go unnoticed
-        each = class_ids
+        each = class_ids = int32_ids(class_ids, self.num_classes)
         if class_ids.shape.rank == 1:
             each = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])
         kernel, indices = tf_variable(self.kernel), tf_variable(self.indices)
