@@ -275,6 +275,15 @@ def best_in_index(model, index, x, **options):
     return index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 5, **options).ids
 
 
+def test_numbers_of_numpy_are_served_as_int32(tmp_path):
+    model = make_model(head=DenseHead(400))
+    index = index_of(model, num_cells=4)
+    model.k, index.num_probes = np.int64(3), np.int64(2)
+    model.export(tmp_path / "1", index=index)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    assert loaded.serve(features(2))["ids"].shape == (2, 3)
+
+
 def test_an_index_that_does_not_fit_is_refused(tmp_path):
     model = make_model()
     with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):

@@ -243,14 +243,15 @@ def _serving_function(model, index, module, strings):
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
-    defaults = {_K: tf.constant(min(model.k, model.head.num_classes)), _EXCLUDE: none, _ALLOW: none}
+    k = tf.constant(int(min(model.k, model.head.num_classes)), tf.int32)  # NumPy's integers would be int64
+    defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
     if index is None:
         ranked, num_probes = model.head, getattr(model.head, "num_probes", None)
     else:
         ranked, num_probes = index.for_serving(), index.num_probes
         module.columns = ranked.columns
     if num_probes is not None:
-        defaults[_NUM_PROBES] = tf.constant(num_probes)
+        defaults[_NUM_PROBES] = tf.constant(int(num_probes), tf.int32)
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
