@@ -50,8 +50,9 @@ def change_classes(model, names, new_rows=MEAN):
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
             class names, not built, used up, or of several replicas; a tied head whose table is not the
             encoder's; two layers of one name, of which one changes with the classes; an encoder that makes a
-            column of each class name, unless only an ``EmbeddingBag`` reads it; a head whose classes cannot
-            change so (``MACHHead`` unless all ids stay).
+            column of each class name, unless only an ``EmbeddingBag`` reads it, or looks names up as
+            integers, which a new one is not; a head whose classes cannot change so (``MACHHead`` unless all
+            ids stay).
         OSError: if there is no space for the files.
 
     Example:

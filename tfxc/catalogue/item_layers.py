@@ -47,7 +47,8 @@ def item_layers(encoder, head_rows, class_names, classes):
     Raises:
         ValueError: for an embedding behind a lookup that knows the names in another order; for a lookup of
             the names that gives other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids a
-            ``CategoryEncoding`` reads: the weights behind them would not move with the names.
+            ``CategoryEncoding`` reads: the weights behind them would not move with the names; for a lookup of
+            integers where a new name is none.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
@@ -175,9 +176,19 @@ def _changed_lookup(lookup, classes):
     config = lookup.get_config()
     names = classes.names_of(np.arange(len(classes.old_ids)))
     is_string = isinstance(lookup, keras.layers.StringLookup)
-    config["vocabulary"] = names if is_string else [int(name) for name in names]
+    config["vocabulary"] = names if is_string else _as_integers(names, lookup)
     config["vocabulary_size"] = lookup.vocabulary_size() + classes.num_added
     return ItemLayer(lookup, [], config)
+
+
+def _as_integers(names, lookup):
+    unfit = [name for name in names if not name.removeprefix("-").isdecimal()]
+    if unfit:
+        raise ValueError(
+            f"The lookup {lookup.name!r} of the class names takes integers, but the new name {unfit[0]!r} is "
+            "none: give names that are numbers, or build the encoder with a StringLookup."
+        )
+    return [int(name) for name in names]
 
 
 def _refuse_columns(lookup):
