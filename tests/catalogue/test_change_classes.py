@@ -264,6 +264,17 @@ def test_tables_that_the_head_does_not_share_and_lookups_change_too(offset):
     assert changed.encoder.get_layer("items").embeddings.shape[0] == len(OTHER) + offset
 
 
+@pytest.mark.one_keras
+def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
+    history = keras.Input((3,), dtype="string")
+    names = keras.layers.StringLookup(vocabulary=NAMES, output_mode="multi_hot", sparse=True)(history)
+    encoder = keras.Model(history, layers.EmbeddingBag(NUM_CLASSES + 1, DIM)(names))
+    x = tf.constant([["item 1", "item 5", "item 5"], ["item 2", "what", "item 4"]])
+    before = encoder(x).numpy()
+    changed = tfxc.change_classes(named(encoder=encoder), OTHER)
+    np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-6)
+
+
 def test_new_rows_by_a_function_or_from_similar_names():
     given = {"new a": np.full(DIM, 2.0), "new b": np.full(DIM, 3.0)}
     changed = tfxc.change_classes(named(), OTHER, new_rows=lambda names: [given[name] for name in names])
