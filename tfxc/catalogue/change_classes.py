@@ -63,7 +63,7 @@ def change_classes(model, names, new_rows=MEAN):
         >>> history = model.fit(tf.random.normal([8, 8]), tf.zeros([8], tf.int32), verbose=0)
         >>> model = tfxc.change_classes(model, ["milk", "tea", "rum", "gin"])
         >>> model.predict(tf.random.normal([1, 8]), verbose=0)["ids"].shape, int(model.optimizer.iterations)
-        ((1, 3), 1)
+        ((1, 4), 1)
     """
     _check(model)
     classes = ClassMap(model.class_names, names)
