@@ -80,7 +80,7 @@ MUTANTS = [
     Mutant(
         "ranking: a label that was passed over is no candidate for the others",
         "tfxc/losses/softmax.py",
-        "folded = _with_other_positives(folded, corrected, label_slots)",
+        "folded = _with_positives(folded, corrected, label_slots)",
         "pass",
         f"{CONSISTENCY} -k 'Hard and ranking'",
     ),

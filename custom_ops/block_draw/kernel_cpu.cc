@@ -51,9 +51,6 @@ class BlockOpBase : public tensorflow::OpKernel {
   template <typename Choose>
   static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
     const int64_t num_queries = context->input(1).dim_size(0), samples = slots->num_samples;
-    OP_REQUIRES(context, samples == 0 || num_queries <= kMostSlots / samples,
-                InvalidArgument("Drawing by blocks takes at most ", kMostSlots, " slots at once, but got ", num_queries,
-                                " queries of ", samples, "."));
     const float* mass = Data<float>(context->input(2));
     slots->sorted.resize(num_queries * samples);
     std::vector<char> is_finite(num_queries);
@@ -84,6 +81,13 @@ class BlockOpBase : public tensorflow::OpKernel {
     CheckDrawn(context, *slots);
   }
 
+  // Before anything as large is allocated.
+  static absl::Status CheckSlots(int64_t num_queries, int64_t samples) {
+    if (samples == 0 || num_queries <= kMostSlots / samples) return absl::OkStatus();
+    return InvalidArgument("Drawing by blocks takes at most ", kMostSlots, " slots at once, but got ", num_queries,
+                           " queries of ", samples, ".");
+  }
+
  private:
   absl::Status CheckShapes(OpKernelContext* context, Var& rows) const {
     const Tensor &table = *rows.tensor(), &query = context->input(1), &mass = context->input(2);
@@ -98,7 +102,7 @@ class BlockOpBase : public tensorflow::OpKernel {
     }
     const int64_t num_blocks = num_classes == 0 ? 0 : (num_classes - 1) / block_size_ + 1;
     if (num_blocks == 0 || query.dims() != 2 || query.dim_size(1) != table.dim_size(1) ||
-        mass.shape() != TensorShape({query.dim_size(0), num_blocks})) {
+        !HasShape(mass.shape(), {query.dim_size(0), num_blocks})) {
       return InvalidArgument("Drawing by blocks of ", block_size_, " classes needs rows [L, F], query [N, F] and ",
                              "block_mass [N, ceil(L / ", block_size_, ")], L >= 1, but got ",
                              table.shape().DebugString(), ", ", query.shape().DebugString(), " and ",
@@ -133,11 +137,12 @@ class BlockDrawOp : public BlockOpBase {
   void Run(OpKernelContext* context, const Blocks& blocks) override {
     Seed seed;
     OP_REQUIRES_OK(context, ReadSeed(context, 3, &seed));
-    const TensorShape shape({context->input(1).dim_size(0), num_samples_});
+    const int64_t num_queries = context->input(1).dim_size(0);
+    OP_REQUIRES_OK(context, CheckSlots(num_queries, num_samples_));
     Tensor *class_ids, *log_prob;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
-    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_prob));
-    std::vector<uint64_t> block_bits(shape.num_elements()), class_bits(shape.num_elements());
+    OP_REQUIRES_OK(context, Allocate(context, 0, {num_queries, num_samples_}, &class_ids));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {num_queries, num_samples_}, &log_prob));
+    std::vector<uint64_t> block_bits(class_ids->NumElements()), class_bits(class_ids->NumElements());
     Slots slots{Data<float>(context->input(1)), num_samples_, {}, class_bits.data(),
                 Data<int32_t>(class_ids), Data<float>(log_prob)};
     Visit(context, blocks, &slots, [&](const BlockDistribution& distribution, int64_t n, int64_t* chosen) {
@@ -162,6 +167,7 @@ class BlockLogProbOp : public BlockOpBase {
                 InvalidArgument("class_ids must be [N, P] for ", context->input(1).dim_size(0),
                                 " queries, but are ", ids.shape().DebugString(), "."));
     Tensor* log_prob;
+    OP_REQUIRES_OK(context, CheckSlots(ids.dim_size(0), ids.dim_size(1)));
     OP_REQUIRES_OK(context, context->allocate_output(0, ids.shape(), &log_prob));
     std::vector<int32_t> class_ids(Data<int32_t>(ids), Data<int32_t>(ids) + ids.NumElements());
     const int64_t num_samples = ids.dim_size(1);

@@ -1,6 +1,8 @@
 // The log-sum-exp of candidates as TensorFlow kernels: queries and classes are taken in parallel.
 #include <algorithm>
+#include <initializer_list>
 
+#include "absl/strings/str_join.h"
 #include "candidate_log_sum_exp/log_sum_exp.h"
 #include "candidate_scores/candidate_op.h"
 
@@ -8,10 +10,11 @@ namespace tfxc {
 namespace {
 
 // Refuses an input that has not the shape.
-absl::Status CheckShape(OpKernelContext* context, int input, const char* name, const TensorShape& expected) {
+absl::Status CheckShape(OpKernelContext* context, int input, const char* name, std::initializer_list<int64_t> expected) {
   const TensorShape& shape = context->input(input).shape();
-  if (shape == expected) return absl::OkStatus();
-  return InvalidArgument(name, " must have shape ", expected.DebugString(), ", but has ", shape.DebugString(), ".");
+  if (HasShape(shape, expected)) return absl::OkStatus();
+  return InvalidArgument(name, " must have shape [", absl::StrJoin(expected, ","), "], but has ", shape.DebugString(),
+                         ".");
 }
 
 class CandidateLogSumExpOp : public CandidateOp {
@@ -26,14 +29,17 @@ class CandidateLogSumExpOp : public CandidateOp {
     TF_RETURN_IF_ERROR(CheckIds(context, kLabelIds, "label_ids", *p));
     TF_RETURN_IF_ERROR(CheckIds(context, kClassIds, "class_ids", *p));
     const Tensor &labels = context->input(kLabelIds), &candidates = context->input(kClassIds);
-    TF_RETURN_IF_ERROR(CheckShape(context, kOffsets, "offsets", candidates.shape()));
-    const int64_t num_queries = labels.dim_size(0), samples = labels.dim_size(1) + candidates.dim_size(1);
-    if (num_queries * samples > kMostSlots) {
+    TF_RETURN_IF_ERROR(CheckShape(context, kOffsets, "offsets", {candidates.dim_size(0), candidates.dim_size(1)}));
+    const int64_t num_queries = labels.dim_size(0);
+    // Each for itself first: sum and product may be beyond 64 bits.
+    const bool are_few = labels.dim_size(1) <= kMostSlots && candidates.dim_size(1) <= kMostSlots;
+    const int64_t samples = are_few ? labels.dim_size(1) + candidates.dim_size(1) : 0;
+    if (!are_few || (samples > 0 && num_queries > kMostSlots / samples)) {
       return InvalidArgument("At most ", kMostSlots, " label_ids and class_ids are taken at once, but got ",
                              labels.shape().DebugString(), " and ", candidates.shape().DebugString(), ".");
     }
     Tensor* ids;
-    TF_RETURN_IF_ERROR(context->allocate_output(kIds, TensorShape({num_queries, samples}), &ids));
+    TF_RETURN_IF_ERROR(Allocate(context, kIds, {num_queries, samples}, &ids));
     JoinIds(Data<int32_t>(labels), Data<int32_t>(candidates), Data<float>(context->input(kOffsets)), num_queries,
             labels.dim_size(1), candidates.dim_size(1), Data<int32_t>(ids));
     p->samples = samples;
@@ -48,11 +54,10 @@ class CandidateLogSumExpOp : public CandidateOp {
     const int64_t num_candidates = p.samples - num_labels;
     const float* offsets = Data<float>(context->input(kOffsets));
     Tensor *label_scores, *log_sum, *label_vectors, *shares, *mean;
-    OP_REQUIRES_OK(context, context->allocate_output(kLabelScores, TensorShape({num_queries, num_labels}), &label_scores));
-    OP_REQUIRES_OK(context, context->allocate_output(kLogSum, TensorShape({num_queries, 1}), &log_sum));
-    OP_REQUIRES_OK(context, context->allocate_output(kLabelVectors, TensorShape({num_queries, num_labels, p.width}),
-                                                     &label_vectors));
-    OP_REQUIRES_OK(context, context->allocate_output(kShares, TensorShape({num_queries, num_candidates}), &shares));
+    OP_REQUIRES_OK(context, Allocate(context, kLabelScores, {num_queries, num_labels}, &label_scores));
+    OP_REQUIRES_OK(context, Allocate(context, kLogSum, {num_queries, 1}, &log_sum));
+    OP_REQUIRES_OK(context, Allocate(context, kLabelVectors, {num_queries, num_labels, p.width}, &label_vectors));
+    OP_REQUIRES_OK(context, Allocate(context, kShares, {num_queries, num_candidates}, &shares));
     OP_REQUIRES_OK(context, context->allocate_output(kMean, context->input(1).shape(), &mean));
     const LogSumExp out{num_labels,           offsets,
                         Data<float>(label_scores), Data<float>(label_vectors),
@@ -84,10 +89,10 @@ class CandidateLogSumExpGradOp : public CandidateOp {
                                 " columns, one for each candidate, but has shape ", shares.shape().DebugString(), "."));
     const int64_t num_candidates = shares.dim_size(1), num_labels = p.samples - num_candidates;
     OP_REQUIRES_OK(context, CheckShape(context, kLabelVectors, "label_vectors",
-                                       TensorShape({num_queries, num_labels, p.width})));
-    OP_REQUIRES_OK(context, CheckShape(context, kMean, "mean", context->input(1).shape()));
-    OP_REQUIRES_OK(context, CheckShape(context, kLabelGradient, "label_gradient", TensorShape({num_queries, num_labels})));
-    OP_REQUIRES_OK(context, CheckShape(context, kSumGradient, "sum_gradient", TensorShape({num_queries, 1})));
+                                       {num_queries, num_labels, p.width}));
+    OP_REQUIRES_OK(context, CheckShape(context, kMean, "mean", {num_queries, p.width}));
+    OP_REQUIRES_OK(context, CheckShape(context, kLabelGradient, "label_gradient", {num_queries, num_labels}));
+    OP_REQUIRES_OK(context, CheckShape(context, kSumGradient, "sum_gradient", {num_queries, 1}));
     const LogSumExpGradients given{num_labels,
                                    Data<float>(context->input(kLabelVectors)),
                                    Data<float>(shares),

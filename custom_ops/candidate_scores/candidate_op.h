@@ -77,9 +77,8 @@ class CandidateOp : public tensorflow::OpKernel {
                  int row_gradients_output, int rows_output) const {
     Tensor *row_gradients, *rows;
     const int64_t touched = groups.NumClasses();
-    OP_REQUIRES_OK(context, context->allocate_output(row_gradients_output, TensorShape({touched, p.width}),
-                                                     &row_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(rows_output, TensorShape({touched}), &rows));
+    OP_REQUIRES_OK(context, Allocate(context, row_gradients_output, {touched, p.width}, &row_gradients));
+    OP_REQUIRES_OK(context, Allocate(context, rows_output, {touched}, &rows));
     float* dw = Data<float>(row_gradients);
     int32_t* out_rows = Data<int32_t>(rows);
     const int64_t cost = (100 + p.width) * (1 + p.num_slots / std::max<int64_t>(touched, 1));
@@ -95,7 +94,7 @@ class CandidateOp : public tensorflow::OpKernel {
   absl::Status WriteSlots(OpKernelContext* context, const std::vector<RowPosition>& sorted, int output) const {
     Tensor* slots;
     const int64_t count = sorted.size();
-    TF_RETURN_IF_ERROR(context->allocate_output(output, TensorShape({count}), &slots));
+    TF_RETURN_IF_ERROR(Allocate(context, output, {count}, &slots));
     const RowPosition offset = Pack(row_offset_, 0);
     std::transform(sorted.begin(), sorted.end(), Data<RowPosition>(slots),
                    [&](RowPosition slot) { return slot + offset; });

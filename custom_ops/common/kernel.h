@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "common/errors.h"
 #include "common/philox.h"
@@ -43,10 +44,25 @@ inline Table TableOf(const Tensor& tensor, int64_t first) {
   return Table(reinterpret_cast<const Bfloat16*>(Data<tensorflow::bfloat16>(tensor)) + first * width, width);
 }
 
+// Whether a shape is that. A TensorShape of sizes that no int64 counts, as those of tensors without an element may be,
+// ends the process.
+inline bool HasShape(const TensorShape& shape, std::initializer_list<int64_t> sizes) {
+  bool has = shape.dims() == static_cast<int>(sizes.size());
+  for (int i = 0; has && i < shape.dims(); ++i) has = shape.dim_size(i) == sizes.begin()[i];
+  return has;
+}
+
+// An output of these sizes; InvalidArgument where they are more than an int64 counts.
+inline absl::Status Allocate(OpKernelContext* context, int output, std::initializer_list<int64_t> sizes, Tensor** tensor) {
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(absl::MakeConstSpan(sizes.begin(), sizes.size()), &shape));
+  return context->allocate_output(output, shape, tensor);
+}
+
 // The seed [2] that is an input of an op.
 inline absl::Status ReadSeed(OpKernelContext* context, int input, Seed* seed) {
   const Tensor& given = context->input(input);
-  if (given.shape() != TensorShape({2})) {
+  if (!HasShape(given.shape(), {2})) {
     return InvalidArgument("seed must have shape [2], but has ", given.shape().DebugString(), ".");
   }
   const int64_t* numbers = Data<int64_t>(given);

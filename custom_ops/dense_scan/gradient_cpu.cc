@@ -96,7 +96,7 @@ class DenseScanGradOp : public DenseScanBackward {
     OP_REQUIRES_OK(context, ReadAll(context, &p));
     Tensor *query_gradient, *table_gradient, *bias_gradient;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({p.num_rows, p.dim}), &table_gradient));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_rows, p.dim}, &table_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(2, context->input(2).shape(), &bias_gradient));
     float *d_rows = Data<float>(table_gradient), *d_bias = Data<float>(bias_gradient);
     // Fresh memory in every step: small pages would take as long to get as to fill.
@@ -178,7 +178,7 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
     OP_REQUIRES_OK(context, ReadAll(context, &p));
     const Tensor& given = context->input(5);
     const int64_t num_tiles = NumTiles(p.num_classes);
-    OP_REQUIRES(context, given.shape() == TensorShape({num_tiles, p.num_queries}),
+    OP_REQUIRES(context, HasShape(given.shape(), {num_tiles, p.num_queries}),
                 InvalidArgument("tile_maxima must be [", num_tiles, ", ", p.num_queries, "], as the scan gives them, ",
                                 "but are ", given.shape().DebugString(), "."));
     const Tensor &more_ids = context->input(6), &more_rows = context->input(7), &more_biases = context->input(8);
@@ -196,8 +196,8 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
     Tensor *query_gradient, *ids, *row_gradients, *bias_gradients;
     const TensorShape biases({p.bias == nullptr ? 0 : num_rows});
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &query_gradient));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_rows}), &ids));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_rows, p.dim}), &row_gradients));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {num_rows}, &ids));
+    OP_REQUIRES_OK(context, Allocate(context, 2, {num_rows, p.dim}, &row_gradients));
     OP_REQUIRES_OK(context, context->allocate_output(3, biases, &bias_gradients));
     float *d_rows = Data<float>(row_gradients), *d_bias = Data<float>(bias_gradients);
     MoveToHugePages(d_rows, row_gradients->TotalBytes());

@@ -34,13 +34,11 @@ class DenseScanOp : public DenseScanBase {
                 InvalidArgument("exclude must be [N, X] for ", p.num_queries, " queries, but is ",
                                 exclude.shape().DebugString(), "."));
     Tensor *reduced, *scores, *ids, *tile_maxima;
-    const TensorShape best({p.num_queries, k});
-    const TensorShape of_tiles = with_tile_maxima_ ? TensorShape({NumTiles(p.num_classes), p.num_queries})
-                                                   : TensorShape({0, 0});
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({p.num_queries}), &reduced));
-    OP_REQUIRES_OK(context, context->allocate_output(1, best, &scores));
-    OP_REQUIRES_OK(context, context->allocate_output(2, best, &ids));
-    OP_REQUIRES_OK(context, context->allocate_output(3, of_tiles, &tile_maxima));
+    const int64_t num_tiles = with_tile_maxima_ ? NumTiles(p.num_classes) : 0;
+    OP_REQUIRES_OK(context, Allocate(context, 0, {p.num_queries}, &reduced));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_queries, k}, &scores));
+    OP_REQUIRES_OK(context, Allocate(context, 2, {p.num_queries, k}, &ids));
+    OP_REQUIRES_OK(context, Allocate(context, 3, {num_tiles, num_tiles == 0 ? 0 : p.num_queries}, &tile_maxima));
     const int64_t room = kPrivateBytes / (2 * std::max<int64_t>(k, 1) * sizeof(Ranked));
     const int64_t chunk = std::clamp<int64_t>(room / 4, kBlockWidths[1], kMaxQueries);
     for (int64_t n = 0; n < p.num_queries; n += chunk) {

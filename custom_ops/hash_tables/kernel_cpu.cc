@@ -28,10 +28,9 @@ class HashTablesOp : public tensorflow::OpKernel {
                                 "."));
     const Codes codes{Data<uint16_t>(input), input.dim_size(0), input.dim_size(1), num_buckets_};
     Tensor *offsets, *members;
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                0, TensorShape({codes.num_tables, codes.num_buckets + 1}), &offsets));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {codes.num_tables, codes.num_buckets + 1}, &offsets));
     OP_REQUIRES_OK(
-        context, context->allocate_output(1, TensorShape({codes.num_tables, codes.num_classes}), &members));
+        context, Allocate(context, 1, {codes.num_tables, codes.num_classes}, &members));
     // Draws will read both at random places; values stay as they are.
     MoveToHugePages(const_cast<uint16_t*>(codes.values), input.TotalBytes());
     MoveToHugePages(Data<int32_t>(members), members->TotalBytes());

@@ -17,7 +17,7 @@ absl::Status CheckShapes(OpKernelContext* context) {
   const bool ranks = query.dims() == 3 && codes.dims() == 2 && offsets.dims() == 2 && members.dims() == 2;
   if (!ranks || codes.dim_size(0) == 0 || codes.dim_size(1) == 0 || query.dim_size(2) != codes.dim_size(1) ||
       offsets.dim_size(0) != codes.dim_size(1) || offsets.dim_size(1) < 2 ||
-      members != TensorShape({codes.dim_size(1), codes.dim_size(0)})) {
+      !HasShape(members, {codes.dim_size(1), codes.dim_size(0)})) {
     return InvalidArgument("LSH needs query_codes [N, M, T], codes [L, T], offsets [T, buckets + 1] and ",
                            "members [T, L] with L >= 1 and T >= 1, but got ", query.DebugString(), ", ",
                            codes.DebugString(), ", ", offsets.DebugString(), " and ",
@@ -103,6 +103,11 @@ class LshOp : public tensorflow::OpKernel {
  protected:
   absl::Status Check(OpKernelContext* context) const {
     TF_RETURN_IF_ERROR(CheckShapes(context));
+    const int64_t num_queries = context->input(0).dim_size(0);
+    if (num_queries > kMostSlots / scheme_.num_candidates) {
+      return InvalidArgument("LSH draws at most ", kMostSlots, " candidates at once, but got ", num_queries,
+                             " queries of ", scheme_.num_candidates, ".");
+    }
     const HashTables tables = TablesOf(context);
     // The product of both may be beyond 64 bits.
     if (scheme_.bucket_slots > (scheme_.num_candidates - 1) / tables.num_tables) {
@@ -141,10 +146,10 @@ class LshDrawOp : public LshOp {
     Seed seed;
     OP_REQUIRES_OK(context, ReadSeed(context, 4, &seed));
     const int64_t size = scheme_.num_candidates;
-    const TensorShape shape({context->input(0).dim_size(0), size});
+    const int64_t num_queries = context->input(0).dim_size(0);
     Tensor *class_ids, *log_count;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &class_ids));
-    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &log_count));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {num_queries, size}, &class_ids));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {num_queries, size}, &log_count));
     int32_t* ids = Data<int32_t>(class_ids);
     float* counts = Data<float>(log_count);
     ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {

@@ -47,8 +47,8 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, k >= 0 && k <= most,
                 InvalidArgument("k must be in [0, ", most, "] for ", num_classes_, " classes, but is ", k, "."));
     Tensor *scores, *ids;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({queries.count, k}), &scores));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({queries.count, k}), &ids));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {queries.count, k}, &scores));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {queries.count, k}, &ids));
     if (scores->NumElements() == 0) return;
     std::vector<Best> best(queries.count, Best(k));
     if (num_probes_ > 0) {
@@ -65,7 +65,7 @@ class MachTopKOp : public tensorflow::OpKernel {
   absl::Status ReadHashes(OpKernelContext* context, Hashes* hashes) const {
     const TensorShape &tables = context->input(0).shape(), &coefficients = context->input(1).shape();
     if (tables.dims() != 3 || tables.dim_size(1) < 1 || tables.dim_size(2) < 1 ||
-        coefficients != TensorShape({tables.dim_size(1), 3})) {
+        !HasShape(coefficients, {tables.dim_size(1), 3})) {
       return InvalidArgument("mach_top_k needs tables [B, R, M] and coefficients [R, 3], R and M at least 1, but got ",
                              tables.DebugString(), " and ", coefficients.DebugString(), ".");
     }

@@ -19,14 +19,14 @@ absl::Status CheckShapes(OpKernelContext* context) {
   const TensorShape& columns = context->input(1).shape();
   const TensorShape& mass = context->input(2).shape();
   const int64_t codewords = logits.dims() == 2 ? logits.dim_size(1) : 0;
-  if (codewords == 0 || columns != logits || mass != TensorShape({codewords, codewords})) {
+  if (codewords == 0 || columns != logits || !HasShape(mass, {codewords, codewords})) {
     return InvalidArgument(
         "midx_draw needs row_logits [N, C], column_logits [N, C] and cell_mass [C, C], C >= 1, ", "but got ",
         logits.DebugString(), ", ", columns.DebugString(), " and ", mass.DebugString(), ".");
   }
   const TensorShape& offsets = context->input(3).shape();
   const TensorShape& slots = context->input(4).shape();
-  if (offsets != TensorShape({codewords * codewords + 1}) || slots.dims() != 2 || slots.dim_size(1) != kSlotNumbers) {
+  if (!HasShape(offsets, {codewords * codewords + 1}) || slots.dims() != 2 || slots.dim_size(1) != kSlotNumbers) {
     return InvalidArgument("midx_draw needs cell_offsets [C * C + 1] and slots [L, ", kSlotNumbers, "], but for C = ",
                            codewords, " got ", offsets.DebugString(), " and ", slots.DebugString(), ".");
   }
@@ -119,9 +119,9 @@ class MidxDrawOp : public tensorflow::OpKernel {
     const int64_t num_queries = row_logits.dim_size(0);
     Tensor *class_ids, *log_prob, *log_partition;
     OP_REQUIRES_OK(context,
-                   context->allocate_output(0, TensorShape({num_queries, num_samples_}), &class_ids));
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({num_queries, num_samples_}), &log_prob));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({num_queries}), &log_partition));
+                   Allocate(context, 0, {num_queries, num_samples_}, &class_ids));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {num_queries, num_samples_}, &log_prob));
+    OP_REQUIRES_OK(context, Allocate(context, 2, {num_queries}, &log_partition));
     Seed seed;
     OP_REQUIRES_OK(context, ReadSeed(context, 5, &seed));
     const CellQueries queries{Data<float>(row_logits), Data<float>(column_logits), seed, num_samples_};

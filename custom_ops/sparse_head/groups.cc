@@ -344,6 +344,7 @@ class GroupGradients {
 
 int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
                     float* logits, int64_t stride) {
+  if (first == last) return kNoClass;  // rows of no class may be of any width, and buffers are as wide
   Logits run(rows);
   PackedRun packed(rows);
   const bool packs = rows.group_size >= kLanes;  // or most of what is packed would be empty
@@ -398,6 +399,7 @@ int64_t GroupReduce(const SparseRows& rows, Reduction reduction, const float* ti
 int64_t GroupReduceGradient(const SparseRows& rows, Reduction reduction, const float* tile, int width,
                             const float* reduced, const float* upstream, const LabelGradient* labels,
                             const LabelGradient* labels_end, int64_t first, int64_t last, const TileGradients& out) {
+  if (first == last) return kNoClass;
   GroupGradients group(rows);
   return ForEachPart(rows, first, last, [&](int64_t begin, int64_t end) {
     while (labels != labels_end && labels->class_id < begin) ++labels;
@@ -418,6 +420,7 @@ int64_t GroupReduceGradient(const SparseRows& rows, Reduction reduction, const f
 
 int64_t GroupLogitsGradient(const SparseRows& rows, const float* tile, int width, int64_t count, const float* gradient,
                             int64_t stride, int64_t first, int64_t last, const TileGradients& out) {
+  if (first == last) return kNoClass;
   GroupGradients group(rows);
   return ForEachPart(rows, first, last, [&](int64_t begin, int64_t end) {
     group.Start(begin, end);

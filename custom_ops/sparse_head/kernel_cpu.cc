@@ -36,7 +36,7 @@ class SparseHeadLogitsOp : public SparseHeadBase {
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const int64_t size = classes.last - classes.first;
     Tensor* logits;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries, size}), &logits));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {inputs.num_queries, size}, &logits));
     float* out = Data<float>(logits);
     MoveToHugePages(out, logits->TotalBytes(), SmallPages::kLeave);
     FirstBad bad;
@@ -66,7 +66,7 @@ class SparseHeadLogitsGradOp : public BackwardOp {
     OP_REQUIRES_OK(context, BlockOf(context, inputs, &classes));
     const Tensor& gradient = context->input(6);
     const int64_t size = classes.last - classes.first;
-    OP_REQUIRES(context, gradient.shape() == TensorShape({inputs.num_queries, size}),
+    OP_REQUIRES(context, HasShape(gradient.shape(), {inputs.num_queries, size}),
                 InvalidArgument("The gradient must be [", inputs.num_queries, ", ", size, "], but is ",
                                 gradient.shape().DebugString(), "."));
     const float* g = Data<float>(gradient);
@@ -98,7 +98,7 @@ class SparseHeadReduceOp : public SparseHeadBase {
     const Tensor& labels = context->input(4);
     OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
     Tensor *reduced, *positives;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({inputs.num_queries}), &reduced));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {inputs.num_queries}, &reduced));
     OP_REQUIRES_OK(context, context->allocate_output(1, labels.shape(), &positives));
     const Shards shards = ForwardShards(inputs, {0, inputs.num_classes});
     const auto reduce = group_size_ == 1 ? TileReduce : GroupReduce;
@@ -259,8 +259,8 @@ class SparseHeadCandidatesGradOp : public SparseHeadBase {
                     SparseQueryGradients(inputs.rows, slots, g, first, last, of_query);
                   });
     const int64_t touched = starts.size() - 1;
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({touched, fan_in}), &row_gradients));
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({touched}), &class_ids));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {touched, fan_in}, &row_gradients));
+    OP_REQUIRES_OK(context, Allocate(context, 2, {touched}, &class_ids));
     float* of_rows = Data<float>(row_gradients);
     int32_t* rows = Data<int32_t>(class_ids);
     ForEach(context, touched, (20 + 2 * fan_in) * (1 + slots.count / std::max<int64_t>(touched, 1)),

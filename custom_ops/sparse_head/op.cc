@@ -1,4 +1,5 @@
 // Registration of the ops of the uniformly sparse head: their interfaces and their shapes.
+#include "common/limits.h"
 #include "common/registration.h"
 
 namespace tfxc {
@@ -25,6 +26,9 @@ absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
   TF_RETURN_IF_ERROR(HandleShape(c, 2, &indices));
   int64_t group_size;
   TF_RETURN_IF_ERROR(c->GetAttr("group_size", &group_size));
+  if (group_size > kMostClasses) {
+    return InvalidArgument("group_size must be 1 to ", kMostClasses, ", but is ", group_size, ".");
+  }
   const DimensionHandle classes = c->Dim(weights, 0);
   DimensionHandle groups = c->UnknownDim(), fan_in;
   if (c->ValueKnown(classes)) groups = c->MakeDim((c->Value(classes) + group_size - 1) / group_size);

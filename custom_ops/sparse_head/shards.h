@@ -103,6 +103,8 @@ class SparseHeadBase : public tensorflow::OpKernel {
  public:
   explicit SparseHeadBase(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+    OP_REQUIRES(context, group_size_ <= kMostClasses,
+                InvalidArgument("group_size must be 1 to ", kMostClasses, ", but is ", group_size_, "."));
   }
 
  protected:
@@ -123,7 +125,7 @@ class BackwardOp : public SparseHeadBase {
     const int64_t fan_in = inputs.rows.fan_in;
     const int width = TileWidth(inputs.rows, inputs.num_queries, kBackwardWidth);
     TF_RETURN_IF_ERROR(context->allocate_output(0, context->input(0).shape(), &query_gradient));
-    TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({inputs.num_classes, fan_in}), &weight_gradient));
+    TF_RETURN_IF_ERROR(Allocate(context, 1, {inputs.num_classes, fan_in}, &weight_gradient));
     TF_RETURN_IF_ERROR(context->allocate_output(2, context->input(3).shape(), &bias_gradient));
     float* d_weights = Data<float>(weight_gradient);
     MoveToHugePages(d_weights, weight_gradient->TotalBytes(), SmallPages::kLeave);

@@ -296,6 +296,14 @@ def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queri
     )
 
 
+@pytest.mark.parametrize("top_k", [mach_top_k, mach_top_k_reference])
+def test_excluded_ids_that_are_none_are_refused(top_k):
+    family = make_family(9, 4, 2)
+    for bad in (-2, 9):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            top_k(tf.constant(make_tables(family, 1)), family, 2, exclude=tf.constant([[3, bad]]))
+
+
 @compiled_only
 def test_bad_input_is_an_error():
     family = make_family(9, 4, 2)

@@ -74,7 +74,8 @@ def block_draw(query, block_mass, index, num_samples, seed):
     Raises:
         ValueError: ``num_samples`` is outside [1, 2^24], ``block_size`` below 1, the floor not positive, or a
             shape does not fit.
-        tf.errors.InvalidArgumentError: NaN or infinite mass (naming the query), or a shape does not fit.
+        tf.errors.InvalidArgumentError: NaN or infinite mass, or weights beyond float32
+            (naming the query), or a shape does not fit.
 
     >>> rows = tf.Variable([[1.0], [2.0], [0.0]])
     >>> index = BlockIndex(rows, block_size=2, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
@@ -124,7 +125,8 @@ def block_log_prob(query, block_mass, index, class_ids):
 
     Raises:
         ValueError: The floor is not positive, or a shape does not fit.
-        tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, NaN or infinite mass.
+        tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, NaN or infinite mass, or weights
+            beyond float32.
 
     >>> index = BlockIndex(tf.Variable([[1.0], [3.0]]), block_size=2, kernel=Kernel(0.0, 1.0, 0.0, 0.5))
     >>> tf.exp(block_log_prob([[1.0]], [[4.0]], index, [[0, 1]])).numpy().round(3).tolist()

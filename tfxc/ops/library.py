@@ -14,7 +14,7 @@ from tensorflow.python.ops import control_flow_util
 _STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 # Of custom_ops/build.py, registrations(): the ops as this package calls them.
-_REGISTRATIONS = "35cea543af82c5c8"
+_REGISTRATIONS = "1ad9a9c29496cf44"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
     "TensorFlow ops. To build the library: install g++ 11 or newer, then `pip install .` or, in a source "

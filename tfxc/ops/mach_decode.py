@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from tfxc.ids import is_among
+from tfxc.ids import check_ids, is_among
 from tfxc.ops import library
 
 DECODERS = ("mean", "min", "median")
@@ -134,6 +134,7 @@ def mach_top_k_reference(tables, family, k, exclude=None, decoder="mean"):
     [[1, 3]]
     """
     _check(tables, family, k)
+    exclude = None if exclude is None else check_ids(exclude, family.num_keys, "excluded class")
     scores = class_scores(tf.stop_gradient(tables), family, tf.range(family.num_keys), decoder)
     ids = tf.broadcast_to(tf.range(family.num_keys), tf.shape(scores))
     return _ranked(_without(scores, ids, exclude), ids, k)
@@ -177,6 +178,7 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
     [[1, 3]]
     """
     _check(tables, family, k, num_probes)
+    exclude = None if exclude is None else check_ids(exclude, family.num_keys, "excluded class")
     tables = tf.stop_gradient(tables)
     if tf.is_tensor(num_probes):
         num_probes = tf.clip_by_value(num_probes, 1, family.num_buckets)
