@@ -62,7 +62,7 @@ def parse_arguments(argv=None):
     add("--evolve-every", type=count, default=50, help="sparse: steps from one time to the next")
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
     add("--num-negatives", type=count, default=64, help="negatives a point")
-    add("--num-hard", type=whole, default=8, help="astra, curriculum: hard ones among them")
+    add("--num-hard", type=count, default=8, help="astra, curriculum: hard ones among them")
     add("--start-epoch", type=whole, default=5, help="first epoch with hard negatives, counted from 0")
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")

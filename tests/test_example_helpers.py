@@ -64,6 +64,7 @@ def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
     [
         ("--epochs 0", "argument --epochs: must be at least 1, but is 0"),
         ("--epochs many", "argument --epochs: invalid int value: 'many'"),
+        ("--num-hard 0", "argument --num-hard: must be at least 1, but is 0"),
         ("--negatives curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
         ("--negatives astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
     ],
