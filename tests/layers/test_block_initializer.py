@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc._keras import keras
-from tfxc.layers import block_initializer
+from tfxc._keras import keras, tf_variable
+from tfxc.encoders.items import ItemEmbedding
+from tfxc.layers import DenseHead, EmbeddingBag, block_initializer
 from tfxc.layers.block_initializer import in_blocks
 
 ROWS, DIM = 1000, 16
@@ -16,25 +17,31 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(block_initializer, "_BLOCK_ELEMENTS", 300 * DIM)
 
 
-def made(initializer, shape=(ROWS, DIM)):
-    table = in_blocks(initializer)(shape, dtype="bfloat16")
-    assert table.dtype == tf.bfloat16 and table.shape == shape
+def made(initializer, shape=(ROWS, DIM), dtype="bfloat16"):
+    table = in_blocks(initializer)(shape, dtype=dtype)
+    assert table.dtype == dtype and table.shape == shape
     return table.numpy().astype(np.float32)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "name",
     ["GlorotUniform", "GlorotNormal", "HeNormal", "LecunUniform", "RandomNormal", "TruncatedNormal"],
 )
-def test_the_numbers_of_the_whole(name):
+def test_the_numbers_of_the_whole(name, dtype):
     initializer = getattr(keras.initializers, name)(seed=1)
-    found, whole = made(initializer), np.asarray(initializer((ROWS, DIM)))
+    found, whole = made(initializer, dtype=dtype), np.asarray(initializer((ROWS, DIM)))
     for first in range(0, ROWS, 300):  # each block
         np.testing.assert_allclose(found[first : first + 100].std(), whole.std(), rtol=0.1)
     np.testing.assert_allclose(np.abs(found).max(), np.abs(whole).max(), rtol=0.3)
     assert len(np.unique(found, axis=0)) == ROWS
-    np.testing.assert_array_equal(made(initializer), found)
-    assert (made(getattr(keras.initializers, name)(seed=2)) != found).mean() > 0.9
+    np.testing.assert_array_equal(made(initializer, dtype=dtype), found)
+    assert (made(getattr(keras.initializers, name)(seed=2), dtype=dtype) != found).mean() > 0.9
+
+
+def test_one_block_is_as_keras_makes_it():
+    initializer = keras.initializers.GlorotUniform(seed=1)
+    np.testing.assert_array_equal(made(initializer, (300, DIM), "float32"), initializer((300, DIM)))
 
 
 def test_fans_of_the_whole_shape():
@@ -52,3 +59,37 @@ def test_other_initializers_are_asked_for_the_whole():
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
     found = made(lambda shape, dtype: tf.constant(values), (3, 2))
     np.testing.assert_array_equal(found, values)
+
+
+def test_a_rule_of_ones_own_is_asked_for_the_whole():
+    class Descending(keras.initializers.GlorotUniform):
+        def __call__(self, shape, dtype=None, **options):
+            return -tf.sort(-super().__call__(shape, dtype=dtype, **options), axis=0)
+
+    found = made(Descending(seed=1), dtype="float32")
+    np.testing.assert_array_equal(found, -np.sort(-found, axis=0))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: DenseHead(ROWS),
+        lambda: DenseHead(ROWS, table_dtype="bfloat16"),
+        lambda: ItemEmbedding(ROWS, DIM),
+        lambda: EmbeddingBag(ROWS, DIM),
+    ],
+    ids=["head", "bfloat16", "items", "bag"],
+)
+def test_a_layers_table_is_never_drawn_whole(layer, monkeypatch):
+    drawn = []
+    for kind in block_initializer._RANDOM:
+
+        def draw(self, shape, *args, _whole=kind.__call__, **options):
+            drawn.append(shape[0])
+            return _whole(self, shape, *args, **options)
+
+        monkeypatch.setattr(kind, "__call__", draw)
+    built = layer()
+    built.build((None, DIM))
+    assert drawn == [300, 300, 300, 100]
+    assert [tf_variable(weight).shape for weight in built.weights] == [(ROWS, DIM)]

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc.arguments import positive_int
+from tfxc.layers.block_initializer import in_blocks
 from tfxc.require import require
 
 
@@ -26,6 +27,12 @@ class ItemEmbedding(keras.layers.Embedding):
     """
 
     holds_items = True  # what change_classes asks an embedding
+
+    def add_weight(self, *args, initializer=None, **options):
+        """Keras's, and the table is made without a second one beside it."""
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = in_blocks(initializer)
+        return super().add_weight(*args, initializer=initializer, **options)
 
     def call(self, inputs):
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))

@@ -1,4 +1,4 @@
-"""Initial values of a bfloat16 table, made in float32 a block of rows at a time."""
+"""Initial values of a large table, made a block of rows at a time."""
 
 import random
 
@@ -6,39 +6,43 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
+from tfxc.ops.remote import with_servers
 
 _BLOCK_ELEMENTS = 1 << 22
+_PLAIN = keras.initializers.RandomNormal, keras.initializers.RandomUniform, keras.initializers.TruncatedNormal
+_RANDOM = keras.initializers.VarianceScaling, *_PLAIN
 
 
 def in_blocks(initializer):
-    """An initializer of tables [rows, D] in bfloat16 that never holds them in float32.
+    """An initializer of tables [rows, D] that holds little besides the table.
 
-    Drawn are the numbers of Keras's random initializers, as for the whole table, each block by a seed of its
-    own. Any other initializer is asked for the whole table, in bfloat16.
+    Keras's random initializers hold a table of float32 three times while they make it. Here each block of
+    their numbers is drawn by a seed of its own, always in float32; a table of one block is as Keras makes it.
+    Any other initializer is asked for the whole table, and so are all on parameter servers.
 
     Args:
         initializer: a Keras initializer.
 
     Returns:
-        A function of a shape to a tensor, as Keras takes for an initializer.
+        A function of a shape and a dtype to a tensor, as Keras takes for an initializer.
 
     Example:
-        >>> in_blocks(keras.initializers.RandomNormal(stddev=0.1))([1000, 4]).dtype
+        >>> in_blocks(keras.initializers.RandomNormal(stddev=0.1))([1000, 4], dtype="bfloat16").dtype
         tf.bfloat16
     """
 
-    def initialize(shape, dtype=None, **options):
-        del dtype
-        block_initializer = _drawing(initializer, shape)
-        if block_initializer is None:
-            return tf.cast(initializer(shape, dtype="bfloat16", **options), tf.bfloat16)
+    def initialize(shape, dtype="float32", **options):
         rows, dim = shape
         size = max(1, _BLOCK_ELEMENTS // max(1, dim))
-        table = tf.raw_ops.Empty(shape=shape, dtype=tf.bfloat16)
+        block_initializer = None if rows <= size or with_servers() else _drawing(initializer, shape)
+        if block_initializer is None:
+            drawn = "float32" if _is_one(initializer, _RANDOM) else dtype
+            return tf.cast(initializer(shape, dtype=drawn, **options), dtype)
+        table = tf.raw_ops.Empty(shape=shape, dtype=dtype)
         for number, start in enumerate(range(0, rows, size)):
             ids = tf.range(start, min(start + size, rows))
             values = block_initializer(len(ids), number)
-            table = tf.raw_ops.InplaceUpdate(x=table, i=ids, v=tf.cast(values, tf.bfloat16))
+            table = tf.raw_ops.InplaceUpdate(x=table, i=ids, v=tf.cast(values, dtype))
         return table
 
     return initialize
@@ -46,8 +50,7 @@ def in_blocks(initializer):
 
 def _drawing(initializer, shape):
     """A function of a number of rows and of a block to float32 values; None if the initializer draws none."""
-    known = keras.initializers
-    if isinstance(initializer, known.VarianceScaling):
+    if _is_one(initializer, [keras.initializers.VarianceScaling]):
         rows, dim = shape
         fan = {"fan_in": lambda n: n, "fan_out": lambda n: dim, "fan_avg": lambda n: (n + dim) / 2}
         fan = fan[initializer.mode]
@@ -55,8 +58,8 @@ def _drawing(initializer, shape):
         def of_block(num_rows, seed):
             # Its scale goes by the shape: that of the block, where that of the table is meant.
             scale = initializer.scale * max(1, fan(num_rows)) / max(1, fan(rows))
-            return known.VarianceScaling(scale, initializer.mode, initializer.distribution, seed)
-    elif isinstance(initializer, known.RandomNormal | known.RandomUniform | known.TruncatedNormal):
+            return keras.initializers.VarianceScaling(scale, initializer.mode, initializer.distribution, seed)
+    elif _is_one(initializer, _PLAIN):
 
         def of_block(num_rows, seed):
             return type(initializer).from_config({**initializer.get_config(), "seed": seed})
@@ -69,3 +72,10 @@ def _drawing(initializer, shape):
         return of_block(num_rows, seed)((num_rows, shape[1]), dtype="float32")
 
     return draw
+
+
+def _is_one(initializer, kinds):
+    """Whether an initializer draws as one of these does: a subclass may have a rule of its own."""
+    return any(
+        isinstance(initializer, kind) and type(initializer).__call__ is kind.__call__ for kind in kinds
+    )

@@ -181,9 +181,8 @@ class DenseHead(Head):
                 "out, or train on one machine."
             )
         if self.tied_to is None:
-            rule = self.embeddings_initializer
-            rule = in_blocks(rule) if self.table_dtype == "bfloat16" else rule
             shape = self.num_classes, dim
+            rule = in_blocks(self.embeddings_initializer)
             self.table = add_weight(self, "table", shape, rule, dtype=self.table_dtype)
         else:
             self._check_tied(dim)

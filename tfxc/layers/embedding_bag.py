@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
 from tfxc.ids import PADDING, check_ids
+from tfxc.layers.block_initializer import in_blocks
 
 _COMBINERS = ("sum", "mean", "sqrtn")
 
@@ -83,7 +84,7 @@ class EmbeddingBag(keras.layers.Layer):
 
     def build(self, input_shape=None):
         shape = (self.num_features, self.dim)
-        self.embeddings = add_weight(self, "embeddings", shape, self.embeddings_initializer)
+        self.embeddings = add_weight(self, "embeddings", shape, in_blocks(self.embeddings_initializer))
         super().build(input_shape)
 
     def call(self, inputs):
