@@ -29,6 +29,32 @@ def test_it_restores_weights_slots_and_counters(tmp_path):
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tmp_path):
+    def made(rate):
+        head = tfxc.layers.DenseHead(NUM_CLASSES)
+        schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.1)
+        third = keras.layers.Dense(16)
+        optimizer = tfxc.optimizers.MultiOptimizer(
+            tfxc.optimizers.LazyAdam(rate),
+            (tfxc.optimizers.LazyAdam(schedule), head),
+            (tfxc.optimizers.LazySGD(rate), third),
+        )
+        encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), third])
+        return make_model(head=head, encoder=encoder, optimizer=optimizer)
+
+    model = made(0.01)
+    x, y = np.ones((8, 8), np.float32), np.arange(8)
+    model.fit(x, y, batch_size=4, verbose=0)
+    tfxc.cluster.Checkpoint(model, tmp_path).save(1)
+    again = made(0.5)
+    tfxc.cluster.Checkpoint(again, tmp_path).restore()
+    parts = again.optimizer.optimizers
+    assert [int(part.iterations.numpy()) for part in (again.optimizer, *parts)] == [2] * 4
+    assert [float(parts[i].learning_rate.numpy()) for i in (0, 2)] == pytest.approx([0.01] * 2)
+    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(tfxc.ops.remote, "BLOCK_BYTES", 100)
     model = fitted()

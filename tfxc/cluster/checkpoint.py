@@ -157,8 +157,9 @@ def _tables(model):
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = Table(shards, (table.shape[0], *own[0].shape[1:]))
-    rate = learning_rate_variable(optimizer)
-    others = [tf_variable(variable) for variable in optimizer.variables] + ([] if rate is None else [rate])
+    parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
+    others = [tf_variable(variable) for part in parts for variable in part.variables]
+    others += [rate for rate in map(learning_rate_variable, parts) if rate is not None]
     others = [table for table in whole_tables(others) if id(table.shards[0].variable) not in known]
     tables.update({f"optimizer {number}": table for number, table in enumerate(others)})
     return tables
