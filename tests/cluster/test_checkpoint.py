@@ -55,6 +55,31 @@ def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tm
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+def test_a_normalization_computes_by_what_was_restored(tmp_path):
+    x, y = learnable(64)
+
+    def made(adapted):
+        normalized = keras.layers.Normalization()
+        if adapted:
+            normalized.adapt(10 + 5 * x)
+        encoder = keras.Sequential([keras.Input(x.shape[1:]), normalized, keras.layers.Dense(8)])
+        return make_model(encoder=encoder)
+
+    model, again = made(True), made(False)
+    tfxc.cluster.Checkpoint(model, tmp_path).save(1)
+    for traced in (again.predict, lambda x, verbose: again.rank(x, 5), again.evaluate):
+        traced(x, *[y] * (traced == again.evaluate), verbose=0)
+    again.fit(x, y, verbose=0)
+    tfxc.cluster.Checkpoint(again, tmp_path).restore()
+    wanted = model.predict(x, verbose=0)["scores"]
+    np.testing.assert_allclose(again.predict(x, verbose=0)["scores"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(again.rank(x, 5)["scores"], wanted, rtol=1e-5)
+    for call in ("evaluate", "fit"):
+        losses = [getattr(own, call)(x, y, verbose=0) for own in (model, again)]
+        losses = [own if call == "evaluate" else own.history["loss"] for own in losses]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(tfxc.ops.remote, "BLOCK_BYTES", 100)
     model = fitted()

@@ -10,7 +10,7 @@ from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
-from tfxc.model.adapted import copy_adapted
+from tfxc.model.adapted import copy_adapted, follow_weights
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.used_up import refuse_used_up, use_up
 from tfxc.optimizers.slots import slots_of
@@ -266,9 +266,7 @@ def _carry(spool, old, tables, averages, changed, classes, rule):
                 "and which of its rows is which class is not known. The layer that owns it must list it in "
                 "class_rows(), and give its config in config_for(old_ids)."
             )
-    for layer in layers_of(changed):
-        if isinstance(layer, keras.layers.Normalization):
-            layer.finalize_state()  # it computes by copies of its weights
+    follow_weights(changed)
 
 
 def _copy_rows(source, variable, rows):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxc._keras import layers_of, learning_rate_variable, tf_variable, weights_of
 from tfxc.arguments import positive_int
 from tfxc.checked_file import DamagedFile, sync
+from tfxc.model.adapted import follow_weights
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
@@ -100,6 +101,7 @@ class Checkpoint:
                 unread.rename(unread.with_suffix(".damaged"))
             for sampler in _samplers(self._model):
                 sampler.weights_restored()
+            follow_weights(self._model)
             return _epoch(path)
         if damaged:
             raise DamagedFile(

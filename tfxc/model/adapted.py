@@ -1,6 +1,6 @@
 """What layers have adapted to, which is neither a weight nor part of a config."""
 
-from tfxc._keras import keras
+from tfxc._keras import keras, layers_of
 
 LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
@@ -21,3 +21,24 @@ def copy_adapted(source, layer):
         layer.set_vocabulary(names, None if weights is None else weights[: len(names)])
     elif isinstance(layer, keras.layers.Discretization):
         layer.bin_boundaries = source.bin_boundaries
+
+
+def follow_weights(model):
+    """Has a model compute by its weights as they are now, when something else than Keras has loaded them.
+
+    A ``Normalization`` computes by copies of its weights, and functions that were traced hold those.
+
+    Example:
+        >>> layer = keras.layers.Normalization()
+        >>> model = keras.Sequential([keras.Input((1,)), layer])
+        >>> _ = layer.weights[0].assign([5.0])  # the mean
+        >>> follow_weights(model)
+        >>> float(model(tf.zeros([1, 1]))[0, 0])
+        -5.0
+    """
+    layers = [layer for layer in layers_of(model) if isinstance(layer, keras.layers.Normalization)]
+    for layer in layers:
+        layer.finalize_state()
+    if layers:
+        model.train_function = model.test_function = model.predict_function = None
+        model._ranking = None  # of an ExtremeClassifier
