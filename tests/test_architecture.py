@@ -14,7 +14,17 @@ MAX_LINES = 350
 
 # Floor by floor, what stands side by side: a part imports from its own floor and from those below it.
 FLOORS = (
-    {"arguments", "background", "checked_file", "class_rows", "ids", "malloc", "require", "scored"},
+    {
+        "arguments",
+        "background",
+        "block_initializer",
+        "checked_file",
+        "class_rows",
+        "ids",
+        "malloc",
+        "require",
+        "scored",
+    },
     {"ops", "sparsity", "hashing", "class_vectors", "labels"},
     {"samplers", "losses", "metrics", "search", "optimizers", "backup"},
     {"layers", "callbacks", "mining"},

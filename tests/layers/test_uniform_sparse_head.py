@@ -247,6 +247,8 @@ def test_no_input_is_left_to_grow():
 
 @pytest.mark.parametrize("bad", [0, 2.0, None])
 def test_fan_in_is_checked(bad):
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, but got -1"):
+        make_head(seed=-1)
     with pytest.raises(ValueError, match="fan_in must be an integer of at least 1"):
         UniformSparseHead(5, bad)
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc.arguments import positive_int
-from tfxc.layers.block_initializer import in_blocks
+from tfxc.block_initializer import in_blocks
 from tfxc.require import require
 
 

@@ -12,9 +12,9 @@ from tfxc._keras import (
     tf_variable,
     variable_index,
 )
+from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, int32_ids
-from tfxc.layers.block_initializer import in_blocks
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
 from tfxc.layers.table_blocks import block_by_block

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc.block_initializer import in_blocks
 from tfxc.ids import PADDING, check_ids
-from tfxc.layers.block_initializer import in_blocks
 
 _COMBINERS = ("sum", "mean", "sqrtn")
 

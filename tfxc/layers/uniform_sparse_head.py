@@ -93,7 +93,7 @@ class UniformSparseHead(Head):
         self.group_size = positive_int(group_size, "group_size")
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
+        self.seed = positive_int(random.randrange(2**31) if seed is None else seed_int(seed), "seed", least=0)
 
     def get_config(self):
         return {

@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.ops.remote import with_servers
 
 _BLOCK_ELEMENTS = 1 << 22
 _PLAIN = keras.initializers.RandomNormal, keras.initializers.RandomUniform, keras.initializers.TruncatedNormal
@@ -34,7 +33,8 @@ def in_blocks(initializer):
     def initialize(shape, dtype="float32", **options):
         rows, dim = shape
         size = max(1, _BLOCK_ELEMENTS // max(1, dim))
-        block_initializer = None if rows <= size or with_servers() else _drawing(initializer, shape)
+        with_servers = isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy)
+        block_initializer = None if rows <= size or with_servers else _drawing(initializer, shape)
         if block_initializer is None:
             drawn = "float32" if _is_one(initializer, _RANDOM) else dtype
             return tf.cast(initializer(shape, dtype=drawn, **options), dtype)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxc import block_initializer
 from tfxc._keras import keras, tf_variable
+from tfxc.block_initializer import in_blocks
 from tfxc.encoders.items import ItemEmbedding
-from tfxc.layers import DenseHead, EmbeddingBag, block_initializer
-from tfxc.layers.block_initializer import in_blocks
+from tfxc.layers import DenseHead, EmbeddingBag
 
 ROWS, DIM = 1000, 16
 
