@@ -28,6 +28,8 @@ else:
 SAVES_TO_FOLDERS = not IS_KERAS_3
 # Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
 COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
+# tf-keras takes cuDNN's recurrent layers only for sequences that these can read.
+WITHOUT_CUDNN = {"use_cudnn": False} if IS_KERAS_3 else {}
 
 register = keras.saving.register_keras_serializable(package="tfxc")
 unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight

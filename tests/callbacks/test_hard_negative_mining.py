@@ -293,6 +293,21 @@ def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, mo
     again.on_train_end()
 
 
+def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
+    def cut(epoch):
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(model, mining, 5, EachEpoch(cut))
+    assert model.sampler.table is None and mining._table.epoch is not None
+    with pytest.warns(UserWarning, match="HardNegatives has no table"):
+        model.fit(tfxc.data.with_example_ids(features(40)), np.zeros(40, np.int32), verbose=0)
+    fitted(model, mining, 1)  # which goes on with its table
+    assert model.sampler.take_filled_fraction() != 0
+
+
 @pytest.mark.one_keras
 def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path, monkeypatch):
     killed, fill = tmp_path / "killed", background_search.BackgroundSearch._fill

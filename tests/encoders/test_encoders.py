@@ -1,5 +1,7 @@
 """What every sequence encoder promises: the past alone counts, padding does not, and it goes with a model."""
 
+import importlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -44,6 +46,17 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     query = encoder(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
     assert mask_of(query).numpy().tolist() == [[False] * 4, [False, True, True, True]]
     assert np.isfinite(query).all()
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras looks at the padding before it takes cuDNN")
+def test_where_there_is_a_gpu_padding_is_in_front_all_the_same(monkeypatch, tmp_path):
+    backend = importlib.import_module("keras.src.backend.tensorflow.rnn")
+    monkeypatch.setattr(backend, "_is_gpu_available", lambda: True)
+    encoder = gru4rec(NUM_CLASSES, max_length=4, dim=8)
+    encoder.save(tmp_path / "encoder.keras")
+    for model in (encoder, keras.models.load_model(tmp_path / "encoder.keras")):
+        query = tf.function(model)(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
+        assert np.isfinite(query).all()
 
 
 @pytest.mark.one_keras

@@ -260,6 +260,14 @@ def test_class_vectors_that_are_not_finite_are_an_error():
         sampler.refresh(head_of(vectors))
 
 
+@pytest.mark.parametrize("seed", [-1, 2**31 - 1, -(2**63)])
+def test_any_seed_fits_codebooks(seed):
+    sampler = MIDX(3, num_codewords=8, seed=seed)
+    sampler.build((20, 4))
+    sampler.refresh(head_of(clustered(20, 4)))
+    assert len(np.unique(tf_variable(sampler.cell))) > 1
+
+
 def test_queries_too_large_for_an_index_are_an_error():
     sampler = make(3, 20)
     sampler.build((20, 4))

@@ -1,5 +1,6 @@
 """When the hard negatives of a training set are searched anew, behind training."""
 
+import contextlib
 import math
 import warnings
 
@@ -143,7 +144,12 @@ class HardNegativeMining(keras.callbacks.Callback):
         if self._search is not None:
             self._search.wait()
             self._adopt()
-        self._sampler.table = None  # the next data may number its examples otherwise
+        self.let_go()
+
+    def let_go(self):
+        """Takes the table from the sampler: the next data may number its examples otherwise."""
+        if self._trained is not None:
+            self._sampler.table = None
 
     def state_to_keep(self):
         """What ``BackupAndRestore`` keeps: the table and the queries too, for those of later epochs go by."""
@@ -247,6 +253,17 @@ def _given(vectors, sampler):
             f"have shape {shape}."
         )
     return GivenVectors(vectors, dim)
+
+
+@contextlib.contextmanager
+def without_old_tables(callbacks):
+    """Has a ``fit`` leave no table of its data in the sampler, even if it is cut off."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, HardNegativeMining):
+                callback.let_go()
 
 
 def warn_without_mining(sampler, callbacks):

@@ -20,7 +20,8 @@ from tfxc.checked_file import replacing
 from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+# Digits match in one way alone: else a bad line of many numbers would be tried in all of their combinations.
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*", re.ASCII)
 _MAX_SIZE = np.iinfo(np.int32).max
 _MAX_VALUE = np.finfo(np.float32).max

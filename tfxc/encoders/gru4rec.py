@@ -1,10 +1,18 @@
 """GRU4Rec: a recurrent network over what somebody did so far."""
 
-from tfxc._keras import keras
+from tfxc._keras import WITHOUT_CUDNN, keras, register
 from tfxc.arguments import positive_int
 from tfxc.encoders.items import item_vectors
 
 layers = keras.layers
+
+
+@register
+class GRU(keras.layers.GRU):
+    """Keras's, which reads sequences that are padded in front on a GPU, too: cuDNN takes none."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options, **WITHOUT_CUDNN)
 
 
 def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2, table_dtype="float32"):
@@ -37,5 +45,5 @@ def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2, table_dt
     items, hidden = item_vectors(num_classes, max_length, dim, table_dtype)
     hidden = layers.Dropout(dropout)(hidden)
     for _ in range(positive_int(num_blocks, "num_blocks")):
-        hidden = layers.GRU(dim, return_sequences=True)(hidden)
+        hidden = GRU(dim, return_sequences=True)(hidden)
     return keras.Model(items, layers.Dense(dim)(layers.Dropout(dropout)(hidden)), name="gru4rec")

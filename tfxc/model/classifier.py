@@ -25,7 +25,7 @@ from tfxc._keras import (
     updated_metrics,
 )
 from tfxc.arguments import positive_int, require_count
-from tfxc.callbacks.hard_negative_mining import warn_without_mining
+from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old_tables
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
@@ -268,7 +268,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         place = None if every == EPOCH else Place()
         # With parameter servers steps are made elsewhere.
         given.arguments["callbacks"] = callbacks if place is None else [place, KeepLargeBlocks(), *callbacks]
-        with sentence_first(place), resuming(self, given.arguments):
+        with sentence_first(place), without_old_tables(callbacks), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
         if averages_weights(self.optimizer):
             self.head.expire_cache()  # at the end the averages took the place of the weights

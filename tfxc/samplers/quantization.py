@@ -108,7 +108,7 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights):
         residual: True quantises the residual of the first codebook with the second; False the first
             half of the dimensions with the first and the second half with the second.
         num_codewords: C.
-        seed: int, of the k-means and the rows it sees.
+        seed: int in [0, 2^31), of the k-means and the rows it sees.
         weights: positive class weights [L], of the errors and of the rows it sees.
     """
     with one_thread():
@@ -117,7 +117,7 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights):
         left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
         first = kmeans(left, num_codewords, start[0], weights, seed)
         right = _right(vectors, first, assign(left, first)[0], residual)
-        return first, kmeans(right, num_codewords, start[1], weights, seed + 1)
+        return first, kmeans(right, num_codewords, start[1], weights, (seed + 1) % 2**31)
 
 
 def encode(head, codebooks, residual, class_ids=None):
