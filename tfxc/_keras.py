@@ -95,6 +95,19 @@ def layers_of(layer):
     return list(layer._flatten_layers())
 
 
+def operations_of(layer):
+    """``layers_of``, and the operations that Keras 3 has between the layers of functional models.
+
+    Example:
+        >>> inputs = keras.Input((2,))
+        >>> len(operations_of(keras.Model(inputs, inputs + 1)))  # the model, its input and the sum
+        3
+    """
+    layers = layers_of(layer)
+    parts = [part for own in layers if IS_KERAS_3 for part in getattr(own, "operations", [])]
+    return list({id(part): part for part in [*layers, *parts]}.values())
+
+
 def is_made_of_layers(model):
     """Whether a model is functional or Sequential, so that Keras can make it anew of other layers."""
     functional = keras.src.models.functional if IS_KERAS_3 else keras.src.engine.functional
@@ -104,12 +117,34 @@ def is_made_of_layers(model):
 def readers_of(layer):
     """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
 
+    Where a model made of layers reads it, those in it that do. In Keras 3 there are operations among them.
+
     Example:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.ReLU()])
         >>> [type(reader).__name__ for reader in readers_of(model.layers[0])]
         ['ReLU']
     """
-    return [node.operation if IS_KERAS_3 else node.outbound_layer for node in layer._outbound_nodes]
+    found = []
+    for node in layer._outbound_nodes:
+        reader = node.operation if IS_KERAS_3 else node.outbound_layer
+        if not is_made_of_layers(reader):
+            found.append(reader)
+            continue
+        given = node.input_tensors if IS_KERAS_3 else node.keras_inputs
+        for own, tensor in zip(reader.inputs, given, strict=False):
+            if layer_of(tensor) is layer:
+                found.extend(readers_of(layer_of(own)))
+    return found
+
+
+def layer_of(tensor):
+    """The layer whose output a symbolic tensor is.
+
+    Example:
+        >>> layer_of(keras.Input((2,), name="x")).name
+        'x'
+    """
+    return tensor._keras_history[0]
 
 
 def is_declared_as(inputs, form):

@@ -4,9 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfxc
-from tfxc._keras import keras
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers
 from tfxc.layers import EmbeddingBag
@@ -63,6 +64,41 @@ def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them(
     assert found([other], "int64") == {}
 
 
+@pytest.mark.parametrize("between", [[], [keras.layers.Reshape((1, 2))]])
+def test_a_table_that_reads_a_lookup_of_the_names_is_one_of_items_whatever_its_rows(between):
+    lookup = keras.layers.StringLookup(vocabulary=NAMES)
+    item = found([lookup, *between, keras.layers.Embedding(9, 2, name="own")], "string")["own"]
+    assert item.class_rows[0].row_offset == 1 and item.config["input_dim"] == 10
+    tower = keras.Sequential([keras.layers.Embedding(9, 2, name="own"), keras.layers.Flatten()])
+    assert found([lookup, tower], "string")["own"].class_rows[0].row_offset == 1
+
+
+def test_what_reads_a_lookup_of_the_names_but_would_stay_is_refused():
+    lookup = keras.layers.StringLookup(vocabulary=NAMES, name="names")
+    with pytest.raises(ValueError, match="'own' makes a column of each class name"):
+        found([lookup, keras.layers.CategoryEncoding(7, name="own")], "string")
+    with pytest.raises(ValueError, match="one_hot.* makes a column of each class name"):
+        found(
+            [lookup, lambda ids: tf.one_hot(ids, 7) if not IS_KERAS_3 else keras.ops.one_hot(ids, 7)],
+            "string",
+        )
+    with pytest.raises(
+        ValueError, match="'own' has 9 rows and reads the ids of 'names', but not as they are"
+    ):
+        found([lookup, lambda ids: ids + 1, keras.layers.Embedding(9, 2, name="own")], "string")
+    with pytest.raises(ValueError, match=r"'own' reads the ids of 'names'.*class_rows\(\)"):
+        found([lookup, OwnTable(name="own")], "string")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        masks = [
+            lookup,
+            lambda ids: ids[:, :1],
+            keras.layers.Embedding(4, 2, name="own"),
+            keras.layers.Dense(4),
+        ]
+        assert found(masks, "string")["own"].class_rows[0].row_offset == 1
+
+
 def test_names_as_columns_are_refused_unless_a_bag_reads_them():
     for mode in ("multi_hot", "count"):
         lookup = keras.layers.StringLookup(vocabulary=NAMES, output_mode=mode, name="names")
@@ -89,6 +125,24 @@ def test_ids_as_columns_are_refused_where_they_are_certainly_of_classes():
         assert not found([keras.layers.CategoryEncoding(7), keras.layers.Dense(2)])
 
 
+def test_weights_of_the_columns_of_an_input_as_wide_as_the_classes_are_named():
+    def found_of(width, layers):
+        encoder = keras.Sequential([keras.Input((width,)), *layers])
+        return item_layers(encoder, [], NAMES, CLASSES)
+
+    for width in (3, 4):
+        layers = [keras.layers.Dropout(0.1), keras.layers.Dense(2, name="own")]
+        with pytest.warns(UserWarning, match=r"layers \['own'\] read an input .*EmbeddingBag"):
+            assert not found_of(width, layers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not found_of(7, [keras.layers.Dense(3), keras.layers.Dense(2)])
+        sparse = keras.Input((3,), sparse=True)
+        encoder = keras.Model(sparse, EmbeddingBag(3, 2)(sparse))
+        with pytest.warns(UserWarning, match="count as tables of items"):
+            assert len(item_layers(encoder, [], NAMES, CLASSES)) == 1
+
+
 def test_the_words_of_a_text_stay_and_so_do_the_rows_behind_them():
     def text(**options):
         return keras.layers.TextVectorization(vocabulary=NAMES, **options)
@@ -103,6 +157,16 @@ def test_the_words_of_a_text_stay_and_so_do_the_rows_behind_them():
     assert not found_in_text([text(output_sequence_length=2), keras.layers.Embedding(5, 2)])
     with pytest.raises(ValueError, match="'own' would be moved .* that of a TextVectorization"):
         found_in_text([text(output_mode="multi_hot", sparse=True), EmbeddingBag(4, 2, name="own")])
+
+
+class OwnTable(keras.layers.Layer):
+    """A table that nothing tells of."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(9, 2), name="table")
+
+    def call(self, inputs):
+        return tf.gather(tf.convert_to_tensor(self.table), inputs)
 
 
 class Own(keras.layers.Layer):

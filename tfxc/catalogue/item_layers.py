@@ -4,14 +4,24 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from tfxc._keras import keras, layers_of, readers_of
+from tfxc._keras import is_made_of_layers, keras, layer_of, layers_of, operations_of, readers_of
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
 from tfxc.model.adapted import LOOKUPS
 
 # How an embedding says its number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
+# What hands ids on as they are, in other places.
+_REARRANGING = (
+    keras.layers.Concatenate,
+    keras.layers.Cropping1D,
+    keras.layers.Flatten,
+    keras.layers.Permute,
+    keras.layers.RepeatVector,
+    keras.layers.Reshape,
+)
 # A table of items with so many more rows than classes was probably not meant to stay as it is.
 _UNUSUAL = 2, 3
 
@@ -34,9 +44,10 @@ def item_layers(encoder, head_rows, class_names, classes):
     """Every ``ItemLayer`` of an encoder.
 
     These are: a layer with the methods ``class_rows`` and ``config_for``, which are asked; a table that the
-    head shares; a lookup whose vocabulary is the names of the classes; and an embedding of L rows, of L + 1
-    (row 0 for padding), or of as many as such a lookup tells apart. Where nothing but the number of rows
-    says that an embedding holds items, a warning names it.
+    head shares; a lookup whose vocabulary is the names of the classes; an embedding that reads such a lookup,
+    whatever its number of rows; and one of L rows, of L + 1 (row 0 for padding), or of as many as such a
+    lookup tells apart. Where nothing but the number of rows says that an embedding holds items, a warning
+    names it.
 
     Args:
         encoder: a Keras model.
@@ -46,9 +57,9 @@ def item_layers(encoder, head_rows, class_names, classes):
 
     Raises:
         ValueError: for an embedding behind a lookup that knows the names in another order; for a lookup of
-            the names that gives other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids a
-            ``CategoryEncoding`` reads: the weights behind them would not move with the names; for a lookup of
-            integers where a new name is none.
+            the names that gives other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids are
+            read by other than embeddings: the weights behind it would not move with the names; for a lookup
+            of integers where a new name is none.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
@@ -57,6 +68,7 @@ def item_layers(encoder, head_rows, class_names, classes):
     others = [layer for layer in all_lookups if layer not in lookups]
     of_lookups = {lookup.vocabulary_size() - num_old for lookup in lookups}
     found = [_changed_lookup(lookup, classes) for lookup in lookups]
+    behind = _tables_behind(lookups, encoder, num_old)
     shared = {id(rows.weight) for rows in head_rows}
     unmoved, guessed, encodings = [], [], []
     for layer in layers:
@@ -64,7 +76,7 @@ def item_layers(encoder, head_rows, class_names, classes):
         if hasattr(layer, "class_rows"):
             found.append(ItemLayer(layer, layer.class_rows(), layer.config_for(classes.old_ids)))
         elif kind is not None:
-            offset = layer.embeddings.shape[0] - num_old
+            offset = behind.get(id(layer), layer.embeddings.shape[0] - num_old)
             is_shared = id(layer.embeddings) in shared
             is_certain = is_shared or offset in of_lookups
             if is_certain or offset in (0, 1):
@@ -80,11 +92,7 @@ def item_layers(encoder, head_rows, class_names, classes):
                 unmoved.append(layer.name)
         elif isinstance(layer, keras.layers.CategoryEncoding):
             if layer.num_tokens - num_old in of_lookups:
-                raise ValueError(
-                    f"{layer.name!r} makes a column of each class name, and the weights that read it stay "
-                    "where they are while the names move. Build the encoder with an Embedding, or a "
-                    "tfxc.layers.EmbeddingBag, of the lookup's vocabulary_size() instead."
-                )
+                raise ValueError(_columns(layer))
             if layer.num_tokens - num_old in (0, 1):
                 encodings.append(layer.name)
     if encodings:
@@ -92,6 +100,14 @@ def item_layers(encoder, head_rows, class_names, classes):
             f"The CategoryEncoding layers {encodings} have as many columns as there are classes, or one "
             "more, and what reads them is kept as it is: if they hold items, class ids now mean other "
             "columns. Rows of an Embedding or a tfxc.layers.EmbeddingBag go where the class ids go.",
+            stacklevel=3,
+        )
+    columns = _readers_of_columns(encoder, {num_old, num_old + 1}, {item.layer.name for item in found})
+    if columns:
+        warnings.warn(
+            f"The layers {columns} read an input as wide as there are classes, or one wider, and keep their "
+            "weights as they are: if its columns are items, class ids now mean other columns. Rows of a "
+            "tfxc.layers.EmbeddingBag that reads keras.Input((L,), sparse=True) go where the class ids go.",
             stacklevel=3,
         )
     if guessed:
@@ -132,7 +148,8 @@ def lookups_of_head(head, items, class_names, classes):
     lookups = _lookups_of_names(inside, class_names)
     sizes = {lookup.vocabulary_size() for lookup in lookups}
     tables = [layer for layer in inside if isinstance(layer, tuple(_SIZES)) and layer not in moved]
-    if not lookups or any(table.embeddings.shape[0] in sizes for table in tables):
+    behind = _tables_behind(lookups, head, len(classes.new_ids))
+    if not lookups or any(id(own) in behind or own.embeddings.shape[0] in sizes for own in tables):
         raise ValueError(
             f"The rows of {[layer.name for layer in moved]} go where the new class ids are, but the item "
             "encoder reads them too, by features that stay what they are. Give it a table of its own, whose "
@@ -148,6 +165,99 @@ def _lookups_of_names(layers, class_names):
     kept = [part for text in texts for part in layers_of(text)]
     lookups = [layer for layer in layers if isinstance(layer, LOOKUPS) and layer not in kept]
     return [lookup for lookup in lookups if _knows(lookup, class_names)]
+
+
+def _readers_of_columns(encoder, widths, moved):
+    """Names of layers with a weight for each column of an input of one of these widths, but of those moved.
+
+    Only at the inputs: further in, a layer may be as wide as there are classes for any reason.
+    """
+    inputs = encoder.inputs if is_made_of_layers(encoder) else []
+    wide = [own for own in inputs if tf.as_dtype(own.dtype).is_floating and own.shape[-1] in widths]
+    steps, seen, names = [layer_of(own) for own in wide], set(), []
+    while steps:
+        for reader in readers_of(steps.pop()):
+            if id(reader) in seen:
+                continue
+            seen.add(id(reader))
+            weights = getattr(reader, "weights", [])
+            if not weights:
+                steps.append(reader)
+            elif reader.name not in moved and any(
+                len(own.shape) and own.shape[0] in widths for own in weights
+            ):
+                names.append(reader.name)
+    return names
+
+
+def _tables_behind(lookups, model, num_old):
+    """Where the rows of classes begin in each table that reads a lookup of their names: id of it -> offset.
+
+    Raises:
+        ValueError: for what reads the ids but is no such table.
+    """
+    offsets: dict = {}
+    for lookup in lookups:
+        size = lookup.vocabulary_size()
+        offset = size - num_old
+        for reader, is_as_given in _readers_of_ids(lookup, model):
+            if _makes_columns(reader):
+                raise ValueError(_columns(reader))
+            if isinstance(reader, tuple(_SIZES)):
+                is_known = is_as_given or reader.embeddings.shape[0] == size
+                if not is_known or offsets.setdefault(id(reader), offset) != offset:
+                    raise ValueError(
+                        f"{reader.name!r} has {reader.embeddings.shape[0]} rows and reads the ids of "
+                        f"{lookup.name!r}, but not as they are, so which row is which class is not known. "
+                        f"Let it read them directly, or give it {size} rows, the lookup's vocabulary_size()."
+                    )
+            elif is_as_given and _may_hold_rows(reader, size):
+                raise ValueError(
+                    f"{reader.name!r} reads the ids of {lookup.name!r}, the lookup of the class names, and "
+                    "its weights would stay where they are while the names move. Use an Embedding, or let "
+                    "the layer list its rows in class_rows() and give its config in config_for(old_ids)."
+                )
+    return offsets
+
+
+def _readers_of_ids(lookup, model):
+    """What reads a lookup's ids, directly or behind layers without weights; and whether as they are."""
+    known = set(map(id, operations_of(model)))  # other models may read it, too
+    steps, seen, found = [(lookup, True)], set(), []
+    while steps:
+        layer, is_as_given = steps.pop()
+        for reader in readers_of(layer):
+            if id(reader) not in known or (id(reader), is_as_given) in seen:
+                continue
+            seen.add((id(reader), is_as_given))
+            if _makes_columns(reader) or hasattr(reader, "class_rows") or getattr(reader, "weights", []):
+                found.append((reader, is_as_given))
+            else:
+                steps.append((reader, is_as_given and isinstance(reader, _REARRANGING)))
+    return found
+
+
+def _makes_columns(layer):
+    # Both Kerases name the operation so.
+    return isinstance(layer, keras.layers.CategoryEncoding) or "one_hot" in layer.name
+
+
+def _columns(layer):
+    return (
+        f"{layer.name!r} makes a column of each class name, and the weights that read it stay where they are "
+        "while the names move. Build the encoder with an Embedding, or a tfxc.layers.EmbeddingBag, of the "
+        "lookup's vocabulary_size() instead."
+    )
+
+
+def _may_hold_rows(layer, size):
+    """Whether a layer has weights with a row for each id, and none that are known to move."""
+    for part in layers_of(layer):
+        if hasattr(part, "class_rows") or (
+            isinstance(part, tuple(_SIZES)) and part.embeddings.shape[0] == size
+        ):
+            return False
+    return any(len(weight.shape) and weight.shape[0] >= size for weight in layer.weights)
 
 
 def _knows(lookup, class_names):
