@@ -470,6 +470,15 @@ def test_ragged_inputs_of_a_subclassed_encoder():
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.one_keras
+def test_class_names_are_the_models_own():
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    for given in (list(names), np.array(names)):
+        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=given)
+        given[3] = "another"
+        assert list(model.class_names) == names
+
+
 def test_class_names_are_kept_with_the_model(tmp_path):
     names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
