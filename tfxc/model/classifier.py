@@ -110,7 +110,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.k = k
         self._ranking = None
         self._traced_with = k, getattr(head, "num_probes", None)
-        self._names = Untracked(as_texts(class_names))  # Keras would walk through ten million strings
+        names = as_texts(class_names)
+        names = names.copy() if hasattr(names, "copy") else names  # the caller may edit the list
+        self._names = Untracked(names)  # Keras would walk through ten million strings
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast before, would lose digits.

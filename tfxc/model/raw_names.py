@@ -8,9 +8,7 @@ import tensorflow as tf
 
 
 def as_texts(names):
-    """Names of classes as strings where they come as a tensor, in bytes or from Arrow; others in a copy.
-
-    A list that is edited later leaves them as they are.
+    """Names of classes as strings where they come as a tensor, in bytes or from Arrow; others as they are.
 
     Raises:
         UnicodeDecodeError: a ValueError, for bytes that are no UTF-8.
@@ -27,7 +25,7 @@ def as_texts(names):
         names = names.numpy()
     kinds = set(map(type, names))  # there may be ten million to ask
     if not any(issubclass(kind, bytes | pa.Scalar) for kind in kinds):
-        return names.copy() if hasattr(names, "copy") else names
+        return names
     plain = (name.as_py() if isinstance(name, pa.Scalar) else name for name in names)
     return [name.decode() if isinstance(name, bytes) else name for name in plain]
 
