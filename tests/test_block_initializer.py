@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc import block_initializer
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import constant, keras, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.encoders.items import ItemEmbedding
 from tfxc.layers import DenseHead, EmbeddingBag
@@ -48,6 +48,35 @@ def test_one_block_is_as_keras_makes_it():
 def test_fans_of_the_whole_shape():
     scaled = keras.initializers.VarianceScaling(2.0, "fan_out", "uniform", seed=3)
     np.testing.assert_allclose(np.abs(made(scaled)).max(), np.sqrt(3 * 2.0 / DIM), rtol=0.01)
+
+
+def shards(initializer, sizes):
+    """What a strategy with parameter servers asks an initializer for."""
+    starts = np.cumsum([0, *sizes[:-1]])
+    return [
+        in_blocks(initializer)((ROWS, DIM), partition_shape=(size, DIM), partition_offset=(start, 0)).numpy()
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["GlorotUniform", "HeNormal", "TruncatedNormal"])
+@pytest.mark.parametrize("seed", [1, None])
+def test_shards_have_numbers_of_the_size_of_the_whole_and_of_their_own(name, seed):
+    initializer = getattr(keras.initializers, name)(seed=seed)
+    parts = shards(initializer, [700, 100, 200])
+    assert [len(part) for part in parts] == [700, 100, 200]
+    for part in parts:
+        np.testing.assert_allclose(part.std(), np.asarray(initializer((ROWS, DIM))).std(), rtol=0.1)
+    assert len(np.unique(np.concatenate(parts))) > 0.99 * ROWS * DIM
+    if seed is not None:
+        for part, again in zip(parts, shards(initializer, [700, 100, 200]), strict=True):
+            np.testing.assert_array_equal(again, part)
+
+
+def test_shards_of_other_initializers_are_as_they_make_them():
+    values = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+    found = shards(constant(values), [600, 400])
+    np.testing.assert_array_equal(np.concatenate(found), values)
 
 
 def test_without_a_seed_two_tables_differ():

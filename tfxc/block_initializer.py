@@ -17,7 +17,8 @@ def in_blocks(initializer):
 
     Keras's random initializers hold a table of float32 three times while they make it. Here each block of
     their numbers is drawn by a seed of its own, always in float32; a table of one block is as Keras makes it.
-    Any other initializer is asked for the whole table, and so are all on parameter servers.
+    A shard of a table on parameter servers has numbers of its own, of the size that those of the whole table
+    have. Any other initializer is asked for all at once.
 
     Args:
         initializer: a Keras initializer.
@@ -30,18 +31,18 @@ def in_blocks(initializer):
         tf.bfloat16
     """
 
-    def initialize(shape, dtype="float32", **options):
-        rows, dim = shape
+    def initialize(shape, dtype="float32", **shard):
+        rows, dim = shard.get("partition_shape", shape)
+        first = shard.get("partition_offset", [0])[0]
         size = max(1, _BLOCK_ELEMENTS // max(1, dim))
-        with_servers = isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy)
-        block_initializer = None if rows <= size or with_servers else _drawing(initializer, shape)
+        block_initializer = None if rows <= size and not shard else _drawing(initializer, shape)
         if block_initializer is None:
             drawn = "float32" if _is_one(initializer, _RANDOM) else dtype
-            return tf.cast(initializer(shape, dtype=drawn, **options), dtype)
-        table = tf.raw_ops.Empty(shape=shape, dtype=dtype)
+            return tf.cast(initializer(shape, dtype=drawn, **shard), dtype)
+        table = tf.raw_ops.Empty(shape=[rows, dim], dtype=dtype)
         for number, start in enumerate(range(0, rows, size)):
             ids = tf.range(start, min(start + size, rows))
-            values = block_initializer(len(ids), number)
+            values = block_initializer(len(ids), [number, first])
             table = tf.raw_ops.InplaceUpdate(x=table, i=ids, v=tf.cast(values, dtype))
         return table
 
@@ -49,7 +50,10 @@ def in_blocks(initializer):
 
 
 def _drawing(initializer, shape):
-    """A function of a number of rows and of a block to float32 values; None if the initializer draws none."""
+    """A function of a number of rows and of what names a block, integers, to float32 values.
+
+    None if the initializer draws none.
+    """
     if _is_one(initializer, [keras.initializers.VarianceScaling]):
         rows, dim = shape
         fan = {"fan_in": lambda n: n, "fan_out": lambda n: dim, "fan_avg": lambda n: (n + dim) / 2}
@@ -67,8 +71,8 @@ def _drawing(initializer, shape):
         return None
     own = initializer.seed if isinstance(initializer.seed, int) else random.randrange(2**31)
 
-    def draw(num_rows, number):
-        seed = int(np.random.SeedSequence([own, number]).generate_state(1)[0]) >> 1
+    def draw(num_rows, block):
+        seed = int(np.random.SeedSequence([own, *block]).generate_state(1)[0]) >> 1
         return of_block(num_rows, seed)((num_rows, shape[1]), dtype="float32")
 
     return draw

@@ -201,6 +201,15 @@ def counted(model):
     }
 
 
+def begun(strategy):
+    """How far initial values spread in each shard, and how many differ."""
+    with strategy.scope():
+        head = tfxc.layers.DenseHead(NUM_CLASSES)
+        head.build((None, DIM))
+    parts = [part.numpy() for part in head.table.variables]
+    return {"spread": [float(part.std()) for part in parts], "differ": len(np.unique(np.concatenate(parts)))}
+
+
 def far_off(found, wanted):
     """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
@@ -209,7 +218,7 @@ def far_off(found, wanted):
 def main(folder):
     resolver = cluster()
     strategy = tfxc.cluster.strategy(resolver)
-    results = {"refused": refusals(strategy)}
+    results = {"refused": refusals(strategy), "begun": begun(strategy)}
     for name, sampler in SAMPLERS.items():
         model, results[name] = trained(strategy, sampler())
         if name == "unigram":

@@ -50,6 +50,13 @@ def test_shards_their_slots_and_their_index_lie_together(results):
 
 
 @needs_tf_keras
+def test_shards_begin_as_the_whole_table_would(results):
+    glorot = (2 / (20_001 + 8)) ** 0.5
+    np.testing.assert_allclose(results["begun"]["spread"], [glorot] * 2, rtol=0.02)
+    assert results["begun"]["differ"] > 0.98 * 20_001 * 8
+
+
+@needs_tf_keras
 def test_what_samplers_of_a_mixture_keep_for_each_class_is_cut(results):
     counted = results["counted"]
     for labels, total in zip(counted["labels"], counted["totals"], strict=True):
