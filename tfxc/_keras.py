@@ -313,6 +313,32 @@ def start_optimizer(optimizer, learning_rate, name, **options):
         optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
 
 
+def build_optimizer(optimizer, variables):
+    """Makes an optimizer's slots, once: an own one need not guard its ``build``, which Keras calls once.
+
+    Example:
+        >>> optimizer, table = keras.optimizers.SGD(momentum=0.9), tf.Variable([1.0])
+        >>> build_optimizer(optimizer, [table])
+        >>> variable_index(optimizer, table)
+        0
+    """
+    if not getattr(optimizer, "built" if IS_KERAS_3 else "_built", False):
+        optimizer.build(variables)
+
+
+def places_without_decay(optimizer, variables):
+    """Where in a list of weights those stand that an optimizer's weight decay leaves out.
+
+    Example:
+        >>> optimizer, table = keras.optimizers.AdamW(), tf.Variable([1.0])
+        >>> optimizer.exclude_from_weight_decay([table])
+        >>> places_without_decay(optimizer, [tf.Variable([1.0]), table])
+        [1]
+    """
+    decays = [optimizer._use_weight_decay(tf_variable(variable)) for variable in variables]
+    return [place for place, is_decayed in enumerate(decays) if not is_decayed]
+
+
 def learning_rate_variable(optimizer):
     """The ``tf.Variable`` that holds the learning rate; None where it follows a schedule or a function."""
     rate = getattr(optimizer, "_learning_rate", None)
@@ -465,7 +491,7 @@ def variables_of_training(model):
     Weights, an optimizer's slots and counters, states of random layers, and the metrics that are there from
     the start; those of a compiled model belong to an evaluation.
     """
-    model.optimizer.build(model.trainable_variables)
+    build_optimizer(model.optimizer, model.trainable_variables)
     optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
     groups = {
         "weight": weights_of(model) + _random_states(model),

@@ -16,7 +16,7 @@ from classifier_checks import (
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras, places_without_decay, tf_variable
 from tfxc.optimizers.slots import slots_of
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -216,6 +216,27 @@ def test_optimizers_keep_what_they_know(optimizer):
     assert int(changed.optimizer.iterations) == 2
     for name, value in values(changed)["slots"].items():
         np.testing.assert_array_equal(value[KEPT], before[name][OLD])
+
+
+def test_weight_decay_leaves_out_what_it_left_out_before():
+    def decayed(model):
+        weights = model.trainable_variables
+        parts = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
+        places = [places_without_decay(part, weights) for part in parts]
+        return [[place not in left_out for place in range(len(weights))] for left_out in places]
+
+    adam = keras.optimizers.AdamW(0.01)
+    model = named(optimizer=adam)
+    adam.exclude_from_weight_decay([model.encoder.trainable_variables[0]], ["bias"])
+    assert 0 < sum(before := decayed(trained(model))[0]) < len(before)
+    assert decayed(tfxc.change_classes(model, OTHER)) == [before]
+
+    head, adam = layers.DenseHead(NUM_CLASSES), keras.optimizers.AdamW(0.01)
+    model = named(head=head, optimizer=optimizers.MultiOptimizer(optimizers.LazyAdam(), (adam, head)))
+    adam.exclude_from_weight_decay(head.trainable_variables)
+    before = decayed(trained(model))
+    assert before[:2] == [[True] * len(before[0])] * 2 and not all(before[2])
+    assert decayed(tfxc.change_classes(model, OTHER)) == before
 
 
 def test_mach_keeps_its_buckets_and_moves_names_only():

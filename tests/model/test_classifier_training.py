@@ -229,3 +229,33 @@ def test_a_tied_head_names_what_it_misses():
         make_model(encoder=item_encoder(), head=DenseHead(5, tied_to="words"))
     with pytest.raises(ValueError, match=r"'items' is \[26, 6\].*needs"):
         make_model(encoder=item_encoder(), head=DenseHead(26, tied_to="items", row_offset=1))
+
+
+class Momentum(keras.optimizers.Optimizer):
+    """As in the docstring of Keras's class: without a guard in ``build``."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.momenta = [self.add_variable_from_reference(own, name="momentum") for own in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        momentum = self.momenta[self._get_variable_index(variable)]
+        self.assign(momentum, 0.9 * momentum - learning_rate * tf.convert_to_tensor(gradient))
+        self.assign_add(variable, momentum)
+
+
+@pytest.mark.one_keras
+def test_an_optimizer_of_the_users_own_is_built_once(tmp_path):
+    optimizer = Momentum(0.01, use_ema=True, ema_momentum=0.99)
+    model = make_model(optimizer=optimizer)
+    x, y = learnable(16)
+    for _ in range(2):
+        model.fit(x, y, verbose=0)
+    momentum = optimizer.momenta[0].numpy()
+    assert np.any(momentum)
+    model.get_compile_config()
+    tfxc.memory_report(model)
+    model.fit(x, y, verbose=0, callbacks=[tfxc.callbacks.BackupAndRestore(tmp_path)])
+    assert len(optimizer.variables) == 2 + 2 * len(model.trainable_variables)
+    table = tf_variable(model.head.class_rows()[0].weight).numpy()
+    assert np.abs(table).mean() > 0.01  # of averages that began anew the weights would be 0

@@ -4,7 +4,7 @@ import tempfile
 
 import tensorflow as tf
 
-from tfxc._keras import keras, layers_of, tf_variable, variables_of
+from tfxc._keras import build_optimizer, keras, layers_of, places_without_decay, tf_variable, variables_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
@@ -70,7 +70,8 @@ def change_classes(model, names, new_rows=MEAN):
     rule = NewRows(new_rows, classes)
     optimizer = getattr(model, "optimizer", None)  # None if it is not compiled
     if optimizer is not None:
-        optimizer.build(model.trainable_variables)  # now come the slots of a checkpoint that was read before
+        # Now come the slots of a checkpoint that was read before.
+        build_optimizer(optimizer, model.trainable_variables)
     head_rows = model.head.class_rows()
     items = item_layers(model.encoder, head_rows, model.class_names, classes)
     lookups = lookups_of_head(model.head, items, model.class_names, classes)
@@ -86,7 +87,8 @@ def change_classes(model, names, new_rows=MEAN):
             _require_built(changed)
             if compilation is not None:
                 changed.compile(**compilation)
-                changed.optimizer.build(changed.trainable_variables)
+                _exclude_from_decay(model, changed)
+                build_optimizer(changed.optimizer, changed.trainable_variables)
             _copy_adapted(model, changed, {id(item.layer) for item in [*items, *lookups]})
             _carry(spool, old, tables, averages, changed, classes, rule)
             changed.head.classes_changed(model.head, classes.old_ids, rule.given)
@@ -131,9 +133,12 @@ class _Variables:
 def _optimizer_variables(optimizer):
     if optimizer is None:
         return []
-    parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
-    variables = {id(own): own for part in parts for own in map(tf_variable, part.variables)}
+    variables = {id(own): own for part in _parts_of(optimizer) for own in map(tf_variable, part.variables)}
     return list(variables.values())
+
+
+def _parts_of(optimizer):
+    return [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
 
 
 def _check(model):
@@ -226,6 +231,14 @@ def _changed_compilation(model, classes):
     for name in ("metrics", "weighted_metrics"):
         arguments[name] = tf.nest.map_structure(changed, arguments.get(name))
     return arguments
+
+
+def _exclude_from_decay(model, changed):
+    """Weight decay leaves out what it left out before, which stands in no config."""
+    for before, part in zip(_parts_of(model.optimizer), _parts_of(changed.optimizer), strict=True):
+        places = places_without_decay(before, model.trainable_variables)
+        if places:
+            part.exclude_from_weight_decay([changed.trainable_variables[place] for place in places])
 
 
 def _copy_adapted(model, changed, except_for):

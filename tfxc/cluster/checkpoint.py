@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfxc._keras import layers_of, learning_rate_variable, tf_variable, weights_of
+from tfxc._keras import build_optimizer, layers_of, learning_rate_variable, tf_variable, weights_of
 from tfxc.arguments import positive_int
 from tfxc.checked_file import DamagedFile, sync
 from tfxc.model.adapted import follow_weights
@@ -150,7 +150,7 @@ def _tables(model):
     if optimizer is None:
         return tables
     with model.distribute_strategy.scope():  # slots lie where the weights do
-        optimizer.build(model.trainable_variables)
+        build_optimizer(optimizer, model.trainable_variables)
     known = set()
     for name, table in list(tables.items()):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]

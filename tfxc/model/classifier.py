@@ -15,6 +15,7 @@ from tfxc._keras import (
     Untracked,
     adopt_own_loss_and_metrics,
     averages_weights,
+    build_optimizer,
     is_compiled,
     keras,
     list_of_callbacks,
@@ -202,14 +203,14 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def get_compile_config(self):
         """What Keras keeps of ``compile``; a ``MultiOptimizer`` tells whose a weight is once it is built."""
         if self.built and is_compiled(self):
-            self.optimizer.build(self.trainable_variables)
+            build_optimizer(self.optimizer, self.trainable_variables)
         return super().get_compile_config()
 
     def compile_from_config(self, config):
         """Keras calls this when it loads a compiled model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
-            self.optimizer.build(self.trainable_variables)
+            build_optimizer(self.optimizer, self.trainable_variables)
 
     def save(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
@@ -252,7 +253,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self._build_before_callbacks(x)
         if self.built:  # slots that are made while the first step is traced would have it traced twice
             with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
+                build_optimizer(self.optimizer, self.trainable_variables)
             self.head.check_optimizer(self.optimizer)
         given = inspect.signature(super().fit).bind(x, *args, **kwargs)
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing

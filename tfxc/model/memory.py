@@ -3,7 +3,7 @@
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import is_compiled, keras, layers_of, tf_variable, variables_of
+from tfxc._keras import build_optimizer, is_compiled, keras, layers_of, tf_variable, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
@@ -91,7 +91,7 @@ def memory_report(model, batch_size=32, num_labels=1):
     tables = _size(own)
     encoder = _size(model.encoder.weights)
     if is_compiled(model):
-        model.optimizer.build(model.trainable_variables)
+        build_optimizer(model.optimizer, model.trainable_variables)
     slots = _slots(model)
     of_sampler = [] if model.sampler is None else model.sampler.weights
     everything = _size([*model.encoder.weights, *model.head.weights, *of_sampler])
