@@ -470,6 +470,14 @@ def test_ragged_inputs_of_a_subclassed_encoder():
     assert np.isfinite(history.history["loss"]).all()
 
 
+def test_an_optimizer_given_by_name_keeps_its_learning_rate(tmp_path):
+    model = make_model(optimizer="adam")
+    model.optimizer.learning_rate = 0.125
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert float(tf.convert_to_tensor(loaded.optimizer.learning_rate)) == 0.125
+
+
 @pytest.mark.one_keras
 def test_class_names_are_the_models_own():
     names = [f"item {i}" for i in range(NUM_CLASSES)]

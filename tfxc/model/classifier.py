@@ -204,7 +204,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """What Keras keeps of ``compile``; a ``MultiOptimizer`` tells whose a weight is once it is built."""
         if self.built and is_compiled(self):
             build_optimizer(self.optimizer, self.trainable_variables)
-        return super().get_compile_config()
+        config = super().get_compile_config()
+        if config:  # the optimizer as it is now: a name, which compile takes, too, tells of no learning rate
+            config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
+        return config
 
     def compile_from_config(self, config):
         """Keras calls this when it loads a compiled model."""
