@@ -141,6 +141,34 @@ def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
     assert int(model.optimizer.iterations.numpy()) == steps
 
 
+def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_path):
+    model = made()
+    model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+    ended = int(model.optimizer.iterations.numpy())
+    model.fit(X, Y, epochs=2, callbacks=[BackupAndRestore(tmp_path)], verbose=0)  # goes on
+    assert int(model.optimizer.iterations.numpy()) == 2 * ended
+    model.fit(X, Y, verbose=0)
+    with pytest.raises(ValueError, match=f"at step {2 * ended}, and this model is at step {3 * ended}: fit"):
+        model.fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 3 * ended
+
+
+def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path):
+    model = made()
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if int(model.optimizer.iterations.numpy()) == STEPS + 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        callbacks = [BackupAndRestore(tmp_path), Interrupt()]
+        model.fit(X, Y, batch_size=10, epochs=2, callbacks=callbacks, verbose=0)
+    with pytest.warns(UserWarning, match=f"at step {STEPS + 3}, and goes back .* of step {STEPS}, where"):
+        model.fit(X, Y, batch_size=10, epochs=2, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 2 * STEPS
+
+
 @pytest.mark.skipif(not IS_KERAS_3, reason="optimizers of tf-keras accumulate no gradients")
 def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
     optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)

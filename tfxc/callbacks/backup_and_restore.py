@@ -50,7 +50,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     Of a ``tf.data.Dataset`` whose length TensorFlow does not know, others are made at the ends of epochs.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder. Each training wants
-    a folder of its own: to restore a finished one into a model that has learnt more since is refused.
+    a folder of its own: to restore a finished one into a model that has learnt more since is refused, an
+    interrupted one (where a cell of a notebook runs again) is a warning with both steps.
 
     Data: arrays (shuffled in an order of this callback's), or a ``tf.data.Dataset`` that gives epoch e the
     same batches each time, as those of ``tfxc.data`` do, or any that is not shuffled. Where that cannot be,
@@ -158,16 +159,17 @@ class BackupAndRestore(keras.callbacks.Callback):
         is_last = has_stopped or epoch + 1 == self.params.get("epochs")
         self._is_due |= self.save_freq == EPOCH or self._terminated or is_last
         if self._is_due:
-            self._save(Position(epoch + 1, 0, has_stopped))
+            self._save(Position(epoch + 1, 0, has_stopped), is_last)
 
-    def _save(self, position):
-        """Starts a backup, once the one before is written."""
+    def _save(self, position, has_ended=False):
+        """Starts a backup, once the one before is written; ``has_ended`` if it is the last of its ``fit``."""
         self._folder.wait()
         self._warn_of_errors()
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
         states = {name: to_json(self._state(name), arrays) for name in self._others}
         notes = {
             "position": position,
+            "has_ended": has_ended,
             "seeds": self._seeds,
             "class_names": self._class_names,
             "callbacks": states,
@@ -226,19 +228,31 @@ class BackupAndRestore(keras.callbacks.Callback):
         )
         return self._position
 
-    def check_nothing_is_undone(self, model):
-        """Refuses, and warns of, a finished training that a model has gone through already."""
+    def check_nothing_is_undone(self, model, is_finished):
+        """Refuses, or warns, where the backup is of a training that a model has gone through already.
+
+        Args:
+            model: the one that the backup would be restored to.
+            is_finished: whether the backup stands at the end of the training that is about to begin.
+        """
         # Where several batches make one step, Keras 3's ``iterations`` is no variable.
         steps = tf_variable(model.optimizer._iterations)
         name = next(name for name, variable in self._variables.items() if variable is steps)
-        own, finished = int(steps), int(self._found[0][name])
-        if own > finished:
+        own, saved = int(steps), int(self._found[0][name])
+        # Backups of earlier versions do not say whether their fit came to its end.
+        if own > saved and (is_finished or self._found[1].get("has_ended")):
             raise ValueError(
-                f"The training in {self.directory} is finished, at step {finished}, and this model is at "
-                f"step {own}: fit would undo what it learnt since, and train nothing. Name a folder for each "
-                "training, or delete this one."
+                f"The training in {self.directory} is finished, at step {saved}, and this model is at "
+                f"step {own}: fit would undo what it learnt since. Name a folder for each training, or "
+                "delete this one."
             )
-        if own == finished:
+        if own > saved:  # as where an interrupted cell of a notebook runs again
+            warnings.warn(
+                f"This model is at step {own}, and goes back to the backup in {self.directory}, of step "
+                f"{saved}, where an interrupted training goes on. For another training name another folder.",
+                stacklevel=5,
+            )
+        if own == saved and is_finished:
             warnings.warn(
                 f"The training in {self.directory} is finished, and this model is what came of it: fit has "
                 "nothing left to do. For another training name another folder.",

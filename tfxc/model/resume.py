@@ -51,8 +51,8 @@ def resuming(model, arguments):
         if position is not None:
             if data.has_nothing_left(position):
                 position = backup.begin_next_epoch()
-            if position.has_stopped or position.epoch >= (arguments.get("epochs") or 1):
-                backup.check_nothing_is_undone(model)
+            is_finished = position.has_stopped or position.epoch >= (arguments.get("epochs") or 1)
+            backup.check_nothing_is_undone(model, is_finished)
             arguments["initial_epoch"] = position.epoch
             if position.has_stopped:
                 arguments["epochs"] = position.epoch
