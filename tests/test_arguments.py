@@ -1,10 +1,14 @@
 """Arguments that many constructors check."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.arguments import integers, positions, positive_int, require_count, seed_int
+from tfxc.arguments import integers, local_folder, positions, positive_int, require_count, seed_int
+from tfxc.callbacks import BackupAndRestore, HardNegativeMining
+from tfxc.data.sequence_folder import new_version
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -24,6 +28,20 @@ def test_the_least():
     assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
     with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
         positive_int(3, "k", least=4)
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])
+def test_folders_of_other_storage_are_refused(path):
+    for makes in (local_folder, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
+        with pytest.raises(ValueError, match="(bucket|host).* is no folder of this machine"):
+            makes(path)
+    with pytest.raises(ValueError, match="is no folder of this machine"), new_version(path):
+        pass
+
+
+def test_folders_of_this_machine_stay_as_given(tmp_path):
+    for path in (tmp_path, str(tmp_path), "runs:1", "C:/runs"):
+        assert local_folder(path) is path
 
 
 @pytest.mark.parametrize("value", [1, 5, np.int64(3), np.array(3), tf.constant(3, tf.int64), tf.constant(9)])

@@ -1,9 +1,13 @@
 """Arguments of public constructors, checked alike everywhere."""
 
 import numbers
+import os
+import re
 
 import numpy as np
 import tensorflow as tf
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # with one slash where it came as a pathlib.Path
 
 
 def positive_int(value, name, least=1):
@@ -28,6 +32,27 @@ def positive_int(value, name, least=1):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, but got {value!r}.")
     return int(value)
+
+
+def local_folder(path):
+    """A folder of this machine's disk as it was given; a path of other storage would become one beside it.
+
+    Args:
+        path: a string or a path.
+
+    Raises:
+        ValueError: for a path of other storage, such as "gs://bucket/run".
+
+    Example:
+        >>> local_folder("runs/1")
+        'runs/1'
+    """
+    if _SCHEME.match(os.fspath(path)):
+        raise ValueError(
+            f"{os.fspath(path)!r} is no folder of this machine: name one on a disk or a mounted file "
+            "system, and copy it to other storage from there."
+        )
+    return path
 
 
 def require_count(value, name, num_classes=None):

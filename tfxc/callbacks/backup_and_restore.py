@@ -9,6 +9,7 @@ import warnings
 from typing import NamedTuple
 
 from tfxc._keras import keras, layers_of, tf_variable, variables_of_training
+from tfxc.arguments import local_folder
 from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace
 from tfxc.backup.state import (
@@ -58,14 +59,14 @@ class BackupAndRestore(keras.callbacks.Callback):
     a warning says what to change; weights and schedules go on as ever.
 
     Args:
-        directory: the folder of this training's backups; made where there is none.
+        directory: the local folder of this training's backups; made where there is none.
         save_freq: "epoch", or the most training steps that a kill may cost; the end of the training is kept
             in any case.
 
     Raises:
-        ValueError: for another ``save_freq``; when training starts, for a model that is no
-            ``ExtremeClassifier``, a backup of another model, or of a finished training that the model has
-            gone beyond.
+        ValueError: for another ``save_freq`` or a folder of remote storage; when training starts, for a
+            model that is no ``ExtremeClassifier``, a backup of another model, or of a finished training that
+            the model has gone beyond.
         OSError: when training starts, if the folder cannot be written.
 
     Example:
@@ -80,7 +81,7 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def __init__(self, directory, save_freq="epoch"):
         super().__init__()
-        self.directory = directory
+        self.directory = local_folder(directory)
         self.save_freq = steps_or_epoch(save_freq, "save_freq")
         self._folder = None
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from tfxc._keras import keras, layers_of
-from tfxc.arguments import positive_int
+from tfxc.arguments import local_folder, positive_int
 from tfxc.backup.state import digest_of
 from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors, HeadVectors
 from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
@@ -39,7 +39,7 @@ class HardNegativeMining(keras.callbacks.Callback):
     ``mining/failures`` so far.
 
     Args:
-        directory: folder for the table int32 [N, num_retrieved] and the queries float32 [N, D], on disk.
+        directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
         num_examples: N; example ids are in [0, N).
         start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
         every_epochs: epochs between refreshes.
@@ -80,7 +80,7 @@ class HardNegativeMining(keras.callbacks.Callback):
         class_vectors=None,
     ):
         super().__init__()
-        self.directory = directory
+        self.directory = local_folder(directory)
         self.num_examples = positive_int(num_examples, "num_examples")
         # Queries are collected in one epoch and searched in the next.
         self.start_epoch = positive_int(start_epoch, "start_epoch", least=2)

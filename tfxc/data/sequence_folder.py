@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from tfxc.arguments import local_folder
 from tfxc.checked_file import sync
 from tfxc.data.column import Column
 from tfxc.data.names import Names
@@ -81,7 +82,7 @@ def new_version(directory) -> Iterator[str]:
     removed when the new one is on the disk.
 
     Raises:
-        ValueError: if the folder holds something else.
+        ValueError: if the folder holds something else, or is one of remote storage.
 
     Example:
         >>> import tempfile
@@ -91,7 +92,7 @@ def new_version(directory) -> Iterator[str]:
         >>> sorted(os.listdir(directory)) == ["sequences.json", os.path.basename(folder)]
         True
     """
-    directory = os.fspath(directory)
+    directory = os.fspath(local_folder(directory))
     os.makedirs(directory, exist_ok=True)
     others = [name for name in os.listdir(directory) if name not in (_INDEX, _named(directory))]
     others = [name for name in others if not name.startswith(_PREFIX)]
