@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 import tfxc
 from tfxc._keras import keras, tf_variable
@@ -80,6 +81,15 @@ def test_clipping_sees_summed_rows(option, table, other):
     LazySGD(1.0, **option).apply_gradients(zip(gradients, variables, strict=True))
     np.testing.assert_allclose(variables[0].numpy(), -np.array(table), rtol=1e-6)
     np.testing.assert_allclose(variables[1].numpy(), -np.array(other), rtol=1e-6)
+
+
+@every_optimizer
+def test_a_norm_of_shards_is_refused(optimizer_class):
+    table = ShardedVariable([tf.Variable(tf.ones([2 - i, 2]), name=f"table/part_{i}") for i in (0, 1)])
+    with pytest.raises(ValueError, match="is a shard of a table.*Take global_clipnorm"):
+        optimizer_class(0.1, clipnorm=1.0).build(table.variables)
+    for option in ("clipvalue", "global_clipnorm"):
+        optimizer_class(0.1, **{option: 1.0}).build(table.variables)
 
 
 @every_optimizer

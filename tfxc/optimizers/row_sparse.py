@@ -15,7 +15,7 @@ from tfxc._keras import (
 )
 from tfxc.arguments import seed_int
 from tfxc.ops import library
-from tfxc.ops.remote import with_servers
+from tfxc.ops.remote import whole_of, with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
@@ -54,7 +54,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             gradient count as zero.
 
     Raises:
-        ValueError: An option that would touch every row of every table, or an unknown one.
+        ValueError: An option that would touch every row of every table, or an unknown one; in ``build``,
+            ``clipnorm`` for a table that is cut into shards.
     """
 
     def __init__(self, learning_rate, name=None, seed=0, **options):
@@ -68,6 +69,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """Creates the slots of the variables, once."""
         if getattr(self, "_built", False):
             return
+        if self.clipnorm:
+            _refuse_shards(var_list)
         super().build(var_list)
         self._build_slots(var_list)
         self._built = True
@@ -167,6 +170,15 @@ def _widened(gradient):
 def _is_table(variable):
     """Whether steps read rows of it: from then on a stock update of all rows would copy them first."""
     return variable.shape.rank == 2 and variable.shape[0] >= _LEAST_ROWS and library.takes_table(variable)
+
+
+def _refuse_shards(variables):
+    for variable in variables:
+        if whole_of(variable) is not variable:
+            raise ValueError(
+                f"{variable.name} is a shard of a table, whose norm no server knows: clipnorm would clip "
+                "each shard by its own. Take global_clipnorm or clipvalue."
+            )
 
 
 def _refuse_constraint(constraint, variable):
