@@ -210,6 +210,25 @@ def begun(strategy):
     return {"spread": [float(part.std()) for part in parts], "differ": len(np.unique(np.concatenate(parts)))}
 
 
+def evolved(model):
+    """What callbacks of epochs log, and what the optimizer still knows of connections that are new."""
+    x, labels = data()
+    callbacks = [
+        tfxc.callbacks.SparseEvolution(0.25, every="epoch"),
+        tfxc.callbacks.SamplerDiagnostics(x[:64], labels[:64]),
+    ]
+    points = tf.data.Dataset.from_tensor_slices((x, labels)).repeat().batch(BATCH)
+    logs = model.fit(points, steps_per_epoch=5, callbacks=callbacks, verbose=0).history
+    momenta = []
+    for weights in model.head.kernel.variables:
+        momenta.append(model.optimizer.slots_of(weights)["momentum"].numpy()[weights.numpy() == 0])
+    return {
+        "logs": logs,
+        "new": [len(part) for part in momenta],
+        "known": [int(part.any()) for part in momenta],
+    }
+
+
 def far_off(found, wanted):
     """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
@@ -258,7 +277,8 @@ def main(folder):
         words = words_model()
     results["exported"] = exports(midx_model, alone, words, folder)
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
-    results["sparse shared"] = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)[1]
+    model, results["sparse shared"] = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)
+    results["evolved"] = evolved(model)
     print(json.dumps(results), flush=True)
 
 

@@ -130,6 +130,15 @@ def test_a_loss_over_all_classes(both, loss):
             np.testing.assert_array_equal(found[1], wanted[1])
 
 
+def test_a_fold_of_all_classes(both):
+    def fold(carry, logits, start):
+        ids = tf.cast(start + tf.range(tf.shape(logits)[1]), tf.float32)
+        return carry + tf.reduce_sum(logits * (1 + ids), 1)
+
+    wanted, found = (head.scan(queries(), fold, tf.zeros([BATCH])) for head in both)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("k", [1, 2, NUM_CLASSES])
 def test_the_best_classes(both, k):
     head, shards = both

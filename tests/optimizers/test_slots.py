@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc import optimizers
 from tfxc._keras import IS_KERAS_3, add_weight, keras
@@ -112,3 +113,23 @@ def test_an_optimizer_of_ones_own():
     velocity = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
     reset_slots(Known(), weight, np.array([[0], [1]]))
     assert velocity.numpy().tolist() == [[2.0, 2.0], [3.0, 3.0]]
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
+def test_those_of_shards_are_reset_as_of_the_whole():
+    random, columns = np.random.default_rng(0), np.array([[0], [3], [1], [1], [2]])
+    moments = {name: random.random((5, 4)).astype(np.float32) for name in ADAM}
+    whole = tf.Variable(tf.ones([5, 4]))
+    table = ShardedVariable([tf.Variable(tf.ones([3 - i, 4]), name=f"kernel/part_{i}") for i in (0, 1)])
+    found = []
+    for weight, parts in ((whole, [whole]), (table, table.variables)):
+        optimizer = optimizers.LazyAdam()
+        optimizer.build(parts)
+        slots = [slots_of(optimizer, part) for part in parts]
+        for slot, first in zip(slots, (0, 3), strict=False):
+            for name, values in moments.items():
+                slot[name].assign(values[first : first + slot[name].shape[0]])
+        reset_slots(optimizer, weight, columns)
+        found.append([np.concatenate([slot[name] for slot in slots]) for name in ADAM])
+    np.testing.assert_array_equal(*found)
+    assert (found[0][0] == 0).sum() == 5

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.callbacks.step_clock import StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock
 from tfxc.samplers import proposal_quality
 from tfxc.samplers.sampler import knows_counts
 
@@ -51,6 +51,9 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         self._clock = StepClock(every)
         self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
         self.every = every
+        if every == EPOCH:
+            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
+            self.on_train_batch_end = super().on_train_batch_end
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)

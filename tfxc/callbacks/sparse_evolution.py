@@ -5,7 +5,7 @@ import time
 import warnings
 
 from tfxc._keras import keras
-from tfxc.callbacks.step_clock import StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock
 from tfxc.optimizers.slots import slots_of
 
 
@@ -48,6 +48,9 @@ class SparseEvolution(keras.callbacks.Callback):
         self.every = every
         self.stop_after = stop_after
         self.schedule = schedule
+        if every == EPOCH:
+            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
+            self.on_train_batch_end = super().on_train_batch_end
 
     def on_train_begin(self, logs=None):
         heads = self._heads()
@@ -83,7 +86,7 @@ class SparseEvolution(keras.callbacks.Callback):
             self._rewire(self._clock.now)
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.every == "epoch":
+        if self.every == EPOCH:
             self._rewire(epoch + 1)
         if logs is not None:
             logs.update(self._logs)

@@ -46,6 +46,7 @@ class HeadShards:
         "candidate_logits",
         "class_vectors_of",
         "reduce_classes",
+        "scan",
         "find_best",
         "losses_and_best",
         "check_loss",
@@ -178,6 +179,17 @@ class HeadShards:
 
         reduced, positives = zip(*self._ask(question), strict=True)
         return _MERGES[loss.reduction_over_classes](list(reduced)), tf.add_n(list(positives))
+
+    def scan(self, query, fold, carry):
+        """As ``Head.scan``, one shard after the other, each of which folds its blocks. No gradient."""
+        for head, start in zip(self.heads, self.starts, strict=True):
+
+            def fold_own(carry, logits, first, start=start):
+                return fold(carry, logits, start + first)
+
+            with tf.device(_device(head)):
+                carry = head.scan(query, fold_own, carry)
+        return carry
 
     def find_best(self, query, k, exclude):
         """As ``Head.find_best``."""

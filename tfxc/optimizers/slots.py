@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tfxc._keras import keras_slots
+from tfxc._keras import keras_slots, tf_variable
+from tfxc.ops.remote import Shard, shards_of
 
 # Where an entry's step is divided by (the root of) what it remembers of the size of its gradients.
 _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient", "squared_update"}
@@ -32,7 +33,7 @@ def reset_slots(optimizer, variable, columns):
 
     Args:
         optimizer: a Keras optimizer, of this package, of Keras, or with a method ``slots_of(variable)``.
-        variable: the weight [L, K], as Keras holds it.
+        variable: the weight [L, K], as Keras holds it; in shards or not.
         columns: int [L, n], the entries of each row, distinct in it.
 
     Raises:
@@ -47,6 +48,11 @@ def reset_slots(optimizer, variable, columns):
         >>> slots_of(optimizer, layer.trainable_variables[0])["accumulator"].numpy().round(1)
         array([[1.1, 1.1]], dtype=float32)
     """
+    for start, part in shards_of(tf_variable(variable)) or [Shard(0, variable)]:
+        _reset(optimizer, part, columns[start : start + part.shape[0]])
+
+
+def _reset(optimizer, variable, columns):
     for name, slot in slots_of(optimizer, variable).items():
         if slot.shape != variable.shape:
             continue
