@@ -212,11 +212,9 @@ def weights_of(model):
 
 
 def scales_loss(optimizer):
-    """Whether an optimizer, or one that it is made of, wants a loss that is scaled."""
-    return any(
-        isinstance(own, keras.mixed_precision.LossScaleOptimizer) or getattr(own, "loss_scale_factor", None)
-        for own in [optimizer, *getattr(optimizer, "optimizers", [])]
-    )
+    """Whether an optimizer wants a loss that is scaled."""
+    is_wrapper = isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    return is_wrapper or bool(getattr(optimizer, "loss_scale_factor", None))
 
 
 def averages_weights(optimizer):

@@ -194,6 +194,17 @@ def test_what_does_not_fit_is_refused():
         MultiOptimizer(LazyAdam(), (LazySGD(), top), (LazySGD(), model)).build(model.trainable_variables)
 
 
+def test_optimizers_that_are_several_or_scale_the_loss_are_refused_as_parts():
+    layer = keras.layers.Dense(2)
+    several = MultiOptimizer(LazyAdam(), (LazySGD(), layer))
+    scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    for part, message in ((several, "is a MultiOptimizer itself"), (scaled, "Loss scaling is not supported")):
+        with pytest.raises(ValueError, match=message):
+            MultiOptimizer(part, (LazySGD(), layer))
+        with pytest.raises(ValueError, match=message):
+            MultiOptimizer(LazySGD(), (part, layer))
+
+
 def test_averages_take_their_place_at_the_end():
     results = {}
     for name in ("multi", "alone"):

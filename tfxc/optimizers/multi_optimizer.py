@@ -10,6 +10,7 @@ from tfxc._keras import (
     layer_and_name,
     learning_rate_variable,
     register,
+    scales_loss,
     start_optimizer,
     tf_variable,
     variable_index,
@@ -32,7 +33,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         name: Name of the optimizer.
 
     Raises:
-        ValueError: without others, or for what is no optimizer or no such pair; when it is built, if a layer
+        ValueError: without others, for what is no optimizer or no such pair, or for an optimizer that is a
+            ``MultiOptimizer`` or scales the loss; when it is built, if a layer
             owns no trainable weight of the model, or two optimizers claim the same weight.
 
     Example:
@@ -58,6 +60,17 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             if not isinstance(optimizer, keras.optimizers.Optimizer):
                 raise ValueError(
                     f"{optimizer!r} is no Keras optimizer: write for instance tfxc.optimizers.LazyAdam(1e-3)."
+                )
+            if isinstance(optimizer, MultiOptimizer):
+                raise ValueError(
+                    "A MultiOptimizer is made of plain optimizers, but one given is a MultiOptimizer itself: "
+                    "give its optimizers and layers as pairs of this one."
+                )
+            if scales_loss(optimizer):
+                raise ValueError(
+                    f"Loss scaling is not supported inside a MultiOptimizer, but {type(optimizer).__name__} "
+                    "scales: its steps would be too small by the factor. Leave the factor out; in half "
+                    "precision take the mixed_bfloat16 policy."
                 )
         start_optimizer(self, None, name)
         self._num_optimizers = 1 + len(others)
