@@ -382,6 +382,9 @@ def test_what_is_refused_comes_with_its_remedy():
     for name in ("metrics", "weighted_metrics"):
         with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
             model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
+    for given in (3.0, [0.5]):
+        with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):
+            make_model(loss_weights=given)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, but got 0"):
         make_model(k=0)
     for names, message in [

@@ -184,6 +184,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
                 "ExtremeClassifier a sampler, such as tfxc.samplers.MIDX(100), or take SoftmaxCrossentropy."
             )
+        if kwargs.pop("loss_weights", None) is not None:
+            raise ValueError(
+                "loss_weights is not supported, since the model has one loss. Weigh examples by "
+                "fit(..., sample_weight=weights); several losses are added up in a model of your own, this one "
+                "by tfxc.head_loss."
+            )
         if kwargs.get("jit_compile") is True:
             kwargs["jit_compile"] = False
             warnings.warn(
