@@ -283,6 +283,12 @@ def compiled_labels(labels):
         return tf.cast(labels, tf.int32) if scope.original_scope is not None else labels
 
 
+def drop_compiled_metrics(model):
+    """Before ``compile``, which in Keras 3 keeps those of the last time where it is given none."""
+    if IS_KERAS_3:
+        model._compile_metrics = None
+
+
 def adopt_own_loss_and_metrics(model):
     """After ``compile``: what a model with its own loss and ranked ids as predictions needs.
 

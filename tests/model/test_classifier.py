@@ -359,6 +359,14 @@ def test_a_single_metric_is_a_list_of_one(name, tmp_path):
         }
 
 
+def test_compiled_without_metrics_it_has_none_of_before():
+    model, x, y = make_model(metrics=[RecallAtK(20)]), features(4), np.arange(4)
+    assert set(model.evaluate(x, y, return_dict=True, verbose=0)) == {"loss", "recall_at_20"}
+    model.compile("sgd", loss=SoftmaxCrossentropy())
+    assert set(model.evaluate(x, y, return_dict=True, verbose=0)) == {"loss"}
+    assert [metric.name for metric in model.metrics] == ["loss"]
+
+
 def test_xla_is_switched_off_with_a_warning():
     with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
         model = make_model(Uniform(4), jit_compile=True)

@@ -16,6 +16,7 @@ from tfxc._keras import (
     adopt_own_loss_and_metrics,
     averages_weights,
     build_optimizer,
+    drop_compiled_metrics,
     is_compiled,
     keras,
     list_of_callbacks,
@@ -186,9 +187,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             )
         if kwargs.pop("loss_weights", None) is not None:
             raise ValueError(
-                "loss_weights is not supported, since the model has one loss. Weigh examples by "
-                "fit(..., sample_weight=weights); several losses are added up in a model of your own, this one "
-                "by tfxc.head_loss."
+                "loss_weights is not supported: the model has one loss. Weigh examples by "
+                "fit(..., sample_weight=weights); add up several losses by tfxc.head_loss, in a model "
+                "of your own."
             )
         if kwargs.get("jit_compile") is True:
             kwargs["jit_compile"] = False
@@ -199,6 +200,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         plain = _list_of_metrics(metrics, "metrics")
         weighted = _list_of_metrics(weighted_metrics, "weighted_metrics")
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
+        drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **kwargs)
         if scales_loss(self.optimizer):
             raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
