@@ -195,6 +195,17 @@ def test_fit_refreshes_an_index_by_itself():
         assert "sampler/refresh_seconds" not in fitted(sampler, verbose=0)
 
 
+def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_step():
+    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=Uniform(2), k=1)
+    model.sampler = MIDX(2, num_codewords=4)
+    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
+    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
+    logs = model.fit(x, y, callbacks=[SamplerRefresh("epoch")], verbose=0).history
+    assert logs["sampler/index_age"] == [1]
+    assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
+
+
 def test_not_where_one_is_given():
     for every in ("epoch", 1000):
         given = SamplerRefresh(every)

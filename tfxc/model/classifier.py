@@ -264,6 +264,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self._build_before_callbacks(x)
         if self.built:  # slots that are made while the first step is traced would have it traced twice
             with self.distribute_strategy.scope():
+                self._build_parts(self.head.query_dim)  # the sampler may be a new one
                 build_optimizer(self.optimizer, self.trainable_variables)
             self.head.check_optimizer(self.optimizer)
         given = inspect.signature(super().fit).bind(x, *args, **kwargs)
