@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc import losses, optimizers
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras, tf_variable
 from tfxc.layers import DenseHead, EmbeddingBag
 from tfxc.model.classifier import ExtremeClassifier
 
@@ -38,6 +39,24 @@ def test_the_gradient_is_sparse():
     want = np.zeros((6, 4))
     want[[3, 0, 5]] = [[2.5], [-1.0], [3.0]]
     np.testing.assert_allclose(tf.convert_to_tensor(gradient), want)
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
+@pytest.mark.parametrize("ids", [IDS, np.full_like(IDS, -1)], ids=["some", "padding"])
+def test_a_table_in_shards(ids):
+    layer = built()
+    with tf.GradientTape() as tape:
+        bags = layer({"ids": ids, "values": VALUES})
+    table = tf_variable(layer.embeddings)
+    wanted = tf.convert_to_tensor(tape.gradient(bags, table))
+    parts = [tf.Variable(part, name=f"table/part_{i}") for i, part in enumerate(tf.split(table, [4, 2]))]
+    layer.embeddings = ShardedVariable(parts)
+    with tf.GradientTape() as tape:
+        found = layer({"ids": ids, "values": VALUES})
+    gradients = tape.gradient(found, parts)
+    np.testing.assert_allclose(found, bags, rtol=1e-6)
+    assert all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
+    np.testing.assert_allclose(tf.concat(list(map(tf.convert_to_tensor, gradients)), 0), wanted)
 
 
 @pytest.mark.one_keras
