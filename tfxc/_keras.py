@@ -330,6 +330,11 @@ def build_optimizer(optimizer, variables):
         optimizer.build(variables)
 
 
+def unlisted_variables(optimizer):
+    """What an optimizer changes in a step and does not list: the product of Nadam in tf-keras, once built."""
+    return [optimizer._u_product] if not IS_KERAS_3 and hasattr(optimizer, "_u_product") else []
+
+
 def places_without_decay(optimizer, variables):
     """Where in a list of weights those stand that an optimizer's weight decay leaves out.
 
@@ -500,6 +505,7 @@ def variables_of_training(model):
     groups = {
         "weight": weights_of(model) + _random_states(model),
         "optimizer": [own for each in optimizers for own in each.variables],
+        "unlisted": [own for each in optimizers for own in unlisted_variables(each)],
         "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
         "loss": [] if not hasattr(model, "loss_tracker") else model.loss_tracker.variables,
     }

@@ -16,7 +16,7 @@ from classifier_checks import (
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
-from tfxc._keras import keras, places_without_decay, tf_variable
+from tfxc._keras import IS_KERAS_3, keras, keras_slots, places_without_decay, tf_variable, variable_index
 from tfxc.optimizers.slots import slots_of
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -216,6 +216,46 @@ def test_optimizers_keep_what_they_know(optimizer):
     assert int(changed.optimizer.iterations) == 2
     for name, value in values(changed)["slots"].items():
         np.testing.assert_array_equal(value[KEPT], before[name][OLD])
+
+
+class WithPrevious(keras.optimizers.Adam):
+    """One of Keras's that keeps something more of each weight."""
+
+    def build(self, variables):
+        if not hasattr(self, "previous"):
+            super().build(variables)
+            self.previous = [self.add_variable_from_reference(own, "previous") for own in variables]
+
+
+class ThatSays(WithPrevious):
+    """The same, and tells of it."""
+
+    def slots_of(self, variable):
+        place = variable_index(self, variable)
+        return {**keras_slots(self, variable), "previous": tf_variable(self.previous[place])}
+
+
+def test_slots_that_nobody_knows_are_refused_unless_the_optimizer_tells_of_them():
+    with keras.utils.custom_object_scope({own.__name__: own for own in (WithPrevious, ThatSays)}):
+        model = trained(named(optimizer=WithPrevious(0.01)))
+        with pytest.raises(
+            ValueError, match=r"WithPrevious keeps .* of the shape of a class table, \(25, 6\)"
+        ):
+            tfxc.change_classes(model, NAMES[::-1])
+        model = trained(named(optimizer=ThatSays(0.01)))
+        table = model.head.class_rows()[0].weight
+        rows = np.random.default_rng(0).normal(size=table.shape).astype("float32")
+        slots_of(model.optimizer, table)["previous"].assign(rows)
+        changed = tfxc.change_classes(model, NAMES[::-1])
+    np.testing.assert_array_equal(values(changed)["slots"]["previous"], rows[::-1])
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="lists it")
+def test_the_product_of_nadam_goes_on():
+    model = trained(named(optimizer=keras.optimizers.Nadam(0.01)))
+    product = float(model.optimizer._u_product)
+    assert product < 1
+    assert float(tfxc.change_classes(model, OTHER).optimizer._u_product) == product
 
 
 def test_weight_decay_leaves_out_what_it_left_out_before():

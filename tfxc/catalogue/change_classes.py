@@ -4,7 +4,15 @@ import tempfile
 
 import tensorflow as tf
 
-from tfxc._keras import build_optimizer, keras, layers_of, places_without_decay, tf_variable, variables_of
+from tfxc._keras import (
+    build_optimizer,
+    keras,
+    layers_of,
+    places_without_decay,
+    tf_variable,
+    unlisted_variables,
+    variables_of,
+)
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
@@ -110,6 +118,7 @@ class _Variables:
 
     def __init__(self, model):
         self.optimizer = getattr(model, "optimizer", None)
+        self.trained = model.trainable_variables
         self.all = variables_of(model) + _optimizer_variables(self.optimizer)
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
@@ -127,14 +136,30 @@ class _Variables:
                     tables[self.place[id(slot)]] = ClassRows(slot, rows.row_offset)
                     if name in _AVERAGES:
                         averages[self.place[id(slot)]] = self.place[id(tf_variable(rows.weight))]
+        if self.optimizer is not None:
+            self._refuse_unknown_slots({tuple(rows.weight.shape) for rows in class_rows})
         return tables, averages
+
+    def _refuse_unknown_slots(self, shapes):
+        """Raises ValueError where an optimizer has a matrix of one of these shapes that is no known slot."""
+        shapes = {shape for shape in shapes if len(shape) > 1}  # as long as a bias there may be much else
+        weights = [own for own in self.trained if tuple(own.shape) in shapes]
+        known = {id(slot) for own in weights for slot in slots_of(self.optimizer, own).values()}
+        for own in _optimizer_variables(self.optimizer):
+            if tuple(own.shape) in shapes and id(own) not in known:
+                raise ValueError(
+                    f"{type(self.optimizer).__name__} keeps {own.name} of the shape of a class table, "
+                    f"{tuple(own.shape)}, and what its rows are is not known. Give the optimizer a method "
+                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all that has a row for "
+                    "each row of a weight."
+                )
 
 
 def _optimizer_variables(optimizer):
     if optimizer is None:
         return []
-    variables = {id(own): own for part in _parts_of(optimizer) for own in map(tf_variable, part.variables)}
-    return list(variables.values())
+    listed = [own for part in _parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
+    return list({id(own): own for own in map(tf_variable, listed)}.values())
 
 
 def _parts_of(optimizer):
