@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc.layers.table_blocks import TableBlocks, announce
 from tfxc.ops import library
+from tfxc.ops.custom_gradient import custom_gradient
 from tfxc.ops.dense_scan import (
     REDUCTIONS,
     TILE_CLASSES,
@@ -36,7 +37,7 @@ def dense_reduction(head, loss, query, labels, variables):
     else:
         way = _FilteredFused if fused else _FilteredBlocks
 
-    @tf.custom_gradient
+    @custom_gradient
     def stream(query, *handles):
         classes = way(head, loss, query, labels, variables)
         reduced = classes.reduced()

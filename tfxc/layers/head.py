@@ -9,6 +9,7 @@ from tfxc.arguments import positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
+from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
 from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
 from tfxc.search.candidates import best_allowed, search_or_allowed
@@ -204,7 +205,8 @@ class Head(keras.layers.Layer):
                 logits = self.block_logits(self.prepare(query), start, stop)
                 return tuple(tf.nest.flatten(loss.update(tf.nest.pack_sequence_as(state, parts), logits)))  # noqa: B023
 
-            state = tf.nest.pack_sequence_as(state, update(query, *tf.nest.flatten(state)))
+            with kept_by_graph():
+                state = tf.nest.pack_sequence_as(state, update(query, *tf.nest.flatten(state)))
         return loss.finish(state), self.score(query, labels)
 
     def scan(self, query, fold, carry):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc.layers.head import block_size
+from tfxc.ops.custom_gradient import custom_gradient
 from tfxc.ops.table_rows import read_rows
 
 
@@ -85,7 +86,7 @@ def block_by_block(head, query, variables):
     """
     announce(variables)
 
-    @tf.custom_gradient
+    @custom_gradient
     def stream(query, *handles):
         blocks = TableBlocks(head, query, variables)
 

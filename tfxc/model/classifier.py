@@ -47,6 +47,7 @@ from tfxc.model.raw_names import as_texts, names_array
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
+from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
 
 _NAMES_FILE = "class_names.json"
@@ -433,7 +434,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         return loss.reduce(losses, sample_weight)
 
     def train_step(self, data):
-        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        with kept_by_graph():
+            return self._step(*unpack_x_y_sample_weight(data))
+
+    def _step(self, x, y, sample_weight):
         # At the end of data of unknown length Keras begins a step that gets none: it must not draw either.
         given = tf.nest.flatten(x, expand_composites=True)[:1]
         with tf.control_dependencies(given), tf.GradientTape() as tape:

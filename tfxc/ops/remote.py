@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.ops import resource_variable_ops
 
+from tfxc.ops.custom_gradient import custom_gradient
+
 BLOCK_BYTES = 1 << 23  # of what a server is sent, or writes, at a time
 _SERVERS = "ps"
 
@@ -178,7 +180,7 @@ def at(device, function, inputs, variables):
     with tf.device(device):
         found_alone = [tf.stop_gradient(part) for part in found]
 
-    @tf.custom_gradient
+    @custom_gradient
     def answer(*given):
         def gradient(*of_answers):
             with tf.device(device):

@@ -12,6 +12,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
+from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import require
 
 _OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
@@ -246,7 +247,8 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
                 )
             )
         )
-        parts.append(block(query, bias))
+        with kept_by_graph():
+            parts.append(block(query, bias))
     parts = tf.stack(parts, 1)
     return tf.reduce_logsumexp(parts, 1) if reduction == "logsumexp" else tf.reduce_sum(parts, 1)
 

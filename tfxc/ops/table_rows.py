@@ -3,6 +3,8 @@
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
+from tfxc.ops.custom_gradient import custom_gradient
+
 
 def rows_dtype(table):
     """In what the rows of a table are computed with: float32 for bfloat16, else the table's own.
@@ -30,7 +32,7 @@ def gather_rows(table, row_ids):
         return tf.gather(table, row_ids)
     resource_variable_ops.variable_accessed(table)
 
-    @tf.custom_gradient
+    @custom_gradient
     def read(handle):
         def gradient(upstream):  # that of a cast would be rounded
             return tf.IndexedSlices(upstream, row_ids, tf.constant(table.shape.as_list()))

@@ -1,0 +1,105 @@
+"""Custom gradients: what they give is TensorFlow's, and they go with their graph."""
+
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+import tfxc
+from tfxc._keras import keras
+from tfxc.ops.custom_gradient import custom_gradient, kept_by_graph
+
+
+def made():
+    """The custom gradients that TensorFlow knows by now."""
+    gc.collect()
+    return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient-")}
+
+
+@custom_gradient
+def doubled(x):
+    return tf.identity(x), lambda upstream: 2 * upstream
+
+
+def recomputed(x):
+    with kept_by_graph():
+        return tf.recompute_grad(tf.square)(x)
+
+
+@pytest.mark.parametrize(("function", "gradient"), [(doubled, 2.0), (recomputed, 6.0)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients(function, gradient, compiled):
+    x, call = tf.Variable(3.0), tf.function(function) if compiled else function
+    with tf.GradientTape() as tape:
+        y = call(x)
+    assert float(tape.gradient(y, x)) == gradient
+
+
+@pytest.mark.parametrize("function", [doubled, recomputed])
+def test_a_graph_differentiates_inside_and_outside(function):
+    x = tf.Variable(3.0)
+
+    @tf.function
+    def inside():
+        with tf.GradientTape() as tape:
+            y = tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, function(y)), (0, x.read_value()))[1]
+        return tape.gradient(y, x)
+
+    expected = 4.0 if function is doubled else 4 * 3.0**3
+    assert float(inside()) == expected
+    with tf.GradientTape() as tape:
+        y = tf.function(lambda: function(function(x)))()
+    assert float(tape.gradient(y, x)) == expected
+
+
+@pytest.mark.parametrize("function", [doubled, recomputed])
+def test_nothing_stays_of_a_graph_that_is_gone(function):
+    before = made()
+    call = tf.function(function)
+    call(tf.constant(3.0))
+    assert made() > before
+    del call
+    assert made() == before
+
+
+class Own(tfxc.layers.Head):
+    """A head without a reduction of its own."""
+
+    def build(self, shape):
+        self.query_dim = self.effective_dim = shape[-1]
+        self.table = self.add_weight(shape=(self.num_classes, shape[-1]), name="table")
+        self.built = True
+
+    def effective_query(self, query):
+        return tf.cast(query, tf.float32)
+
+    def class_vectors_of(self, class_ids):
+        return tf.gather(self.table, class_ids)
+
+
+@pytest.mark.parametrize(
+    ("head", "num_negatives"),
+    [
+        (lambda: tfxc.layers.DenseHead(50), None),
+        (lambda: tfxc.layers.DenseHead(50, table_dtype="bfloat16"), 5),
+        (lambda: tfxc.layers.UniformSparseHead(50, fan_in=2), None),
+        (lambda: Own(50), None),
+    ],
+    ids=["dense", "bfloat16", "sparse", "own"],
+)
+def test_nothing_stays_of_a_model_that_was_trained(head, num_negatives):
+    x, y = np.ones([8, 4], np.float32), np.arange(8)
+    before = made()
+    head = head()
+    sampler = None if num_negatives is None else tfxc.samplers.Uniform(num_negatives, shared=True)
+    model = tfxc.ExtremeClassifier(
+        keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)]), head, sampler, k=3
+    )
+    optimizers = keras.optimizers.Adam(), (tfxc.optimizers.LazyAdam(), head)
+    model.compile(tfxc.optimizers.MultiOptimizer(*optimizers), loss=tfxc.losses.SoftmaxCrossentropy())
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    assert made() > before
+    del model, head, sampler, optimizers
+    assert made() == before
