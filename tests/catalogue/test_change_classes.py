@@ -16,7 +16,15 @@ from classifier_checks import (
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
-from tfxc._keras import IS_KERAS_3, keras, keras_slots, places_without_decay, tf_variable, variable_index
+from tfxc._keras import (
+    IS_KERAS_3,
+    keras,
+    keras_slots,
+    places_without_decay,
+    tf_variable,
+    variable_index,
+    variables_of_training,
+)
 from tfxc.optimizers.slots import slots_of
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -255,6 +263,7 @@ def test_the_product_of_nadam_goes_on():
     model = trained(named(optimizer=keras.optimizers.Nadam(0.01)))
     product = float(model.optimizer._u_product)
     assert product < 1
+    assert any(own is model.optimizer._u_product for own in variables_of_training(model).values())  # backups
     assert float(tfxc.change_classes(model, OTHER).optimizer._u_product) == product
 
 
