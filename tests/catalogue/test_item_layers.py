@@ -99,6 +99,19 @@ def test_what_reads_a_lookup_of_the_names_but_would_stay_is_refused():
         assert found(masks, "string")["own"].class_rows[0].row_offset == 1
 
 
+def test_what_is_told_from_the_ids_of_names_is_no_table_of_items():
+    names = keras.Input((2,), dtype="string")
+    ids = keras.layers.StringLookup(vocabulary=NAMES)(names)
+    known = keras.layers.Lambda(lambda ids: tf.cast(ids > 0, tf.int32), output_shape=(2,))(ids)
+    parts = [keras.layers.Embedding(9, 2, name="own")(ids), keras.layers.Embedding(2, 2)(known)]
+    parts.append(keras.layers.CategoryEncoding(2)(known))
+    encoder = keras.Model(names, parts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        items = item_layers(encoder, [], NAMES, CLASSES)
+    assert [item.layer.name for item in items][1:] == ["own"]
+
+
 def test_names_as_columns_are_refused_unless_a_bag_reads_them():
     for mode in ("multi_hot", "count"):
         lookup = keras.layers.StringLookup(vocabulary=NAMES, output_mode=mode, name="names")

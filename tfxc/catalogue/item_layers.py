@@ -201,9 +201,15 @@ def _tables_behind(lookups, model, num_old):
         size = lookup.vocabulary_size()
         offset = size - num_old
         for reader, is_as_given in _readers_of_ids(lookup, model):
-            if _makes_columns(reader):
-                raise ValueError(_columns(reader))
-            if isinstance(reader, tuple(_SIZES)):
+            if isinstance(reader, keras.layers.CategoryEncoding):
+                if reader.num_tokens >= size:
+                    raise ValueError(_columns(reader))
+            elif _is_one_hot(reader):
+                if is_as_given:
+                    raise ValueError(_columns(reader))
+            elif isinstance(reader, tuple(_SIZES)):
+                if not is_as_given and reader.embeddings.shape[0] < size:
+                    continue  # it holds something else, such as positions, that is told from the ids
                 is_known = is_as_given or reader.embeddings.shape[0] == size
                 if not is_known or offsets.setdefault(id(reader), offset) != offset:
                     raise ValueError(
@@ -230,16 +236,16 @@ def _readers_of_ids(lookup, model):
             if id(reader) not in known or (id(reader), is_as_given) in seen:
                 continue
             seen.add((id(reader), is_as_given))
-            if _makes_columns(reader) or hasattr(reader, "class_rows") or getattr(reader, "weights", []):
+            is_end = isinstance(reader, keras.layers.CategoryEncoding) or _is_one_hot(reader)
+            if is_end or hasattr(reader, "class_rows") or getattr(reader, "weights", []):
                 found.append((reader, is_as_given))
             else:
                 steps.append((reader, is_as_given and isinstance(reader, _REARRANGING)))
     return found
 
 
-def _makes_columns(layer):
-    # Both Kerases name the operation so.
-    return isinstance(layer, keras.layers.CategoryEncoding) or "one_hot" in layer.name
+def _is_one_hot(layer):
+    return "one_hot" in layer.name  # both Kerases name the operation so
 
 
 def _columns(layer):
