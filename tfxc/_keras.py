@@ -208,7 +208,8 @@ def weights_of(model):
     metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
     metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
     of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
-    return [own for own in model.variables if id(own) not in of_metrics]
+    # tf-keras lists vocabularies, too.
+    return [own for own in model.variables if id(own) not in of_metrics and hasattr(own, "shape")]
 
 
 def scales_loss(optimizer):

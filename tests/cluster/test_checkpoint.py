@@ -80,6 +80,48 @@ def test_a_normalization_computes_by_what_was_restored(tmp_path):
         np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+def test_what_a_lookup_has_adapted_to_is_not_in_it(tmp_path):
+    def made(words):
+        word, lookup = keras.Input((1,), dtype="string"), keras.layers.StringLookup()
+        lookup.adapt(words)
+        query = keras.layers.Flatten()(keras.layers.Embedding(5, 8)(lookup(word)))
+        return make_model(encoder=keras.Model(word, query))
+
+    model, again = made(["tea", "milk"]), made(["rum"])
+    tfxc.cluster.Checkpoint(model, tmp_path).save(1)
+    assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 1
+    for a, b in zip(weights_of(again), weights_of(model), strict=True):
+        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+
+
+class Scale(keras.layers.Layer):
+    """Weights of unusual shapes: a scalar, and a table without a row."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+        self.nothing = self.add_weight(name="nothing", shape=(0, 3), initializer="ones")
+        super().build(input_shape)
+
+    def call(self, inputs):
+        return inputs * self.scale + tf.reduce_sum(tf.convert_to_tensor(self.nothing))
+
+
+@pytest.mark.parametrize("optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor])
+def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, optimizer):
+    def made(seed):
+        keras.utils.set_random_seed(seed)
+        encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), Scale()])
+        return make_model(encoder=encoder, optimizer=optimizer(0.1))
+
+    x, y = learnable(64)
+    model, again = made(1), made(2)
+    model.fit(x, y, verbose=0)
+    tfxc.cluster.Checkpoint(model, tmp_path).save(1)
+    assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 1
+    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(tfxc.ops.remote, "BLOCK_BYTES", 100)
     model = fitted()

@@ -30,7 +30,8 @@ class Checkpoint:
     Every server writes and reads the rows it holds, 8 MB at a time, so nothing of the size of a table
     travels or is copied. A checkpoint takes its name when it is whole: a kill leaves the one before it. It is
     one in TensorFlow's format, in which tables are whole: it loads into any number of shards, and into a
-    model on one machine. (Under the same Keras, with the same layers.)
+    model on one machine. (Under the same Keras, with the same layers.) What layers have adapted to that is no
+    weight, vocabularies and boundaries, is not in it: adapt them alike before.
 
     Args:
         model: a built model; where it is compiled, with its optimizer's slots.
@@ -156,9 +157,14 @@ def _tables(model):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]
         for kind in slots[0]:
             own = [slot[kind] for slot in slots]
+            if any(
+                slot.shape[:1] != shard.variable.shape[:1]
+                for shard, slot in zip(table.shards, own, strict=True)
+            ):
+                continue  # it has no rows: it is one of the others
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
-            tables[f"{name} {kind}"] = Table(shards, (table.shape[0], *own[0].shape[1:]))
+            tables[f"{name} {kind}"] = Table(shards, (*table.shape[:1], *own[0].shape[1:]))
     parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
     others = [tf_variable(variable) for part in parts for variable in part.variables]
     others += [rate for rate in map(learning_rate_variable, parts) if rate is not None]

@@ -78,8 +78,8 @@ class _Piece(NamedTuple):
 
     @property
     def where(self):
-        """As TensorFlow's checkpoints write a slice; "" for all of a scalar."""
-        if not self.shape:
+        """As TensorFlow's checkpoints write a slice; "" for all of a scalar, or of a table without a row."""
+        if not self.shape or not self.shape[0]:
             return ""
         rows = f"{self.shard.start + self.first},{self.num_rows}"
         return " ".join([*map(str, self.shape), ":".join([rows] + ["-"] * (len(self.shape) - 1))])
@@ -106,7 +106,8 @@ def _batches(tables):
 def _pieces(name, table, shard):
     if not table.shape:
         return [_Piece(name, table.shape, shard, 0, 1)]
-    return [_Piece(name, table.shape, shard, *block) for block in row_blocks(shard.variable)]
+    blocks = row_blocks(shard.variable) or [(0, 0)]
+    return [_Piece(name, table.shape, shard, *block) for block in blocks]
 
 
 def _write(prefix, pieces):
