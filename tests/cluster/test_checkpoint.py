@@ -209,6 +209,17 @@ def test_of_a_damaged_one_the_one_before_is_used(tmp_path, damage):
         checkpoint.restore()
 
 
+def test_an_epoch_may_be_damaged_more_than_once(tmp_path):
+    checkpoint = tfxc.cluster.Checkpoint(make_model(), tmp_path)
+    checkpoint.save(1)
+    for _ in range(2):
+        checkpoint.save(2)
+        cut_data(tmp_path / "epoch-000002")
+        with pytest.warns(UserWarning, match="damaged"):
+            assert checkpoint.restore() == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000001", "epoch-000002.damaged"]
+
+
 def test_another_model_is_named(tmp_path):
     tfxc.cluster.Checkpoint(fitted(), tmp_path).save(1)
     other = make_model(head=tfxc.layers.DenseHead(NUM_CLASSES + 1))

@@ -99,6 +99,7 @@ class Checkpoint:
                 warnings.warn(f"{path} is cut short or damaged: {error}", stacklevel=2)
                 continue
             for unread in damaged:  # or it would pass for newer than those to come
+                shutil.rmtree(unread.with_suffix(".damaged"), ignore_errors=True)  # of an earlier time
                 unread.rename(unread.with_suffix(".damaged"))
             for sampler in _samplers(self._model):
                 sampler.weights_restored()
