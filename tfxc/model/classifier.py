@@ -14,7 +14,6 @@ from tfxc._keras import (
     StartsAtBatch,
     Untracked,
     adopt_own_loss_and_metrics,
-    averages_weights,
     build_optimizer,
     drop_compiled_metrics,
     is_compiled,
@@ -38,6 +37,7 @@ from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
 from tfxc.model.forked import refuse_forked
+from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
@@ -234,12 +234,14 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """
         refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
         warn_of_large_save(self)
+        expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save_weights``, with the care that ``save`` takes."""
         refuse_shards(self, filepath, kwargs.get("save_format"))
+        expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)
 
@@ -280,14 +282,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
         warn_without_mining(self.sampler, callbacks)
-        callbacks = with_refresh(callbacks, self.sampler, self.head, every)
+        callbacks = with_fresh_cache(with_refresh(callbacks, self.sampler, self.head, every), self.head)
         place = None if every == EPOCH else Place()
         # With parameter servers steps are made elsewhere.
         given.arguments["callbacks"] = callbacks if place is None else [place, KeepLargeBlocks(), *callbacks]
         with sentence_first(place), without_old_tables(callbacks), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
-        if averages_weights(self.optimizer):
-            self.head.expire_cache()  # at the end the averages took the place of the weights
+        expire_averaged(self)  # at the end the averages took the place of the weights
         return history
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
@@ -296,14 +297,20 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_names(y)
         self._refresh_head(x)
         with sentence_first():
-            return super().evaluate(x, y, *args, **kwargs)
+            return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
         refuse_forked()
         self._refresh_head(x)
         with sentence_first():
-            return super().predict(x, *args, **kwargs)
+            return self._with_fresh_cache(super().predict, x, *args, **kwargs)
+
+    def _with_fresh_cache(self, method, *args, **kwargs):
+        """Calls a method of Keras's that takes callbacks."""
+        given = inspect.signature(method).bind(*args, **kwargs)
+        given.arguments["callbacks"] = with_fresh_cache(given.arguments.get("callbacks"), self.head)
+        return method(*given.args, **given.kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
@@ -485,6 +492,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         See ``tfxc.model.export.export_classifier``.
         """
+        expire_averaged(self)
         self._refresh_head()
         export_classifier(self, path, index, strings)
 
