@@ -127,8 +127,9 @@ class UniformSparseHead(Head):
         self.effective_dim = _SKETCH_DIM
         bucket, sign, _ = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
         # Weights, since an index built from sketches is of no use with others.
-        self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
-        self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
+        with beside(tf_variable(self.num_rewires)):  # of many inputs they are high, too, and have no classes
+            self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
+            self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         names = ["kernel", "indices", "bias"][: 2 + self.use_bias]
         shared = {name: getattr(self, name) for name in ("num_inputs", "effective_dim", "bucket", "sign")}
         self.divide(names, **shared)
