@@ -245,7 +245,9 @@ def divided(head, weights, others):
         )
     heads = []
     for shards in zip(*tables, strict=True):
-        part = type(head).from_config({**head.get_config(), "num_classes": shards[0].variable.shape[0]})
+        # A head that is frozen may thaw: what trains is for the whole one to say.
+        config = {**head.get_config(), "num_classes": shards[0].variable.shape[0], "trainable": True}
+        part = type(head).from_config(config)
         own = {name: shard.variable for name, shard in zip(weights, shards, strict=True)}
         for name, value in {**own, **others}.items():
             setattr(part, name, value)
