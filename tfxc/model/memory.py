@@ -7,6 +7,7 @@ from tfxc._keras import build_optimizer, is_compiled, keras, layers_of, tf_varia
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
+from tfxc.ops.remote import shards_of
 
 # While Keras writes a model it holds it three times: the model, a copy of its weights, and the file.
 _COPIES_OF_A_SAVE = 3
@@ -93,7 +94,14 @@ def memory_report(model, batch_size=32, num_labels=1):
     if is_compiled(model):
         build_optimizer(model.optimizer, model.trainable_variables)
     slots = _slots(model)
-    of_sampler = [] if model.sampler is None else model.sampler.weights
+    samplers = [] if model.sampler is None else layers_of(model.sampler)
+    # On parameter servers each shard has an index of its own.
+    of_sampler = [
+        weight
+        for sampler in samplers
+        for part in [sampler, *getattr(sampler, "parts", [])]
+        for weight in part.weights
+    ]
     everything = _size([*model.encoder.weights, *model.head.weights, *of_sampler])
     return MemoryReport(
         encoder=encoder,
@@ -124,6 +132,11 @@ def _size(weights):
     return sum(each.shape.num_elements() * each.dtype.size for each in variables.values())
 
 
+def _parts(weight):
+    """The shards of a weight on parameter servers; elsewhere the weight."""
+    return [shard.variable for shard in shards_of(tf_variable(weight))] or [weight]
+
+
 def _size_of_gradients(weights):
     """Bytes: those of bfloat16 are float32."""
     variables = {id(variable): variable for variable in map(tf_variable, weights)}
@@ -141,7 +154,8 @@ def _slots(model):
 def _gradients_of_classes(model, batch_size, num_labels):
     sampler = model.sampler
     # A table that is tied to one of the encoder's is none of the head's own.
-    listed = [rows.weight for rows in model.head.class_rows() if rows.weight.trainable]
+    tables = [rows.weight for rows in model.head.class_rows() if _parts(rows.weight)[0].trainable]
+    listed = [part for table in tables for part in _parts(table)]
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
         return _size_of_gradients(trained) * model.head.num_whole_gradients
@@ -150,7 +164,7 @@ def _gradients_of_classes(model, batch_size, num_labels):
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     of_classes = {id(weight) for weight in listed}
     whole = [weight for weight in model.head.trainable_weights if id(weight) not in of_classes]
-    a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in listed)
+    a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in tables)
     return min(rows * a_row + _size_of_gradients(whole), _size_of_gradients(trained))
 
 
