@@ -20,6 +20,7 @@ from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
 from tfxc.model.adapted import copy_adapted, follow_weights
 from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.on_servers import is_on_servers
 from tfxc.model.used_up import refuse_used_up, use_up
 from tfxc.optimizers.slots import slots_of
 
@@ -56,11 +57,11 @@ def change_classes(model, names, new_rows=MEAN):
 
     Raises:
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
-            class names, not built, used up, or of several replicas; a tied head whose table is not the
-            encoder's; two layers of one name, of which one changes with the classes; an encoder that makes a
-            column of each class name, unless only an ``EmbeddingBag`` reads it, or looks names up as
-            integers, which a new one is not; a head whose classes cannot change so (``MACHHead`` unless all
-            ids stay).
+            class names, not built, used up, of several replicas or on parameter servers; a tied head whose
+            table is not the encoder's; two layers of one name, of which one changes with the classes; an
+            encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or looks
+            names up as integers, which a new one is not; a head whose classes cannot change so (``MACHHead``
+            unless all ids stay).
         OSError: if there is no space for the files.
 
     Example:
@@ -181,6 +182,11 @@ def _check(model):
         raise ValueError(
             "The model is spread over several replicas: save it, load it outside of the strategy's scope, "
             "and change its classes there."
+        )
+    if is_on_servers(model):
+        raise ValueError(
+            "The model's tables lie on parameter servers: save a tfxc.cluster.Checkpoint, restore it into a "
+            "model that is made outside of the strategy's scope, and change the classes of that."
         )
     model.head.tie(model.encoder)  # refuses a table of another encoder
 
