@@ -135,12 +135,16 @@ def refused_late(strategy, model, folder):
         with strategy.scope():
             model.export(folder + "/none")
 
+    with strategy.scope():
+        encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
+        named = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(2), class_names=["0", "1"])
     for name, call in {
         "export": export_in_scope,
         "data": lambda: model.fit(shuffled.repeat(), steps_per_epoch=1),
         "model": lambda: model.save(folder + "/none.keras"),
         "folder": lambda: model.save(folder + "/none"),
         "weights": lambda: model.save_weights(folder + "/none.weights.h5"),
+        "classes": lambda: tfxc.change_classes(named, ["1", "0"]),
     }.items():
         try:
             call()
@@ -229,6 +233,50 @@ def evolved(model):
     }
 
 
+def frozen(strategy):
+    """Whether table and encoder of a model with a frozen head change in training, before and after it thaws."""
+    with strategy.scope():
+        model = make_model(SAMPLERS["midx"](), tfxc.layers.DenseHead(NUM_CLASSES, trainable=False))
+    points = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH)
+    changes = []
+    for _ in range(2):
+        before = table_of(model), model.encoder.get_weights()[0]
+        model.fit(points, steps_per_epoch=2, verbose=0)
+        after = table_of(model), model.encoder.get_weights()[0]
+        changes.append([bool((a != b).any()) for a, b in zip(before, after, strict=True)])
+        model.head.trainable = True
+        with strategy.scope():
+            model.compile(tfxc.optimizers.LazyAdam(0.02), loss=tfxc.losses.SoftmaxCrossentropy())
+    return changes
+
+
+def drawn_outside_of_graphs(model):
+    """Candidates of two draws, whether they differ, and how far the counter went."""
+    counter, query = model.sampler.counter, tf.zeros([2, model.head.effective_dim])
+    before = int(counter.numpy())
+    step = tfxc.samplers.Step(query, tf.zeros([2, 1], tf.int32))
+    first, second = (model.sampler.sample(step).ids.numpy() for _ in range(2))
+    loss = tfxc.head_loss(
+        model.head, tfxc.losses.SoftmaxCrossentropy(), query[:, :DIM], [3, 4], model.sampler
+    )
+    counted = int(counter.numpy()) - before
+    return {
+        "ids": first.tolist(),
+        "differ": bool((first != second).any()),
+        "loss": float(loss),
+        "counted": counted,
+    }
+
+
+def sketches(strategy):
+    """Where the sketch of a sparse head with many inputs lies, and what it gives."""
+    with strategy.scope():
+        head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, seed=1)
+        head.build((None, 1 << 14))
+    vectors = head.class_vectors(NUM_CLASSES - 2, NUM_CLASSES).numpy()
+    return [head.bucket.device, head.sign.device], np.abs(vectors).sum(1).tolist()
+
+
 def far_off(found, wanted):
     """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
@@ -245,7 +293,7 @@ def main(folder):
         if name == "mixture":
             results["counted"] = counted(model)
         if name == "midx":
-            midx_model = model
+            midx_model, results["counter"] = model, int(model.sampler.counter.numpy())
             tfxc.cluster.Checkpoint(model, folder).save(2)
             x = data()[0]
             results["places"], results["answers"] = places(model), answers(model, x)
@@ -259,7 +307,7 @@ def main(folder):
                 small.build((100, DIM))
             (part,) = small.parts
             results["places of a small index"] = sorted({weight.device for weight in part.weights})
-            results["counter"] = int(model.sampler.counter.numpy())
+            results["drawn outside"] = drawn_outside_of_graphs(model)
     for name, scope in {
         "alone": contextlib.nullcontext(),
         "four shards": tfxc.cluster.strategy(resolver, num_shards=4).scope(),
@@ -273,12 +321,14 @@ def main(folder):
         results[name] = epoch, len(again.head.trainable_variables), *off
         if name == "alone":
             alone = again
+            results["memory"] = [tfxc.memory_report(own) for own in (midx_model, alone)]
     with strategy.scope():
         words = words_model()
     results["exported"] = exports(midx_model, alone, words, folder)
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
     model, results["sparse shared"] = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)
     results["evolved"] = evolved(model)
+    results["frozen"], results["sketches"] = frozen(strategy), sketches(strategy)
     print(json.dumps(results), flush=True)
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc._keras import IS_KERAS_3
+from tfxc.model.memory import MemoryReport
 from tfxc.ops import library
 
 PROGRAM = Path(__file__).with_name("in_process.py")
@@ -98,6 +99,32 @@ def test_callbacks_of_epochs_move_connections_and_measure(results):
     assert results["evolved"]["new"] == [10_001, 10_000] and known == [0, 0]
 
 
+@needs_tf_keras
+def test_a_frozen_head_stays_until_it_thaws(results):
+    assert results["frozen"] == [[False, True], [True, True]]  # of the table, of the encoder
+
+
+@needs_tf_keras
+def test_the_sketch_of_many_inputs_lies_whole(results):
+    places, lengths = results["sketches"]
+    assert places[0] == places[1] and min(lengths) > 0
+
+
+@needs_tf_keras
+def test_memory_is_that_of_one_machine_but_for_codebooks(results):
+    servers, alone = (dict(zip(MemoryReport._fields, own, strict=True)) for own in results["memory"])
+    for name in ("encoder", "tables", "slots", "step"):
+        assert servers[name] == alone[name] > 0
+    assert 1 < servers["indices"] / alone["indices"] < 1.1
+
+
+@needs_tf_keras
+def test_a_draw_outside_of_graphs(results):
+    drawn = results["drawn outside"]
+    assert np.shape(drawn["ids"]) == (2, 20) and 0 <= np.min(drawn["ids"]) <= np.max(drawn["ids"]) <= 20_000
+    assert drawn["differ"] and drawn["loss"] > 0 and drawn["counted"] == 3
+
+
 def saved(path):
     """The weights in a SavedModel by name."""
     reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
@@ -143,6 +170,7 @@ def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
         "model": "tfxc.cluster.Checkpoint",
         "folder": "tfxc.cluster.Checkpoint",
         "weights": "tfxc.cluster.Checkpoint",
+        "classes": "outside of the strategy's scope",
     }.items(),
 )
 def test_what_cannot_work_is_refused_with_a_remedy(results, name, remedy):

@@ -285,12 +285,22 @@ class Sampler(keras.layers.Layer):
         replica = 0 if replica is None else replica.replica_id_in_sync_group
         count = tf_variable(self.counter)
         if on_server(count):  # workers count on it at once: to add and then to read would give one seed twice
-            number = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
+            number = (_count_up_in_graph if tf.executing_eagerly() else _count_up)(count)
         else:
             count.assign_add(1)
             number = count.read_value()
         own = tf.cast(replica, tf.int64) * 2**32 + self.stream * 2**48
         return tf.stack([self.seed + own, number])
+
+
+def _count_up(count):
+    """The next number of a variable, in one step."""
+    return tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
+
+
+_count_up_in_graph = tf.function(
+    _count_up, autograph=False
+)  # outside of graphs the op knows no remote variable
 
 
 def refuse_log_prob(sampler, why):
