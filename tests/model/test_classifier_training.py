@@ -195,6 +195,31 @@ def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
     assert np.square(model.encoder.layers[-1].get_weights()[0]).sum() < 0.7 * before
 
 
+class Penalty(keras.layers.Layer):
+    """Adds a loss: that of each example, or their sum."""
+
+    def __init__(self, of_each):
+        super().__init__()
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+        self.of_each = of_each
+
+    def call(self, inputs):
+        penalties = tf.reduce_mean(tf.square(inputs * self.scale), axis=1)
+        self.add_loss(penalties if self.of_each else tf.reduce_sum(penalties))
+        return inputs
+
+
+def test_an_extra_loss_of_each_example_counts_by_its_sum():
+    x, y = learnable(8)
+    scales = []
+    for of_each in (True, False):
+        encoder = keras.Sequential([keras.Input((DIM,)), Penalty(of_each), keras.layers.Dense(DIM)])
+        make_model(encoder=encoder, optimizer=keras.optimizers.SGD(0.1)).fit(x, y, verbose=0)
+        scales.append(float(tf_variable(encoder.layers[-2].scale)))
+    np.testing.assert_allclose(*scales, rtol=1e-5)
+    assert scales[0] < 0.9
+
+
 def test_a_penalty_beside_losses_that_are_not_reduced_counts_once():
     x, y, weights = *learnable(8), []
     for reduction in ("none", "sum"):

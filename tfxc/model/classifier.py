@@ -450,7 +450,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            extras = [tf.cast(extra, loss.dtype) / replicas for extra in self.losses]
+            extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
             # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
             total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
         self._track(loss, tf.nest.flatten(x)[0])
