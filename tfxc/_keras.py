@@ -223,6 +223,13 @@ def averages_weights(optimizer):
     return any(getattr(own, "use_ema", False) for own in [optimizer, *getattr(optimizer, "optimizers", [])])
 
 
+def metrics_not_compiled(model):
+    """The metrics of a model that came in no ``compile``: its own and its layers'."""
+    compiled = [model._compile_metrics] if IS_KERAS_3 else model.compiled_metrics.metrics
+    ids = {id(metric) for metric in compiled}
+    return [metric for metric in model.metrics if id(metric) not in ids]
+
+
 def updated_metrics(model, x, labels, ids, sample_weight):
     """Updates the compiled metrics with ranked ids; all results, by name.
 

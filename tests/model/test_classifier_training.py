@@ -220,6 +220,29 @@ def test_an_extra_loss_of_each_example_counts_by_its_sum():
     assert scales[0] < 0.9
 
 
+class Measured(keras.layers.Layer):
+    """Shows the mean size of its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = keras.metrics.Mean(name="size")
+
+    def call(self, inputs):
+        self.size.update_state(tf.abs(inputs))
+        return inputs
+
+
+def test_metrics_of_layers_are_in_the_logs_of_training_and_of_validation():
+    x, y = learnable(16)
+    encoder = keras.Sequential([keras.Input((DIM,)), Measured(), keras.layers.Dense(DIM)])
+    model = make_model(encoder=encoder, metrics=[RecallAtK(5)])
+    options = {"batch_size": 8, "epochs": 2, "verbose": 0}
+    logs = model.fit(x, y, validation_data=(2 * x, y), **options).history
+    np.testing.assert_allclose(logs["size"], 2 * [np.abs(x).mean()], rtol=1e-5)
+    np.testing.assert_allclose(logs["val_size"], 2 * [2 * np.abs(x).mean()], rtol=1e-5)
+    assert set(logs) == {"loss", "size", "val_loss", "val_size", "val_recall_at_5"}
+
+
 def test_a_penalty_beside_losses_that_are_not_reduced_counts_once():
     x, y, weights = *learnable(8), []
     for reduction in ("none", "sum"):

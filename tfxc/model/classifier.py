@@ -19,6 +19,7 @@ from tfxc._keras import (
     is_compiled,
     keras,
     list_of_callbacks,
+    metrics_not_compiled,
     refuse_keras_3,
     register,
     scales_loss,
@@ -461,11 +462,19 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "layers are to train, and compile again.",
                 stacklevel=2,
             )
-            return {"loss": self.loss_tracker.result()}
+            return self._training_logs()
         gradients = tape.gradient(total, variables)
         with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return {"loss": self.loss_tracker.result()}
+        return self._training_logs()
+
+    def _training_logs(self):
+        """The loss and what layers measure; ranking metrics are of evaluations."""
+        logs = {}
+        for metric in metrics_not_compiled(self):
+            result = metric.result()
+            logs.update(result if isinstance(result, dict) else {metric.name: result})
+        return logs
 
     def test_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
