@@ -234,7 +234,7 @@ def evolved(model):
 
 
 def frozen(strategy):
-    """Whether table and encoder of a model with a frozen head change in training, before and after it thaws."""
+    """Whether table and encoder of a model with a frozen head change in training, until it thaws and then."""
     with strategy.scope():
         model = make_model(SAMPLERS["midx"](), tfxc.layers.DenseHead(NUM_CLASSES, trainable=False))
     points = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH)
