@@ -99,14 +99,16 @@ class Scale(keras.layers.Layer):
 
     def build(self, input_shape):
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
-        self.nothing = self.add_weight(name="nothing", shape=(0, 3), initializer="ones")
+        self.nothing = self.add_weight(name="nothing", shape=(0, 3), trainable=False)
         super().build(input_shape)
 
     def call(self, inputs):
         return inputs * self.scale + tf.reduce_sum(tf.convert_to_tensor(self.nothing))
 
 
-@pytest.mark.parametrize("optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor])
+@pytest.mark.parametrize(
+    "optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor, keras.optimizers.Nadam]
+)
 def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, optimizer):
     def made(seed):
         keras.utils.set_random_seed(seed)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfxc._keras import build_optimizer, layers_of, learning_rate_variable, tf_variable, weights_of
+from tfxc._keras import (
+    build_optimizer,
+    layers_of,
+    learning_rate_variable,
+    tf_variable,
+    unlisted_variables,
+    weights_of,
+)
 from tfxc.arguments import positive_int
 from tfxc.checked_file import DamagedFile, sync
 from tfxc.model.adapted import follow_weights
@@ -167,7 +174,7 @@ def _tables(model):
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = Table(shards, (*table.shape[:1], *own[0].shape[1:]))
     parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
-    others = [tf_variable(variable) for part in parts for variable in part.variables]
+    others = [tf_variable(own) for part in parts for own in [*part.variables, *unlisted_variables(part)]]
     others += [rate for rate in map(learning_rate_variable, parts) if rate is not None]
     others = [table for table in whole_tables(others) if id(table.shards[0].variable) not in known]
     tables.update({f"optimizer {number}": table for number, table in enumerate(others)})
