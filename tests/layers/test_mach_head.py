@@ -277,6 +277,10 @@ def test_the_summary_tells_the_memory(capsys):
     assert "share all 3 buckets is at most 1." in printed
 
 
+def test_before_it_is_built_it_tells_of_its_buckets_alone():
+    assert MACHHead(25, 6, 3).describe().startswith("Head: 25 classes in 0.0 MB of weights. The chance that")
+
+
 def test_probes_that_are_no_count_are_refused():
     head = make_head(20, 6, 3, num_probes=3)
     for probes in (2.9, 0):

@@ -314,9 +314,12 @@ class MACHHead(Head):
         return super().config_for(old_ids)
 
     def describe(self):
-        dense = self.num_classes * (self.query_dim + 1) * 4 / 2**20
+        beside = ""
+        if self.query_dim is not None:
+            dense = self.num_classes * (self.query_dim + 1) * 4 / 2**20
+            beside = f" (a dense head: {dense:,.1f} MB)"
         chance = collision_bound(self.num_classes, self.num_buckets, self.num_repetitions)
         return (
-            f"{super().describe()} (a dense head: {dense:,.1f} MB). The chance that some two classes share "
+            f"{super().describe()}{beside}. The chance that some two classes share "
             f"all {self.num_repetitions} buckets is at most {chance:.1g}."
         )
