@@ -377,6 +377,8 @@ def test_what_is_refused_comes_with_its_remedy():
     model = make_model()
     with pytest.raises(ValueError, match=r"call compile\(\.\.\.\) before fit"):
         tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES)).fit(features(4), np.arange(4))
+    with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
+        model.fit(features(4), np.arange(4), 4, 1, 0, None, 0.0, None, True, {0: 2.0})
     for train in (model.fit, model.train_on_batch):
         with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
             train(features(4), np.arange(4), class_weight={0: 2.0})

@@ -251,7 +251,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         super().summary(*args, **kwargs)
         (kwargs.get("print_fn") or print)(self.head.describe())
 
-    def fit(self, x=None, *args, class_weight=None, **kwargs):
+    def fit(self, x=None, *args, **kwargs):
         """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
 
         Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
@@ -261,7 +261,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_forked()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
-        _refuse_class_weight(class_weight)
+        given = inspect.signature(super().fit).bind(x, *args, **kwargs)
+        _refuse_class_weight(given.arguments.get("class_weight"))
         if not is_compiled(self):
             raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
         if not self.built:
@@ -271,7 +272,6 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 self._build_parts(self.head.query_dim)  # the sampler may be a new one
                 build_optimizer(self.optimizer, self.trainable_variables)
             self.head.check_optimizer(self.optimizer)
-        given = inspect.signature(super().fit).bind(x, *args, **kwargs)
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
             given.arguments.setdefault("shuffle", False)
         refuse_names(given.arguments.get("y"))
