@@ -36,7 +36,7 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
 
     Raises:
         ValueError: for a head, a loss or a sampler of another kind, or that do not fit together; for labels
-            that are not integers, or of a shape that does not fit the queries.
+            that are not integers, or of a shape that does not fit the queries; for a dict of weights.
         tf.errors.InvalidArgumentError: for an id outside [-1, L).
 
     Example:
@@ -53,6 +53,11 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     """
     check_kinds(head, sampler)
     check_loss(head, loss)
+    if isinstance(sample_weight, dict):
+        raise ValueError(
+            "sample_weight must be an array [B] or [B, T], but is what Keras makes of it for several targets, "
+            f"a dict of {list(sample_weight)}: pass the weights of the class ids, sample_weight[...]."
+        )
     query = tf.convert_to_tensor(query)
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
