@@ -468,6 +468,39 @@ def test_sparse_inputs_of_a_subclassed_encoder(form):
     np.testing.assert_array_equal(model.rank(x, 3)["ids"], model.predict(x, verbose=0)["ids"][:, :3])
 
 
+class Sum(keras.layers.Layer):
+    """Of two inputs, the second of which may be None."""
+
+    def call(self, first, second=None):
+        return first if second is None else first + second
+
+    def compute_output_spec(self, first, second=None):
+        return keras.KerasTensor(first.shape, first.dtype)
+
+
+@pytest.mark.one_keras  # tf-keras has no optional inputs
+def test_an_optional_input_may_be_none():
+    x, y = learnable(8)
+    first, second = keras.Input((DIM,), name="first"), keras.Input((DIM,), name="also", optional=True)
+    query = keras.layers.Dense(DIM)(Sum()(first, second))
+    model = make_model(Uniform(4), encoder=keras.Model({"first": first, "also": second}, query))
+    inputs = {"first": x, "also": None}  # in the order of names, None comes first
+    assert np.isfinite(model.fit(inputs, y, verbose=0).history["loss"]).all()
+    logits = log_softmax(all_logits(model, inputs))
+    np.testing.assert_allclose(
+        model.evaluate(inputs, y, verbose=0), -logits[np.arange(8), y].mean(), rtol=1e-5
+    )
+    np.testing.assert_array_equal(model.predict(inputs, verbose=0)["ids"], ranking(logits, 5))
+    np.testing.assert_array_equal(model.rank(inputs, 5)["ids"], ranking(logits, 5))
+
+    class Bare(keras.Model):
+        def call(self, inputs):
+            return inputs["first"] if inputs["also"] is None else inputs["also"]
+
+    assert make_model(encoder=Bare()).predict(inputs, verbose=0)["ids"].shape == (8, 5)
+    assert np.isfinite(make_model(encoder=Bare()).fit(inputs, y, verbose=0).history["loss"]).all()
+
+
 def test_ragged_inputs_of_a_subclassed_encoder():
     class Mean(keras.Model):
         def __init__(self):

@@ -447,14 +447,15 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def _step(self, x, y, sample_weight):
         # At the end of data of unknown length Keras begins a step that gets none: it must not draw either.
-        given = tf.nest.flatten(x, expand_composites=True)[:1]
+        parts = [part for part in tf.nest.flatten(x) if part is not None]  # optional inputs may be None
+        given = tf.nest.flatten(parts, expand_composites=True)[:1]
         with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
             # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
             total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
-        self._track(loss, tf.nest.flatten(x)[0])
+        self._track(loss, parts[0])
         variables = self.trainable_variables
         if not variables:
             warnings.warn(
@@ -531,7 +532,9 @@ def _as_tensor(part):
 
 
 def _first_row(part):
-    """Of an array, a tensor of any kind or a SciPy matrix, as a tensor."""
+    """Of an array, a tensor of any kind or a SciPy matrix, as a tensor; None stays None."""
+    if part is None:
+        return None
     if isinstance(part, tf.SparseTensor):
         shape = part.dense_shape
         return tf.sparse.slice(part, tf.zeros_like(shape), tf.concat([[1], shape[1:]], 0))

@@ -55,8 +55,8 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     check_loss(head, loss)
     if isinstance(sample_weight, dict):
         raise ValueError(
-            "sample_weight must be an array [B] or [B, T], but is what Keras makes of it for several targets, "
-            f"a dict of {list(sample_weight)}: pass the weights of the class ids, sample_weight[...]."
+            "sample_weight must be an array [B] or [B, T], but is what Keras makes of it for several "
+            f"targets, a dict of {list(sample_weight)}: pass that of the class ids, sample_weight[...]."
         )
     query = tf.convert_to_tensor(query)
     build_parts(head, sampler, query.shape[-1])
