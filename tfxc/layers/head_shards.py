@@ -171,6 +171,7 @@ class HeadShards:
 
     def reduce_classes(self, query, labels, loss):
         """As ``Head.reduce_classes``."""
+        self.check_loss(loss)  # one that was compiled before there were shards
 
         def question(head, start):
             inside = (labels >= start) & (labels < start + head.num_classes)
