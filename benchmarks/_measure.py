@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import statistics
 import time
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -29,7 +30,10 @@ def peak_memory(task, *args):
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_measured, args=(send, task, *args))
-    process.start()
+    # Where TensorFlow uses oneDNN its pool keeps what was freed in the set-up, and a step would take from it.
+    # Told here, for the new process loads TensorFlow with the script's imports.
+    with mock.patch.dict(os.environ, TF_ONEDNN_USE_SYSTEM_ALLOCATOR="1"):
+        process.start()
     send.close()
     try:
         return receive.recv()
@@ -40,8 +44,6 @@ def peak_memory(task, *args):
 
 
 def _measured(send, task, *args):
-    # Where TensorFlow uses oneDNN its pool keeps what was freed in the set-up, and a step would take from it.
-    os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
     import tensorflow as tf
 
     import tfxc  # noqa: F401
