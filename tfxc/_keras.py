@@ -181,7 +181,7 @@ class Mean(keras.metrics.Mean):
 
     Example:
         >>> metric = Mean(name="loss")
-        >>> metric.update_state([1.0, 2.0])
+        >>> _ = metric.update_state([1.0, 2.0])
         >>> float(metric.result())
         1.5
     """
@@ -218,9 +218,19 @@ def scales_loss(optimizer):
     return is_wrapper or bool(getattr(optimizer, "loss_scale_factor", None))
 
 
+def parts_of(optimizer):
+    """An optimizer, and those that a ``MultiOptimizer`` is made of.
+
+    Example:
+        >>> len(parts_of(keras.optimizers.SGD()))
+        1
+    """
+    return [optimizer, *getattr(optimizer, "optimizers", [])]
+
+
 def averages_weights(optimizer):
     """Whether an optimizer, or one that it is made of, ends training by putting averages into the weights."""
-    return any(getattr(own, "use_ema", False) for own in [optimizer, *getattr(optimizer, "optimizers", [])])
+    return any(getattr(own, "use_ema", False) for own in parts_of(optimizer))
 
 
 def metrics_not_compiled(model):
@@ -509,7 +519,7 @@ def variables_of_training(model):
     the start; those of a compiled model belong to an evaluation.
     """
     build_optimizer(model.optimizer, model.trainable_variables)
-    optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
+    optimizers = parts_of(model.optimizer)
     groups = {
         "weight": weights_of(model) + _random_states(model),
         "optimizer": [own for each in optimizers for own in each.variables],

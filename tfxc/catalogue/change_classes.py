@@ -8,6 +8,7 @@ from tfxc._keras import (
     build_optimizer,
     keras,
     layers_of,
+    parts_of,
     places_without_decay,
     tf_variable,
     unlisted_variables,
@@ -159,12 +160,8 @@ class _Variables:
 def _optimizer_variables(optimizer):
     if optimizer is None:
         return []
-    listed = [own for part in _parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
+    listed = [own for part in parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
     return list({id(own): own for own in map(tf_variable, listed)}.values())
-
-
-def _parts_of(optimizer):
-    return [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
 
 
 def _check(model):
@@ -266,7 +263,7 @@ def _changed_compilation(model, classes):
 
 def _exclude_from_decay(model, changed):
     """Weight decay leaves out what it left out before, which stands in no config."""
-    for before, part in zip(_parts_of(model.optimizer), _parts_of(changed.optimizer), strict=True):
+    for before, part in zip(parts_of(model.optimizer), parts_of(changed.optimizer), strict=True):
         places = places_without_decay(before, model.trainable_variables)
         if places:
             part.exclude_from_weight_decay([changed.trainable_variables[place] for place in places])

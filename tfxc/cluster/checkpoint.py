@@ -12,6 +12,7 @@ from tfxc._keras import (
     build_optimizer,
     layers_of,
     learning_rate_variable,
+    parts_of,
     tf_variable,
     unlisted_variables,
     weights_of,
@@ -173,7 +174,7 @@ def _tables(model):
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = Table(shards, (*table.shape[:1], *own[0].shape[1:]))
-    parts = [optimizer, *getattr(optimizer, "optimizers", [])]  # a MultiOptimizer holds others
+    parts = parts_of(optimizer)
     others = [tf_variable(own) for part in parts for own in [*part.variables, *unlisted_variables(part)]]
     others += [rate for rate in map(learning_rate_variable, parts) if rate is not None]
     others = [table for table in whole_tables(others) if id(table.shards[0].variable) not in known]

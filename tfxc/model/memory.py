@@ -3,7 +3,7 @@
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import build_optimizer, is_compiled, keras, layers_of, tf_variable, variables_of
+from tfxc._keras import build_optimizer, is_compiled, keras, layers_of, parts_of, tf_variable, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
@@ -147,7 +147,7 @@ def _slots(model):
     """Bytes of what the optimizer keeps by now."""
     if not is_compiled(model):
         return 0
-    optimizers = [model.optimizer, *getattr(model.optimizer, "optimizers", [])]
+    optimizers = parts_of(model.optimizer)
     return _size([variable for each in optimizers for variable in each.variables])
 
 

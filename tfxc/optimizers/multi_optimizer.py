@@ -34,8 +34,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
     Raises:
         ValueError: without others, for what is no optimizer or no such pair, or for an optimizer that is a
-            ``MultiOptimizer`` or scales the loss; when it is built, if a layer
-            owns no trainable weight of the model, or two optimizers claim the same weight.
+            ``MultiOptimizer`` or scales the loss; when it is built, if a layer owns no trainable weight of
+            the model, or two optimizers claim the same weight.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])

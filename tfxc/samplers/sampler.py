@@ -298,9 +298,8 @@ def _count_up(count):
     return tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
 
 
-_count_up_in_graph = tf.function(
-    _count_up, autograph=False
-)  # outside of graphs the op knows no remote variable
+# Outside of graphs the op knows no remote variable.
+_count_up_in_graph = tf.function(_count_up, autograph=False)
 
 
 def refuse_log_prob(sampler, why):
