@@ -51,39 +51,87 @@ TFXC_AVX2 inline __attribute__((always_inline)) void Mix(const __m256i& key0, co
   x->x3 = product0;
 }
 
-// The lower halves of low, and those of high above them.
-TFXC_AVX2 inline __attribute__((always_inline)) __m256i Join(__m256i low, __m256i high) {
-  return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0b10101010);
+// Stores the lower halves of low, and those of high above them; of the four words no more than `wanted`.
+TFXC_AVX2 inline __attribute__((always_inline)) void Store(__m256i low, __m256i high, int64_t wanted, uint64_t* to) {
+  const __m256i words = _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0b10101010);
+  if (wanted >= 4) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+  alignas(32) uint64_t own[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(own), words);
+  std::copy_n(own, std::max<int64_t>(wanted, 0), to);
 }
 
 TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
                            uint64_t* __restrict second) {
   constexpr int kAtOnce = 2;  // of four counters: one mixes while the other waits for a product
-  __m256i key0[kRounds], key1[kRounds];
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    key0[round] = _mm256_set1_epi64x(static_cast<uint32_t>(seed.key) + round * kWeyl0);
-    key1[round] = _mm256_set1_epi64x(static_cast<uint32_t>(seed.key >> 32) + round * kWeyl1);
-  }
   const __m256i x1 = _mm256_set1_epi64x(stream);
   const __m256i x2 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence));
   const __m256i x3 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence >> 32));
   for (int64_t i = 0; i < count; i += 4 * kAtOnce) {
+    __m256i key0 = _mm256_set1_epi64x(static_cast<int64_t>(seed.key));
+    __m256i key1 = _mm256_set1_epi64x(static_cast<int64_t>(seed.key >> 32));
     FourCounters x[kAtOnce];
     for (int part = 0; part < kAtOnce; ++part) {
       const int64_t counter = i + 4 * part;
       x[part] = {_mm256_set_epi64x(counter + 3, counter + 2, counter + 1, counter), x1, x2, x3};
     }
     for (int round = 0; round < kRounds; ++round) {
-      for (int part = 0; part < kAtOnce; ++part) Mix(key0[round], key1[round], &x[part]);
+      for (int part = 0; part < kAtOnce; ++part) Mix(key0, key1, &x[part]);
+      key0 = _mm256_add_epi64(key0, _mm256_set1_epi64x(kWeyl0));
+      key1 = _mm256_add_epi64(key1, _mm256_set1_epi64x(kWeyl1));
     }
-    alignas(32) uint64_t words[2][4 * kAtOnce];
     for (int part = 0; part < kAtOnce; ++part) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(words[0] + 4 * part), Join(x[part].x0, x[part].x1));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(words[1] + 4 * part), Join(x[part].x2, x[part].x3));
+      const int64_t begin = i + 4 * part, wanted = count - begin;
+      Store(x[part].x0, x[part].x1, wanted, first + begin);
+      Store(x[part].x2, x[part].x3, wanted, second + begin);
     }
-    const int64_t wanted = std::min<int64_t>(count - i, 4 * kAtOnce);
-    std::copy_n(words[0], wanted, first + i);
-    std::copy_n(words[1], wanted, second + i);
+  }
+}
+#endif
+
+#ifdef TFXC_WIDE
+// Eight counters, likewise.
+struct EightCounters {
+  __m512i x0, x1, x2, x3;
+};
+
+constexpr __mmask8 kAllEight = 0xff;  // in GCC 12 instructions without a mask warn of what their header does not set
+
+// Of their lower 32 bits.
+TFXC_WIDE inline __attribute__((always_inline)) __m512i Product(__m512i x, uint32_t multiplier) {
+  return _mm512_maskz_mul_epu32(kAllEight, x, _mm512_set1_epi64(multiplier));
+}
+
+TFXC_WIDE inline __attribute__((always_inline)) void Mix(const __m512i& key0, const __m512i& key1, EightCounters* x) {
+  const __m512i product0 = Product(x->x0, kMultiplier0), product1 = Product(x->x2, kMultiplier1);
+  x->x0 = _mm512_maskz_srli_epi64(kAllEight, product1, 32) ^ x->x1 ^ key0;
+  x->x2 = _mm512_maskz_srli_epi64(kAllEight, product0, 32) ^ x->x3 ^ key1;
+  x->x1 = product1;
+  x->x3 = product0;
+}
+
+TFXC_WIDE inline __attribute__((always_inline)) void Store(__m512i low, __m512i high, __mmask8 wanted, uint64_t* to) {
+  constexpr __mmask16 kUpperHalves = 0xaaaa;
+  high = _mm512_maskz_slli_epi64(kAllEight, high, 32);
+  _mm512_mask_storeu_epi64(to, wanted, _mm512_mask_blend_epi32(kUpperHalves, low, high));
+}
+
+TFXC_WIDE inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
+                           uint64_t* __restrict second) {
+  const __m512i x1 = _mm512_set1_epi64(stream);
+  const __m512i x2 = _mm512_set1_epi64(static_cast<int64_t>(seed.sequence));
+  const __m512i x3 = _mm512_set1_epi64(static_cast<int64_t>(seed.sequence >> 32));
+  for (int64_t i = 0; i < count; i += 8) {
+    __m512i key0 = _mm512_set1_epi64(static_cast<int64_t>(seed.key));
+    __m512i key1 = _mm512_set1_epi64(static_cast<int64_t>(seed.key >> 32));
+    EightCounters x = {_mm512_add_epi64(_mm512_set1_epi64(i), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)), x1, x2, x3};
+    for (int round = 0; round < kRounds; ++round) {
+      Mix(key0, key1, &x);
+      key0 = _mm512_add_epi64(key0, _mm512_set1_epi64(kWeyl0));
+      key1 = _mm512_add_epi64(key1, _mm512_set1_epi64(kWeyl1));
+    }
+    const auto wanted = static_cast<__mmask8>((1u << std::min<int64_t>(count - i, 8)) - 1);
+    Store(x.x0, x.x1, wanted, first + i);
+    Store(x.x2, x.x3, wanted, second + i);
   }
 }
 #endif
