@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "candidate_log_sum_exp/log_sum_exp.h"
 #include "candidate_scores/candidate_op.h"
+#include "common/limits.h"
 
 namespace tfxc {
 namespace {

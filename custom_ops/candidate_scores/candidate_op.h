@@ -3,12 +3,10 @@
 #define TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
 
 #include <algorithm>
-#include <limits>
 
 #include "candidate_scores/scores.h"
-#include "common/checks.h"
+#include "common/class_ids.h"
 #include "common/kernel.h"
-#include "common/limits.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 
@@ -47,26 +45,9 @@ class CandidateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Whether an input is [N, any], and holds classes or -1.
+  // Whether an input holds class ids for each query.
   static absl::Status CheckIds(OpKernelContext* context, int input, const char* name, const CandidateProblem& p) {
-    const Tensor &query = context->input(1), &ids = context->input(input);
-    if (ids.dims() != 2 || ids.dim_size(0) != query.dim_size(0)) {
-      return InvalidArgument("candidates need query [N, D] and ", name, " [N, S], but got ",
-                             query.shape().DebugString(), " and ", ids.shape().DebugString(), ".");
-    }
-    if (ids.NumElements() > kMostSlots) {
-      return InvalidArgument("At most ", kMostSlots, " ", name, " are taken at once, but got ",
-                             ids.shape().DebugString(), ".");
-    }
-    const int32_t* numbers = Data<int32_t>(ids);
-    const int64_t count = ids.NumElements(), num_classes = p.num_classes;
-    // Ids have 32 bits, rows may be more.
-    const int32_t last = static_cast<int32_t>(std::min<int64_t>(num_classes - 1, std::numeric_limits<int32_t>::max()));
-    if (AllWithin(numbers, count, -1, last)) return absl::OkStatus();
-    const auto is_bad = [num_classes](int32_t id) { return id < -1 || id >= num_classes; };
-    const int64_t slot = std::find_if(numbers, numbers + count, is_bad) - numbers, width = ids.dim_size(1);
-    return InvalidArgument(name, "[", slot / width, ", ", slot % width, "] is ", numbers[slot], ", but there are ",
-                           num_classes, " classes: ids are 0 to ", num_classes - 1, ", or -1 for an empty slot.");
+    return CheckClassIds(name, context->input(input), context->input(1).dim_size(0), p.num_classes);
   }
 
   static int64_t NumQueries(const CandidateProblem& p) { return p.samples == 0 ? 0 : p.num_slots / p.samples; }

@@ -9,14 +9,9 @@
 #include <limits>
 #include <vector>
 
-namespace tfxc::dense_scan {
+#include "common/scored.h"
 
-struct Ranked {
-  float score;
-  int32_t id;
-  // The better one first, the lower id first among equals.
-  bool operator<(const Ranked& other) const { return score > other.score || (score == other.score && id < other.id); }
-};
+namespace tfxc::dense_scan {
 
 // What several shards of the classes know together of each query: a score that k classes of one shard reach. Who reads
 // it late does more work, and finds the same.
@@ -59,7 +54,7 @@ class Best {
 
   void Add(int64_t query, float score, int32_t id) {
     if (!(score > thresholds_[query]) || IsExcluded(query, id)) return;
-    std::vector<Ranked>& own = found_[query];
+    std::vector<Scored>& own = found_[query];
     own.push_back({score, id});
     if (static_cast<int64_t>(own.size()) < 2 * k_) return;
     std::nth_element(own.begin(), own.begin() + k_ - 1, own.end());
@@ -68,7 +63,7 @@ class Best {
     bounds_->Raise(query, own.back().score);
   }
 
-  const std::vector<Ranked>& found(int64_t query) const { return found_[query]; }
+  const std::vector<Scored>& found(int64_t query) const { return found_[query]; }
 
  private:
   static constexpr int64_t kPadding = 64;
@@ -87,7 +82,7 @@ class Best {
   int64_t k_;
   const std::vector<std::vector<int32_t>>& excluded_;
   Bounds* bounds_;
-  std::vector<std::vector<Ranked>> found_;
+  std::vector<std::vector<Scored>> found_;
   std::vector<float> thresholds_;
 };
 

@@ -39,7 +39,7 @@ class DenseScanOp : public DenseScanBase {
     OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_queries, k}, &scores));
     OP_REQUIRES_OK(context, Allocate(context, 2, {p.num_queries, k}, &ids));
     OP_REQUIRES_OK(context, Allocate(context, 3, {num_tiles, num_tiles == 0 ? 0 : p.num_queries}, &tile_maxima));
-    const int64_t room = kPrivateBytes / (2 * std::max<int64_t>(k, 1) * sizeof(Ranked));
+    const int64_t room = kPrivateBytes / (2 * std::max<int64_t>(k, 1) * sizeof(Scored));
     const int64_t chunk = std::clamp<int64_t>(room / 4, kBlockWidths[1], kMaxQueries);
     for (int64_t n = 0; n < p.num_queries; n += chunk) {
       Pass(context, p, n, std::min(chunk, p.num_queries - n), k, room);
@@ -88,7 +88,7 @@ class DenseScanOp : public DenseScanBase {
   }
 
   static void Merge(const std::vector<Best>& best, int64_t query, int64_t k, float* scores, int32_t* ids) {
-    std::vector<Ranked> all;
+    std::vector<Scored> all;
     for (const Best& part : best) all.insert(all.end(), part.found(query).begin(), part.found(query).end());
     const int64_t num_found = std::min<int64_t>(k, all.size());
     std::partial_sort(all.begin(), all.begin() + num_found, all.end());

@@ -8,16 +8,9 @@
 #include <vector>
 
 #include "common/lanes.h"
+#include "common/scored.h"
 
 namespace tfxc {
-
-struct Scored {
-  float score;
-  int32_t id;
-  bool operator<(const Scored& other) const {  // better than
-    return score > other.score || (score == other.score && id < other.id);
-  }
-};
 
 class Best {
  public:

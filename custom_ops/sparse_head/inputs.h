@@ -59,23 +59,6 @@ inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
                          " inputs: indices are 0 to ", inputs.num_inputs - 1, ".");
 }
 
-// Class ids [N, S] in [-1, L).
-inline absl::Status CheckIds(const HeadInputs& inputs, const Tensor& ids, const char* name) {
-  if (ids.dims() != 2 || ids.dim_size(0) != inputs.num_queries) {
-    return InvalidArgument(name, " must be [N, S] for ", inputs.num_queries, " queries, but is ",
-                           ids.shape().DebugString(), ".");
-  }
-  const int32_t* id = Data<int32_t>(ids);
-  for (int64_t slot = 0; slot < ids.NumElements(); ++slot) {
-    if (id[slot] < -1 || id[slot] >= inputs.num_classes) {
-      return InvalidArgument(name, "[", slot / ids.dim_size(1), ", ", slot % ids.dim_size(1), "] is ", id[slot],
-                             ", but there are ", inputs.num_classes, " classes: ids are 0 to ",
-                             inputs.num_classes - 1, ", or -1 for an empty slot.");
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace tfxc
 
 #endif  // TFXC_SPARSE_HEAD_INPUTS_H_

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/class_ids.h"
 #include "common/kernel.h"
 #include "sparse_head/candidates.h"
 #include "sparse_head/groups.h"
@@ -96,7 +97,7 @@ class SparseHeadReduceOp : public SparseHeadBase {
     HeadInputs inputs;
     OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     const Tensor& labels = context->input(4);
-    OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
+    OP_REQUIRES_OK(context, CheckClassIds("labels", labels, inputs.num_queries, inputs.num_classes));
     Tensor *reduced, *positives;
     OP_REQUIRES_OK(context, Allocate(context, 0, {inputs.num_queries}, &reduced));
     OP_REQUIRES_OK(context, context->allocate_output(1, labels.shape(), &positives));
@@ -152,7 +153,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
     OP_REQUIRES_OK(context, ReadInputs(context, group_size_, &context->input(3), &inputs));
     const Tensor &labels = context->input(4), &reduced = context->input(5);
     const Tensor &reduced_gradient = context->input(6), &positives_gradient = context->input(7);
-    OP_REQUIRES_OK(context, CheckIds(inputs, labels, "labels"));
+    OP_REQUIRES_OK(context, CheckClassIds("labels", labels, inputs.num_queries, inputs.num_classes));
     const TensorShape per_query({inputs.num_queries});
     OP_REQUIRES(context,
                 reduced.shape() == per_query && reduced_gradient.shape() == per_query &&
@@ -203,11 +204,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
 // The slots of the ids [N, S], checked, and so are the classes in them.
 absl::Status ReadCandidates(OpKernelContext* context, const HeadInputs& inputs, CandidateSlots* slots) {
   const Tensor& ids = context->input(3);
-  TF_RETURN_IF_ERROR(CheckIds(inputs, ids, "class_ids"));
-  if (ids.NumElements() > kMostSlots) {
-    return InvalidArgument("A sparse head takes at most ", kMostSlots, " class_ids at once, but got ",
-                           ids.shape().DebugString(), ".");
-  }
+  TF_RETURN_IF_ERROR(CheckClassIds("class_ids", ids, inputs.num_queries, inputs.num_classes));
   *slots = {Data<int32_t>(ids), ids.NumElements(), ids.dim_size(1), inputs.query};
   return CheckClass(inputs, FindBadCandidate(inputs.rows, *slots));
 }
