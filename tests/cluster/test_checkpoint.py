@@ -1,5 +1,7 @@
 """Checkpoints on one machine; those of shards are in test_servers.py."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,6 +29,14 @@ def test_it_restores_weights_slots_and_counters(tmp_path):
     x, y = learnable(64)
     histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
     np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/run", Path("gs://bucket/run")])
+def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="bucket/run' is no folder of this machine"):
+        tfxc.cluster.Checkpoint(make_model(), path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -446,9 +447,12 @@ def test_strings_of_positions_that_would_not_line_up(tmp_path):
         model.export(tmp_path / "1", strings=("items",))
 
 
-def test_a_folder_elsewhere_is_refused(exported):
-    with pytest.raises(ValueError, match="ram://served/1 is no folder of this machine: export to one"):
-        make_model().export("ram://served/1")
+@pytest.mark.parametrize("path", ["ram://served/1", pathlib.Path("gs://bucket/1")])
+def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="(served|bucket)/1' is no folder of this machine: name one on"):
+        make_model().export(path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_strings_need_a_row_for_padding(tmp_path):

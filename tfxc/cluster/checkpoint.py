@@ -17,7 +17,7 @@ from tfxc._keras import (
     unlisted_variables,
     weights_of,
 )
-from tfxc.arguments import positive_int
+from tfxc.arguments import local_folder, positive_int
 from tfxc.checked_file import DamagedFile, sync
 from tfxc.model.adapted import follow_weights
 from tfxc.ops.remote import Shard
@@ -46,9 +46,9 @@ class Checkpoint:
         folder: a folder that the coordinator and all servers see under the same name.
 
     Raises:
-        ValueError: for a model that is not built; from ``save`` for a number that is not whole, or below that
-            of a checkpoint that is there; from ``restore`` if the checkpoint is of another model, or if
-            (``DamagedFile``) there are some and none can be read.
+        ValueError: for a model that is not built, or a path of other storage; from ``save`` for a number that
+            is not whole, or below that of a checkpoint that is there; from ``restore`` if the checkpoint is
+            of another model, or if (``DamagedFile``) there are some and none can be read.
 
     Example:
         >>> import tempfile
@@ -66,7 +66,7 @@ class Checkpoint:
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
         self._model = model
-        self.folder = Path(folder)
+        self.folder = Path(local_folder(folder))
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, epoch):

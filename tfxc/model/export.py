@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras import is_declared_as, layers_of, variables_of
+from tfxc.arguments import local_folder
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
 from tfxc.model.on_servers import is_on_servers
@@ -80,7 +81,6 @@ def export_classifier(model, path, index=None, strings=False):
         >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
         TensorShape([2, 3])
     """
-    path = os.fspath(path)
     _check_index(index, model.head)
     if strings and model.class_names is None:
         raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
@@ -146,16 +146,14 @@ def export_item_encoder(head, path):
     module.serve = tf.function(serve, input_signature=specs, autograph=False)
     module.kept = variables_of(encoder)
     module.tables = _lookup_tables(encoder)
-    with _written_aside(os.fspath(path)) as aside:
+    with _written_aside(path) as aside:
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
 
 
 @contextlib.contextmanager
 def _written_aside(path):
     """A folder to write, that takes its place under the path when it is whole."""
-    if "://" in path:
-        raise ValueError(f"{path} is no folder of this machine: export to one, and copy it there.")
-    path = os.path.realpath(path)  # a link would be exchanged in place of the folder
+    path = os.path.realpath(local_folder(path))  # a link would be exchanged in place of the folder
     if os.path.isfile(path):
         raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
     held = sorted(os.listdir(path)) if os.path.isdir(path) else []
