@@ -234,13 +234,31 @@ def test_beside_callbacks_however_they_are_given():
     assert mine == [other]
 
 
-@pytest.mark.parametrize("sampler", [DNS(2, num_candidates=6), InBatch()])
-def test_cached_class_vectors_are_refreshed_for_a_sampler_that_reads_them(sampler):
+class ByScore(Uniform):
+    """Uniform draws that look at scores on the way."""
+
+    reads_scores = True
+
+    def prepare(self, step):
+        tf.debugging.assert_all_finite(step.score(step.labels), "scores")
+        return super().prepare(step)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "reads"),
+    [
+        (DNS(2, num_candidates=6), True),
+        (InBatch(), False),
+        (Mixture([ByScore(2), Uniform(2)]), True),
+        (Mixture([LogUniform(2), Uniform(2)]), False),
+    ],
+    ids=["DNS", "InBatch", "mixed with scores", "mixed"],
+)
+def test_cached_class_vectors_are_refreshed_for_a_sampler_that_reads_them(sampler, reads):
     features = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     two = [keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]) for _ in range(2)]
     model = tfxc.ExtremeClassifier(two[0], EncodedHead(two[1], features), sampler, k=1)
     model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
     ages = model.fit(np.ones([6, 2], np.float32), np.arange(6) % 5, batch_size=2, verbose=0).history
-    reads = isinstance(sampler, DNS)
-    assert np.any(tf_variable(model.head.cache).numpy()) == reads  # InBatch does not wait for it
+    assert np.any(tf_variable(model.head.cache).numpy()) == reads  # the others do not wait for it
     assert ages["head/cache_age"] == [3 if reads else 4]

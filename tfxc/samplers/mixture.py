@@ -95,6 +95,10 @@ class Mixture(Sampler):
                 )
 
     @property
+    def reads_scores(self):
+        return any(sampler.reads_scores for sampler in self.samplers)
+
+    @property
     def needs_refresh(self):
         return any(sampler.needs_refresh for sampler in self.samplers)
 
