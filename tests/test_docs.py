@@ -43,6 +43,16 @@ def test_programs_run(page, tmp_path, monkeypatch):
     exec(compile(program, str(page), "exec"), {"__name__": page.stem})
 
 
+def test_the_metric_of_the_guide_counts_no_empty_slot():
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"\n(class FirstHitAtK.*?)\n\n\n", page, flags=re.DOTALL)
+    names = {"tf": tf, "tfxc": tfxc}
+    exec(program, names)
+    metric = names["FirstHitAtK"](1)
+    metric.update_state([[3], [3], [3]], [[-1], [3], [4]])
+    assert float(metric.result()) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("package", ["hnswlib", "usearch", "scann"])
 def test_programs_for_other_packages_run_where_they_are_installed(package):
     """Blocks marked "py" stand alone: each indexes ``vectors`` and finds ``ids`` for ``queries``."""

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.metrics import CoverageAtK, NDCGAtK, PrecisionAtK, RankingMetric, RecallAtK
-from tfxc.metrics.ranking_metric import hits, num_positives, ranked_ids, unique_positives
+from tfxc.metrics import CoverageAtK, NDCGAtK, PrecisionAtK, RankingMetric, RecallAtK, relevance
+from tfxc.metrics.ranking_metric import num_positives, ranked_ids, unique_positives
 
 
 def test_unique_positives():
@@ -19,10 +19,10 @@ def test_unique_positives():
     assert unique_positives(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [[-1], [-1]]
 
 
-def test_hits_by_hand():
+def test_relevance_by_hand():
     labels = unique_positives([[3, 1, 3], [-1, -1, -1], [2, 0, -1]])
     ids = tf.constant([[1, 4, 3, 1], [-1, 0, 1, 2], [-1, 0, -1, 0]], tf.int64)
-    assert hits(labels, ids).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+    assert relevance(ids, labels).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
 
 
 def test_ids_beyond_float_precision():

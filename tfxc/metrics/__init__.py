@@ -4,7 +4,7 @@ from tfxc.metrics.coverage import CoverageAtK
 from tfxc.metrics.perplexity import perplexity
 from tfxc.metrics.propensity import PSNDCGAtK, PSPAtK, propensities
 from tfxc.metrics.ranking import HitRateAtK, MAPAtK, MRRAtK, NDCGAtK, PrecisionAtK, RecallAtK
-from tfxc.metrics.ranking_metric import RankingMetric
+from tfxc.metrics.ranking_metric import RankingMetric, relevance
 
 __all__ = [
     "CoverageAtK",
@@ -19,4 +19,5 @@ __all__ = [
     "RecallAtK",
     "perplexity",
     "propensities",
+    "relevance",
 ]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.ids import check_ids
 from tfxc.metrics.ranking import discounts
-from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives
+from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
 
 def propensities(label_counts, num_points, a=0.55, b=1.5):
@@ -91,7 +91,7 @@ class _PropensityScored(RankingMetric):
     def per_example(self, labels, ids):
         most = self.most(labels)  # the labels are checked first
         ids = check_ids(ids, len(self.propensities), "ranked class")
-        gains = hits(labels, tf.cast(ids, tf.int64)) * tf.gather(self._gains, tf.maximum(ids, 0))
+        gains = relevance(tf.cast(ids, tf.int64), labels) * tf.gather(self._gains, tf.maximum(ids, 0))
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, most)
 

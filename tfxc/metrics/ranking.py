@@ -8,7 +8,7 @@ with `average="all"` over all, those without any counting 0.
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.metrics.ranking_metric import RankingMetric, hits, num_positives
+from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
 
 @register
@@ -37,7 +37,7 @@ class PrecisionAtK(RankingMetric):
     abbreviation = "precision"
 
     def per_example(self, labels, ids):
-        return tf.reduce_sum(hits(labels, ids), axis=1) / self.k
+        return tf.reduce_sum(relevance(ids, labels), axis=1) / self.k
 
 
 @register
@@ -64,7 +64,7 @@ class RecallAtK(RankingMetric):
     abbreviation = "recall"
 
     def per_example(self, labels, ids):
-        return tf.reduce_sum(hits(labels, ids), axis=1) / tf.cast(num_positives(labels), tf.float32)
+        return tf.reduce_sum(relevance(ids, labels), axis=1) / tf.cast(num_positives(labels), tf.float32)
 
 
 @register
@@ -93,7 +93,7 @@ class HitRateAtK(RankingMetric):
     abbreviation = "hit_rate"
 
     def per_example(self, labels, ids):
-        return tf.reduce_max(hits(labels, ids), axis=1)
+        return tf.reduce_max(relevance(ids, labels), axis=1)
 
 
 @register
@@ -122,7 +122,7 @@ class MRRAtK(RankingMetric):
     abbreviation = "mrr"
 
     def per_example(self, labels, ids):
-        hit = hits(labels, ids)
+        hit = relevance(ids, labels)
         return tf.reduce_max(hit / _ranks(hit), axis=1)
 
 
@@ -152,7 +152,7 @@ class MAPAtK(RankingMetric):
     abbreviation = "map"
 
     def per_example(self, labels, ids):
-        hit = hits(labels, ids)
+        hit = relevance(ids, labels)
         precision = tf.cumsum(hit, axis=1) / _ranks(hit)
         best = tf.minimum(num_positives(labels), self.k)
         return tf.reduce_sum(hit * precision, axis=1) / tf.cast(best, tf.float32)
@@ -186,7 +186,7 @@ class NDCGAtK(RankingMetric):
     abbreviation = "ndcg"
 
     def per_example(self, labels, ids):
-        hit = hits(labels, ids)
+        hit = relevance(ids, labels)
         gain = tf.reduce_sum(hit * discounts(tf.shape(hit)[1]), axis=1)
         best = tf.cumsum(discounts(self.k))
         return gain / tf.gather(best, tf.minimum(num_positives(labels), self.k) - 1)

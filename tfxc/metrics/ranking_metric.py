@@ -40,14 +40,19 @@ def ranked_ids(scores_or_ids, k: int):
     return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
 
 
-def hits(labels, ids):
-    """Where the ranking is right: [N, k] float32, 1 for an id that is a positive.
+def relevance(ids, labels):
+    """Where the ranking is right: [N, k] float32, 1 for an id that is a positive, else 0.
 
-    An id ranked twice hits once; -1 is an empty slot and never hits.
+    An id ranked twice counts once; -1 is an empty slot and counts 0.
 
     Args:
-        labels: [N, P] from `unique_positives`.
-        ids: [N, k] int64, best first.
+        ids: [N, k] int64, best first, as `RankingMetric.per_example` gets them.
+        labels: [N, P] int64, each row in rising order behind the padding with -1, as it gets them, too.
+
+    Example:
+        >>> labels = tf.constant([[-1, 3, 5]], tf.int64)
+        >>> relevance(tf.constant([[5, 4, 5, -1]], tf.int64), labels).numpy().tolist()
+        [[1.0, 0.0, 0.0, 0.0]]
     """
     last = tf.shape(labels)[1] - 1
     nearest = tf.minimum(tf.searchsorted(labels, ids), last)
@@ -115,11 +120,11 @@ class RankingMetric(keras.metrics.Mean):
         ValueError: for a k below 1, or another average.
 
     Example:
-        >>> class FirstHitAtK(RankingMetric):
+        >>> class FirstHitAtK(tfxc.metrics.RankingMetric):
         ...     abbreviation = "first_hit"
         ...
         ...     def per_example(self, labels, ids):
-        ...         return hits(labels, ids)[:, 0]
+        ...         return tfxc.metrics.relevance(ids, labels)[:, 0]
         >>> metric = FirstHitAtK(2)
         >>> metric.update_state([4, 5], [[4, 5], [4, 5]])
         >>> metric.name, float(metric.result())
