@@ -121,7 +121,7 @@ MUTANTS = [
     ),
     Mutant(
         "binary cross-entropy: a draw that hits a label is a negative",
-        "tfxc/losses/binary.py",
+        "tfxc/losses/sum_over_classes.py",
         "negatives = negatives.without(hits >= 0)",
         "negatives = negatives.without(hits >= 99)",
         "tests/losses/test_binary.py",

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.sum_over_classes import SumOverClasses
 
 
 @register
-class BinaryCrossentropy(ClassificationLoss):
+class BinaryCrossentropy(SumOverClasses):
     """Binary cross-entropy, summed over the classes: the loss for "which of L labels apply".
 
     Over all classes, ``loss = Σ_j softplus(o_j) − Σ_p o_{y_p}``. Over S sampled candidates with
@@ -40,31 +40,15 @@ class BinaryCrossentropy(ClassificationLoss):
     """
 
     reduction_over_classes = "softplus"
-    merge_of_candidates: str | None = "sum"
 
     def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
 
-    def initial(self, num_queries):
-        return (tf.zeros([num_queries]),)
-
-    def update(self, state, logits):
-        return (state[0] + tf.reduce_sum(tf.nn.softplus(logits), 1),)
-
-    def finish(self, state):
-        return state[0]
+    def term(self, logits):
+        return tf.nn.softplus(logits)
 
     def logit_gradient(self, reduced, logits):
         return tf.sigmoid(logits)
 
     def combine(self, reduced, positive_logits, is_label):
         return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
-
-    def fold_candidates(self, negatives, hits):
-        negatives = negatives.without(hits >= 0)
-        drawn = tf.exp(-negatives.log_count) * tf.nn.softplus(negatives.logits)
-        return tf.reduce_sum(drawn, 1, keepdims=True)
-
-    def with_candidates(self, positives, folded, is_label, label_slots=None):
-        own = tf.where(is_label, tf.nn.softplus(-positives.logits), 0.0)
-        return tf.reduce_sum(own, 1) + folded[:, 0]

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.sum_over_classes import SumOverClasses
 
 
 @register
-class SquaredHinge(ClassificationLoss):
+class SquaredHinge(SumOverClasses):
     """Squared hinge, summed over the classes: for "which of L labels apply", where most classes are easy.
 
     Over all classes, ``loss = Σ_j max(0, 1 − y_j o_j)²`` with ``y_j = 1`` for the labels and −1 for all
@@ -41,19 +41,12 @@ class SquaredHinge(ClassificationLoss):
     """
 
     reduction_over_classes = "squared_hinge"
-    merge_of_candidates = "sum"
 
     def __init__(self, reduction="sum_over_batch_size", name="squared_hinge", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
 
-    def initial(self, num_queries):
-        return (tf.zeros([num_queries]),)
-
-    def update(self, state, logits):
-        return (state[0] + tf.reduce_sum(_beyond_margin(logits), 1),)
-
-    def finish(self, state):
-        return state[0]
+    def term(self, logits):
+        return tf.square(tf.nn.relu(1.0 + logits))
 
     def logit_gradient(self, reduced, logits):
         return 2.0 * tf.nn.relu(1.0 + logits)
@@ -66,17 +59,3 @@ class SquaredHinge(ClassificationLoss):
             tf.where(positive_logits > 1.0, -tf.square(1.0 + positive_logits), -4.0 * positive_logits),
         )
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
-
-    def fold_candidates(self, negatives, hits):
-        negatives = negatives.without(hits >= 0)
-        drawn = tf.exp(-negatives.log_count) * _beyond_margin(negatives.logits)
-        return tf.reduce_sum(drawn, 1, keepdims=True)
-
-    def with_candidates(self, positives, folded, is_label, label_slots=None):
-        own = tf.where(is_label, _beyond_margin(-positives.logits), 0.0)
-        return tf.reduce_sum(own, 1) + folded[:, 0]
-
-
-def _beyond_margin(logits):
-    """What negatives of these logits lose."""
-    return tf.square(tf.nn.relu(1.0 + logits))
