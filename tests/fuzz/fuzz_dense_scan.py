@@ -7,7 +7,8 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, fuzz
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import REDUCTIONS, TILE_CLASSES, dense_scan_reference
+from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan_reference
+from tfxc.ops.reductions import REDUCTIONS
 
 ROUNDING = 1e-5  # of sums of float32 terms, relative to the largest there may be
 FAULTS = (*["none"] * 8, "offset", "classes", "k", "shape")

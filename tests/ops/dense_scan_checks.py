@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from tfxc.ops.dense_scan import (
-    REDUCTIONS,
     TILE_CLASSES,
     dense_scan,
     dense_scan_filtered_gradient,
@@ -13,6 +12,7 @@ from tfxc.ops.dense_scan import (
     dense_scan_reference,
     dense_scan_with_maxima,
 )
+from tfxc.ops.reductions import REDUCTIONS
 
 EVERY_REDUCTION = pytest.mark.parametrize("reduction", REDUCTIONS)
 

@@ -9,7 +9,8 @@ from dense_scan_checks import EVERY_REDUCTION, Problem, check, close
 from kernel_sizes import EVERY_SIZE
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import REDUCTIONS, TILE_CLASSES, dense_scan, dense_scan_gradient
+from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan, dense_scan_gradient
+from tfxc.ops.reductions import REDUCTIONS
 
 pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
 

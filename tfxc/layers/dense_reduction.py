@@ -6,7 +6,6 @@ from tfxc.layers.table_blocks import TableBlocks, announce
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import custom_gradient
 from tfxc.ops.dense_scan import (
-    REDUCTIONS,
     TILE_CLASSES,
     dense_scan,
     dense_scan_filtered_gradient,
@@ -14,6 +13,7 @@ from tfxc.ops.dense_scan import (
     dense_scan_with_maxima,
     left_by_filter,
 )
+from tfxc.ops.reductions import REDUCTIONS
 
 
 def dense_reduction(head, loss, query, labels, variables):

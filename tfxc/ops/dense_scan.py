@@ -18,15 +18,11 @@ from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import normalized
+from tfxc.ops.reductions import REDUCTIONS
 
 for _name in ("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad"):
     auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{_name}")
 
-REDUCTIONS = {
-    "squared_hinge": lambda logits: tf.reduce_sum(tf.square(tf.nn.relu(1.0 + logits)), 1),
-    "softplus": lambda logits: tf.reduce_sum(tf.nn.softplus(logits), 1),
-    "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
-}
 TILE_CLASSES = 96  # as kTileClasses of the compiled op
 
 

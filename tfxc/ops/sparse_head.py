@@ -13,6 +13,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tfxc.arguments import positive_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.ops.reductions import REDUCTIONS
 from tfxc.require import require
 
 _OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
@@ -20,12 +21,6 @@ for _name in _OPS:
     auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>SparseHead{_name}")
 
 _BLOCK_CLASSES = 4096  # of the reference's reductions
-# How each reduction begins, takes a block of logits, and ends.
-_REDUCTIONS = {
-    "squared_hinge": lambda logits: tf.reduce_sum(tf.square(tf.nn.relu(1.0 + logits)), 1),
-    "softplus": lambda logits: tf.reduce_sum(tf.nn.softplus(logits), 1),
-    "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
-}
 
 
 def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1):
@@ -96,8 +91,8 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
     ([10.0], [[0.0]])
     """
     query = _check(query, weights, indices, bias, group_size)
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction must be one of {sorted(_REDUCTIONS)}, but is {reduction!r}.")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {sorted(REDUCTIONS)}, but is {reduction!r}.")
     labels = _check_ids(query, labels)
     if not library.use_compiled():
         positives = _candidates(query, weights, indices, bias, labels, group_size)
@@ -237,7 +232,7 @@ def _candidates(query, weights, indices, bias, class_ids, group_size):
 
 def _reduce(query, weights, indices, bias, reduction, group_size):
     """Blocks of classes one after the other; each is computed again for the backward pass."""
-    function, parts = _REDUCTIONS[reduction], []
+    function, parts = REDUCTIONS[reduction], []
     for start in range(0, weights.shape[0], _BLOCK_CLASSES):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
         block = tf.recompute_grad(
