@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, register, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.ids import hits
+from tfxc.ids import hits, is_among
 from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
 
 _ROOM_FOR_POSITIVES = 32
@@ -150,11 +150,11 @@ class HardNegatives(Sampler):
 
     def log_count(self, given, ids):
         _, hard, passed = given
-        return tf.where(self._inside(passed, ids), 0.0, self._log_count_outside(hard, passed))
+        return tf.where(is_among(ids, passed), 0.0, self._log_count_outside(hard, passed))
 
     def label_slots(self, given, labels):
         _, _, passed = given
-        return tf.cast(self._inside(passed, labels) & (labels >= 0), tf.float32)
+        return tf.cast(is_among(labels, passed) & (labels >= 0), tf.float32)
 
     def log_prob(self, query, ids):
         refuse_log_prob(self, "its hard negatives are no draws")
@@ -173,12 +173,6 @@ class HardNegatives(Sampler):
         columns = -tf.math.top_k(-order, self.num_hard).values
         hard = tf.gather(retrieved, columns % self.num_retrieved, batch_dims=1)
         return tf.where(columns < self.num_retrieved, hard, -1), tf.where(passed, retrieved, -1)
-
-    def _inside(self, passed, ids):
-        """Whether ids [N, P] are in the sets [N, R], bool [N, P]."""
-        ordered = tf.sort(passed, axis=1)
-        slot = tf.minimum(tf.searchsorted(ordered, ids), self.num_retrieved - 1)
-        return tf.equal(tf.gather(ordered, slot, batch_dims=1), ids)  # keeps the rank, see tfxc.ids
 
     def _num_outside(self, passed):
         """How many classes [N, 1] are not among those."""
