@@ -353,6 +353,18 @@ def unlisted_variables(optimizer):
     return [optimizer._u_product] if not IS_KERAS_3 and hasattr(optimizer, "_u_product") else []
 
 
+def variables_of_optimizer(optimizer):
+    """Each ``tf.Variable`` of an optimizer and of those it is made of, once; also those it does not list.
+
+    Example:
+        >>> optimizer = keras.optimizers.SGD()
+        >>> any(own is tf_variable(optimizer.iterations) for own in variables_of_optimizer(optimizer))
+        True
+    """
+    listed = [own for part in parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
+    return list({id(own): own for own in map(tf_variable, listed)}.values())
+
+
 def places_without_decay(optimizer, variables):
     """Where in a list of weights those stand that an optimizer's weight decay leaves out.
 

@@ -11,8 +11,8 @@ from tfxc._keras import (
     parts_of,
     places_without_decay,
     tf_variable,
-    unlisted_variables,
     variables_of,
+    variables_of_optimizer,
 )
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
@@ -121,7 +121,9 @@ class _Variables:
     def __init__(self, model):
         self.optimizer = getattr(model, "optimizer", None)
         self.trained = model.trainable_variables
-        self.all = variables_of(model) + _optimizer_variables(self.optimizer)
+        self.all = variables_of(model)
+        if self.optimizer is not None:
+            self.all += variables_of_optimizer(self.optimizer)
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
     def tables(self, class_rows):
@@ -147,7 +149,7 @@ class _Variables:
         shapes = {shape for shape in shapes if len(shape) > 1}  # as long as a bias there may be much else
         weights = [own for own in self.trained if tuple(own.shape) in shapes]
         known = {id(slot) for own in weights for slot in slots_of(self.optimizer, own).values()}
-        for own in _optimizer_variables(self.optimizer):
+        for own in variables_of_optimizer(self.optimizer):
             if tuple(own.shape) in shapes and id(own) not in known:
                 raise ValueError(
                     f"{type(self.optimizer).__name__} keeps {own.name} of the shape of a class table, "
@@ -155,13 +157,6 @@ class _Variables:
                     "slots_of(variable) that returns a dict, name -> tf.Variable, of all that has a row for "
                     "each row of a weight."
                 )
-
-
-def _optimizer_variables(optimizer):
-    if optimizer is None:
-        return []
-    listed = [own for part in parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
-    return list({id(own): own for own in map(tf_variable, listed)}.values())
 
 
 def _check(model):

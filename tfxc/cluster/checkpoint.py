@@ -14,7 +14,7 @@ from tfxc._keras import (
     learning_rate_variable,
     parts_of,
     tf_variable,
-    unlisted_variables,
+    variables_of_optimizer,
     weights_of,
 )
 from tfxc.arguments import local_folder, positive_int
@@ -174,9 +174,8 @@ def _tables(model):
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = Table(shards, (*table.shape[:1], *own[0].shape[1:]))
-    parts = parts_of(optimizer)
-    others = [tf_variable(own) for part in parts for own in [*part.variables, *unlisted_variables(part)]]
-    others += [rate for rate in map(learning_rate_variable, parts) if rate is not None]
+    rates = map(learning_rate_variable, parts_of(optimizer))
+    others = variables_of_optimizer(optimizer) + [rate for rate in rates if rate is not None]
     others = [table for table in whole_tables(others) if id(table.shards[0].variable) not in known]
     tables.update({f"optimizer {number}": table for number, table in enumerate(others)})
     return tables

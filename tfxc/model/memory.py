@@ -3,7 +3,15 @@
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import build_optimizer, is_compiled, keras, layers_of, parts_of, tf_variable, variables_of
+from tfxc._keras import (
+    build_optimizer,
+    is_compiled,
+    keras,
+    layers_of,
+    tf_variable,
+    variables_of,
+    variables_of_optimizer,
+)
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
@@ -145,10 +153,7 @@ def _size_of_gradients(weights):
 
 def _slots(model):
     """Bytes of what the optimizer keeps by now."""
-    if not is_compiled(model):
-        return 0
-    optimizers = parts_of(model.optimizer)
-    return _size([variable for each in optimizers for variable in each.variables])
+    return _size(variables_of_optimizer(model.optimizer)) if is_compiled(model) else 0
 
 
 def _gradients_of_classes(model, batch_size, num_labels):
