@@ -43,7 +43,7 @@ def export(vectors, queries, folder, dtypes, num_probes):
         index = tfxc.search.InvertedIndex(num_probes=num_probes, dtype=dtype)
         start = time.perf_counter()
         if num_probes is None:
-            index.tune(model.head, queries[-NUM_TUNED:], TUNED_TO, K)
+            index.tune(model.head, queries[-NUM_TUNED:], K, TUNED_TO)
         else:
             index.build_from(model.head)
         seconds = time.perf_counter() - start

@@ -93,10 +93,10 @@ class SoftmaxCrossentropy(ClassificationLoss):
         self,
         estimator="ranking",
         decoupled=False,
+        filter_below=None,
         reduction="sum_over_batch_size",
         name="softmax_crossentropy",
         dtype=None,
-        filter_below=None,
     ):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         if estimator not in _ESTIMATORS:

@@ -368,9 +368,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if tf.executing_eagerly() and not training:
             self._refresh_head(inputs)
         inputs, reserved = split_inputs(inputs, self.encoder)
-        return self._rank(inputs, min(self.k, self.head.num_classes), reserved.get("exclude"), training)
+        k = min(self.k, self.head.num_classes)
+        return self._rank(inputs, k, reserved.get("exclude"), training=training)
 
-    def rank(self, inputs, k, exclude=None, training=False, allow=None):
+    def rank(self, inputs, k, exclude=None, allow=None, training=False):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
 
         Args:
@@ -385,13 +386,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if tf.executing_eagerly():
             self._refresh_head(inputs)
         if not self.built:
-            return self._rank(inputs, k, exclude, training, allow)
+            return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
         inputs = tf.nest.map_structure(_as_tensor, inputs)
-        return self._ranking.value(inputs, _as_tensor(k), _as_tensor(exclude), training, _as_tensor(allow))
+        return self._ranking.value(inputs, _as_tensor(k), _as_tensor(exclude), _as_tensor(allow), training)
 
-    def _rank(self, inputs, k, exclude=None, training=False, allow=None):
+    def _rank(self, inputs, k, exclude=None, allow=None, training=False):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
         return {"ids": ids, "scores": scores}
 

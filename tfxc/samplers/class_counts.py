@@ -67,10 +67,10 @@ def gather_counts(variable, ids, what):
         return tf.nn.embedding_lookup(variable, tf.maximum(ids, 0))
 
 
-def as_the_rarest(variable, new_ids):
+def as_the_rarest(variable, added):
     """Class frequencies float64 [L] of a variable, new classes being as frequent as the rarest other."""
     values = tf_variable(variable).numpy().astype(np.float64)
-    values[new_ids] = np.delete(values, new_ids).min()
+    values[added] = np.delete(values, added).min()
     return values
 
 

@@ -76,12 +76,12 @@ class InBatch(Sampler):
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
-    def classes_changed(self, head, new_ids):
+    def classes_changed(self, head, added):
         """Forgets classes that are gone; with given counts, a new one is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
         else:
-            log_probs = as_the_rarest(self.log_probs, new_ids)
+            log_probs = as_the_rarest(self.log_probs, added)
             tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
 
     def prepare(self, step):

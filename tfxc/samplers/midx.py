@@ -164,11 +164,11 @@ class MIDX(Sampler):
     def class_rows(self):
         return [ClassRows(self.cell)]
 
-    def classes_changed(self, head, new_ids):
+    def classes_changed(self, head, added):
         """Keeps the codebooks, and sorts the new classes into the cells."""
         cell = tf_variable(self.cell).numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        cell[new_ids] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", new_ids)[0])
+        cell[added] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", added)[0])
         log_of, log_frequencies = self._log_frequencies(head)
         self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
         self._summarize(head, codebooks, cell, log_frequencies)

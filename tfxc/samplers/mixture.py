@@ -106,9 +106,9 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.refresh(head)
 
-    def classes_changed(self, head, new_ids):
+    def classes_changed(self, head, added):
         for sampler in self.samplers:
-            sampler.classes_changed(head, new_ids)
+            sampler.classes_changed(head, added)
 
     def weights_restored(self):
         for sampler in self.samplers:

@@ -184,14 +184,14 @@ class Sampler(keras.layers.Layer):
         """
         return []
 
-    def classes_changed(self, head, new_ids):
+    def classes_changed(self, head, added):
         """Makes the index fit other classes, ``class_rows`` and all weights of unchanged shape being there.
 
         By default it is refreshed, if there is one.
 
         Args:
             head: the head of the changed model.
-            new_ids: int64 [n], ids of classes that were not there before, ascending.
+            added: int64 [n], ids of classes that were not there before, ascending.
         """
         if self.needs_refresh:
             self.refresh(head)

@@ -128,13 +128,13 @@ class Unigram(Sampler):
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
-    def classes_changed(self, head, new_ids):
+    def classes_changed(self, head, added):
         """Takes over the running counts; with given ones, a new class is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
             self.refresh(head)
         else:
-            self._follow(as_the_rarest(self.log_probs, new_ids))
+            self._follow(as_the_rarest(self.log_probs, added))
 
     def prepare(self, step):
         """How many queries there are, and the labels."""

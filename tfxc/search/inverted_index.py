@@ -309,7 +309,7 @@ class InvertedIndex(keras.layers.Layer):
         wanted = head.top_k(queries, k).ids
         return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
 
-    def tune(self, head, queries, recall=0.95, k=10):
+    def tune(self, head, queries, k=10, recall=0.95):
         """Chooses the numbers of cells and scanned classes, if the index is not built yet, and of probes: the
         cheapest that reach a recall.
 
@@ -321,8 +321,8 @@ class InvertedIndex(keras.layers.Layer):
             head: as of ``build_from``.
             queries: float [n, D], as of ``recall``; a thousand or more that are like those to come. What is
                 chosen by a few hundred suits these better than others.
-            recall: the share of the exact k best classes to find, in (0, 1].
             k: how many classes a query.
+            recall: the share of the exact k best classes to find, in (0, 1].
 
         Returns:
             The recall that is reached. Less than wanted, with all cells probed, only where fewer bits lose it
