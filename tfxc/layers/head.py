@@ -67,6 +67,9 @@ class Head(keras.layers.Layer):
     num_whole_gradients = 2
     can_filter = False  # whether reduce_classes heeds the loss's filter_below
     query_dim = None  # D, once built
+    num_probes = None  # of a head that can rank by looking into a part of its classes
+    tied_to = None  # the name of the encoder's layer whose table a head shares, ...
+    row_offset = 0  # ... and the row of class 0 in its table
 
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
@@ -269,7 +272,7 @@ class Head(keras.layers.Layer):
         require_queries(query)
         self.require_width(query)
         require_count(k, "k", self.num_classes)
-        if num_probes is not None and getattr(self, "num_probes", None) is None:
+        if num_probes is not None and self.num_probes is None:
             raise ValueError(
                 f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "
                 "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."

@@ -113,7 +113,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.sampler = sampler
         self.k = k
         self._ranking = None
-        self._traced_with = k, getattr(head, "num_probes", None)
+        self._traced_with = k, head.num_probes
         names = as_texts(class_names)
         names = names.copy() if hasattr(names, "copy") else names  # the caller may edit the list
         self._names = Untracked(names)  # Keras would walk through ten million strings
@@ -330,7 +330,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def _refresh_head(self, x=None):
         """Brings up to date what was made before: traced functions, and cached class vectors, of inputs x."""
-        numbers_of_graphs = self.k, getattr(self.head, "num_probes", None)
+        numbers_of_graphs = self.k, self.head.num_probes
         if numbers_of_graphs != self._traced_with:
             self._traced_with = numbers_of_graphs
             self._ranking = self.predict_function = self.test_function = None

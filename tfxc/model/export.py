@@ -84,7 +84,7 @@ def export_classifier(model, path, index=None, strings=False):
     _check_index(index, model.head)
     if strings and model.class_names is None:
         raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
-    if strings and getattr(model.head, "tied_to", None) and model.head.row_offset == 0:
+    if strings and model.head.tied_to and model.head.row_offset == 0:
         raise ValueError(
             "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a class: "
             "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
@@ -237,14 +237,14 @@ def _serving_function(model, index, module, strings):
         tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
         for spec in specs
     ]
-    row_offset = getattr(model.head, "row_offset", 0) or 1
+    row_offset = model.head.row_offset or 1
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
     k = tf.constant(int(min(model.k, model.head.num_classes)), tf.int32)  # NumPy's integers would be int64
     defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
     if index is None:
-        ranked, num_probes = model.head, getattr(model.head, "num_probes", None)
+        ranked, num_probes = model.head, model.head.num_probes
     else:
         ranked, num_probes = index.for_serving(), index.num_probes
         module.columns = ranked.columns
