@@ -334,7 +334,6 @@ class Head(keras.layers.Layer):
 
     def tie(self, encoder):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
-        return  # a statement, without which AutoGraph cannot read it
 
     def shared_layers(self, encoder):
         """The layers with weights that are the encoder's too: by name, the name it has in the encoder."""
@@ -370,7 +369,6 @@ class Head(keras.layers.Layer):
 
     def check_sampler(self, sampler):
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""
-        return  # a statement, without which AutoGraph cannot read it
 
     def check_loss(self, loss):
         """Raises ValueError for a loss that makes no sense with this head."""

@@ -232,11 +232,9 @@ class Sampler(keras.layers.Layer):
             positives: ``Scored`` [N, P]: the labels' logits and log expected counts.
             negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
         """
-        return  # a statement, without which AutoGraph cannot read it
 
     def observe(self, step):
         """Called once a ``Step`` of a divided sampler, which keeps what it learns of steps in one place."""
-        return  # a statement, without which AutoGraph cannot read it
 
     def prepare(self, step):
         """What ``draw`` and ``log_count`` get as ``given``: of a ``Step`` whose query has no gradient."""
@@ -255,7 +253,6 @@ class Sampler(keras.layers.Layer):
 
     def label_slots(self, given, labels):
         """What a ``Draw`` says of labels int32 [N, P] that are passed over; None where none ever is."""
-        return  # a statement, without which AutoGraph cannot read it
 
     @property
     def log_num_draws(self):

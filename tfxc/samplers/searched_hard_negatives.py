@@ -97,7 +97,6 @@ class SearchedHardNegatives(HardNegatives):
 
     def collect(self, step):
         """Nothing: the queries of the step itself are searched."""
-        return  # a statement, without which AutoGraph cannot read it
 
     def retrieve(self, step):
         query = step.query
