@@ -336,7 +336,7 @@ def start_optimizer(optimizer, learning_rate, name, **options):
 
 
 def build_optimizer(optimizer, variables):
-    """Makes an optimizer's slots, once: an own one need not guard its ``build``, which Keras calls once.
+    """Makes an optimizer's slots, if there are none yet.
 
     Example:
         >>> optimizer, table = keras.optimizers.SGD(momentum=0.9), tf.Variable([1.0])

@@ -1,4 +1,4 @@
-"""The loss of a head's scores, in models that are not an ``ExtremeClassifier``."""
+"""A training step: queries, a draw of candidates, scores, losses."""
 
 import tensorflow as tf
 

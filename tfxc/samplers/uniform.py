@@ -35,7 +35,7 @@ class Uniform(Sampler):
 
     def draw(self, given, seed):
         shape = [tf.shape(given)[0], self.num_negatives]
-        # As integers: float32 has 2^24 values. From 64 bits: the bias of the modulo is below 1e-12.
+        # As integers: uniform floats have 2^23 values. From 64 bits: the bias of the modulo is below 1e-12.
         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes, tf.int64)
         return tf.cast(ids, tf.int32), self.log_count(given, ids)
 
