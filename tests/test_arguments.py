@@ -24,10 +24,14 @@ def test_anything_else_is_named(value):
     assert str(error.value) == f"k must be an integer of at least 1, but got {value!r}."
 
 
-def test_the_least():
+def test_the_least_and_the_most():
     assert positive_int(0, "num_uniform", least=0) == 0 and positive_int(4, "k", least=4) == 4
     with pytest.raises(ValueError, match="k must be an integer of at least 4, but got 3"):
         positive_int(3, "k", least=4)
+    assert positive_int(7, "k", most=7) == 7
+    for value in (0, 8, 2.5):
+        with pytest.raises(ValueError, match=rf"k must be an integer in \[1, 7\], but got {value}"):
+            positive_int(value, "k", most=7)
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])

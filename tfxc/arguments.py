@@ -10,13 +10,14 @@ import tensorflow as tf
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # with one slash where it came as a pathlib.Path
 
 
-def positive_int(value, name, least=1):
+def positive_int(value, name, least=1, most=None):
     """The value as a Python int.
 
     Args:
         value: an integer of Python or NumPy; no bool, and no float, not even a whole one.
         name: what the error calls it.
         least: the smallest value allowed.
+        most: the largest value allowed, or None.
 
     Raises:
         ValueError: for anything else.
@@ -29,8 +30,10 @@ def positive_int(value, name, least=1):
         ...
         ValueError: k must be an integer of at least 1, but got 8.5.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, but got {value!r}.")
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):
+        expected = f"of at least {least}" if most is None else f"in [{least}, {most}]"
+        raise ValueError(f"{name} must be an integer {expected}, but got {value!r}.")
     return int(value)
 
 

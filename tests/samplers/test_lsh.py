@@ -260,7 +260,7 @@ def test_where_the_query_alone_says_nothing_log_prob_is_refused(options):
     [
         ({"num_tables": 0}, "num_tables must be an integer of at least 1, but got 0"),
         ({"num_tables": 2.0}, "num_tables must be an integer of at least 1, but got 2.0"),
-        ({"num_bits": 0}, "num_bits must be an integer of at least 1, but got 0"),
+        ({"num_bits": 0}, r"num_bits must be an integer in \[1, 16\], but got 0"),
         ({"num_bits": 17}, r"in \[1, 16\]"),
         ({"family": "minhash"}, "family must be one of.*simhash.*minhash"),
         ({"query": "class"}, "query must be one of"),

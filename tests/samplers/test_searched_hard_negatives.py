@@ -110,8 +110,8 @@ def test_sizes_by_default_and_bad_arguments():
     sampler = built(400)
     assert sampler.centres.shape == (80, 5) and built(4, dim=2).centres.shape == (4, 2)
     for options, message in [
-        ({"num_cells": 0}, "num_cells must be an integer of at least 1"),
-        ({"num_cells": 1 << 20}, "num_cells must be in"),
+        ({"num_cells": 0}, r"num_cells must be an integer in \[1, 16384\], but got 0"),
+        ({"num_cells": 1 << 20}, r"num_cells must be an integer in \[1, 16384\], but got 1048576"),
         ({"num_cells": 4, "num_probes": 5}, r"num_probes must be in \[1, num_cells=4\], but got 5"),
         ({"num_probes": 1.5}, "num_probes must be an integer of at least 1"),
     ]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.ops.checks import check_number
 from tfxc.require import require
 
 # The reference path gathers about this many floats of rows at a time.
@@ -177,7 +177,7 @@ def _convert(query, block_mass, index):
 
 
 def _check_draw(num_samples, seed):
-    check_number("num_samples", num_samples)
+    positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     return tf.cast(seed, tf.int64)
 
 

@@ -13,6 +13,9 @@ from tensorflow.python.ops import control_flow_util
 
 _STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
+# Draws or candidates, as in custom_ops/common/limits.h: no real call comes near, and a mistake beyond it
+# would only fill the memory.
+MOST_PER_QUERY = 1 << 24
 # Of custom_ops/build.py, registrations(): the ops as this package calls them.
 _REGISTRATIONS = "1ad9a9c29496cf44"
 _REMEDY = (

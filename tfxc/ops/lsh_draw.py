@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.ops.checks import check_number
 from tfxc.ops.hash_tables import HashTables
 from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
 
@@ -97,7 +97,7 @@ def _convert(query_codes, tables, scheme):
     if tables.codes.shape.rank != 2:
         raise ValueError(f"The tables' codes must be [L, T], but their shape is {tables.codes.shape}.")
     num_tables = tables.codes.shape[-1]
-    check_number("num_candidates", scheme.num_candidates)
+    positive_int(scheme.num_candidates, "num_candidates", most=library.MOST_PER_QUERY)
     if scheme.bucket_slots < 0:
         raise ValueError(f"bucket_slots must be at least 0, but is {scheme.bucket_slots}.")
     if not 0 < scheme.uniform_fraction <= 1 or scheme.bucket_slots * num_tables >= scheme.num_candidates:

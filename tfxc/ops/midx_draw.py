@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.ops.checks import check_number
 from tfxc.require import require
 
 # Below this the sum over cells may have lost terms to underflow.
@@ -127,12 +127,12 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
 
 
 def _convert(row_logits, column_logits, index, num_samples, seed):
-    check_number("num_samples", num_samples)
+    num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32)
     index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
     row_logits = tf.stop_gradient(tf.cast(row_logits, tf.float32))
     column_logits = tf.stop_gradient(tf.cast(column_logits, tf.float32))
-    return row_logits, column_logits, index, int(num_samples), tf.cast(seed, tf.int64)
+    return row_logits, column_logits, index, num_samples, tf.cast(seed, tf.int64)
 
 
 def _draw(row_logits, column_logits, index, num_samples, seed):

@@ -82,9 +82,8 @@ class LSH(Sampler):
         **kwargs,
     ):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        num_tables, num_bits = positive_int(num_tables, "num_tables"), positive_int(num_bits, "num_bits")
-        if num_bits > 16:
-            raise ValueError(f"num_bits must be an integer in [1, 16], but got {num_bits}.")
+        num_tables = positive_int(num_tables, "num_tables")
+        num_bits = positive_int(num_bits, "num_bits", most=16)
         choices = {"family": (family, *_FAMILIES), "query": (query, "embedding", "label")}
         choices["candidates"] = (candidates, "draws", "union")
         for name, (chosen, *allowed) in choices.items():

@@ -54,8 +54,8 @@ class SearchedHardNegatives(HardNegatives):
     ):
         super().__init__(num_hard, num_uniform, num_retrieved=num_retrieved, seed=seed, **kwargs)
         num_probes = positive_int(num_probes, "num_probes")
-        if num_cells is not None and positive_int(num_cells, "num_cells") > _MAX_CELLS:
-            raise ValueError(f"num_cells must be in [1, {_MAX_CELLS}], but got {num_cells}.")
+        if num_cells is not None:
+            num_cells = positive_int(num_cells, "num_cells", most=_MAX_CELLS)
         if num_cells is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
         self.num_cells = num_cells
