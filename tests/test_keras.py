@@ -5,6 +5,7 @@ import copy
 import tensorflow as tf
 
 from tfxc._keras import (
+    LogFreeCallback,
     Untracked,
     is_declared_as,
     keras,
@@ -68,3 +69,8 @@ def test_the_variable_of_a_learning_rate():
     assert float(optimizer.learning_rate) == 0.25
     follows = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
     assert learning_rate_variable(follows) is None
+
+
+def test_a_callback_without_logs_is_not_waited_for():
+    callback = LogFreeCallback()
+    assert callback.async_safe and callback._supports_tf_logs

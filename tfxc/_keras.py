@@ -212,6 +212,18 @@ def weights_of(model):
     return [own for own in model.variables if id(own) not in of_metrics and hasattr(own, "shape")]
 
 
+def no_autocast(layer):
+    """Has a layer get its inputs as they come, in mixed precision, too.
+
+    Example:
+        >>> layer = keras.layers.Dense(1, dtype="mixed_bfloat16")
+        >>> no_autocast(layer)
+        >>> layer.autocast
+        False
+    """
+    layer.autocast = layer._autocast = False
+
+
 def scales_loss(optimizer):
     """Whether an optimizer wants a loss that is scaled."""
     is_wrapper = isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
@@ -365,6 +377,18 @@ def variables_of_optimizer(optimizer):
     return list({id(own): own for own in map(tf_variable, listed)}.values())
 
 
+def steps_variable(optimizer):
+    """The ``tf.Variable`` that counts an optimizer's calls.
+
+    Where several batches make one step, Keras 3's ``iterations`` is no variable.
+
+    Example:
+        >>> int(steps_variable(keras.optimizers.SGD()))
+        0
+    """
+    return tf_variable(optimizer._iterations)
+
+
 def places_without_decay(optimizer, variables):
     """Where in a list of weights those stand that an optimizer's weight decay leaves out.
 
@@ -509,6 +533,20 @@ class StartsAtBatch:
         if first:
             return initial_epoch, first
         return super()._maybe_load_initial_counters_from_ckpt(steps_per_epoch, initial_epoch)
+
+
+class LogFreeCallback(keras.callbacks.Callback):
+    """A callback that reads no logs: Keras need not wait for them, nor for what the callback does.
+
+    Example:
+        >>> LogFreeCallback().on_train_batch_end(0, {"loss": tf.constant(1.0)})
+    """
+
+    async_safe = True
+
+    def __init__(self):
+        super().__init__()  # sets it to False in tf-keras
+        self._supports_tf_logs = True
 
 
 def steps_per_execution(model):

@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import keras, layers_of, tf_variable, variables_of_training
+from tfxc._keras import keras, layers_of, steps_variable, variables_of_training
 from tfxc.arguments import local_folder
 from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace
@@ -236,8 +236,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             model: the one that the backup would be restored to.
             is_finished: whether the backup stands at the end of the training that is about to begin.
         """
-        # Where several batches make one step, Keras 3's ``iterations`` is no variable.
-        steps = tf_variable(model.optimizer._iterations)
+        steps = steps_variable(model.optimizer)
         name = next(name for name, variable in self._variables.items() if variable is steps)
         own, saved = int(steps), int(self._found[0][name])
         # Backups of earlier versions do not say whether their fit came to its end.
@@ -320,4 +319,5 @@ def _named(callbacks):
 
 def _attributes(callback):
     state = plain_attributes(callback, StepClock)
-    return {name: value for name, value in state.items() if name not in ("params", "_chief_worker_only")}
+    of_keras = {"params", *vars(keras.callbacks.Callback())}
+    return {name: value for name, value in state.items() if name not in of_keras}

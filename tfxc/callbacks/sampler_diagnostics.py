@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.callbacks.step_clock import EPOCH, StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.samplers import proposal_quality
 from tfxc.samplers.sampler import knows_counts
 
@@ -52,8 +52,7 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
         self.every = every
         if every == EPOCH:
-            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
-            self.on_train_batch_end = super().on_train_batch_end
+            ignore_batches(self)
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)

@@ -5,7 +5,7 @@ import time
 import warnings
 
 from tfxc._keras import keras
-from tfxc.callbacks.step_clock import EPOCH, StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 
 AUTO = "auto"
 _FIRST_STEPS = 100
@@ -51,8 +51,7 @@ class SamplerRefresh(keras.callbacks.Callback):
         if not 1 <= growth < math.inf or (every in (EPOCH, AUTO) and growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
         if every == EPOCH:
-            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
-            self.on_train_batch_end = super().on_train_batch_end
+            ignore_batches(self)
         self.every = every
         self.growth = growth
         self._optimizer = self._last_step = None

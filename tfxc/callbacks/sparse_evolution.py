@@ -5,7 +5,7 @@ import time
 import warnings
 
 from tfxc._keras import keras
-from tfxc.callbacks.step_clock import EPOCH, StepClock
+from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
 
 
@@ -49,8 +49,7 @@ class SparseEvolution(keras.callbacks.Callback):
         self.stop_after = stop_after
         self.schedule = schedule
         if every == EPOCH:
-            # It has no use for batches, and with parameter servers Keras refuses callbacks that look at them.
-            self.on_train_batch_end = super().on_train_batch_end
+            ignore_batches(self)
 
     def on_train_begin(self, logs=None):
         heads = self._heads()

@@ -1,7 +1,9 @@
 """When something is due, by the training steps that the optimizer has counted."""
 
 import math
+import types
 
+from tfxc._keras import keras
 from tfxc.arguments import positive_int
 
 EPOCH = "epoch"
@@ -24,6 +26,16 @@ def steps_or_epoch(value, name):
     if isinstance(value, str) and value == EPOCH:
         return value
     return positive_int(value, f'{name} must be "epoch" or a number of steps, which')
+
+
+def ignore_batches(callback):
+    """Tells Keras that a callback has no use for batches: with parameter servers it refuses those that have.
+
+    Example:
+        >>> callback = tfxc.callbacks.SamplerRefresh("epoch")  # calls it
+        >>> callback.on_train_batch_end(0)
+    """
+    callback.on_train_batch_end = types.MethodType(keras.callbacks.Callback.on_train_batch_end, callback)
 
 
 class StepClock:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, register, tf_variable
+from tfxc._keras import add_weight, keras, no_autocast, register, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.ids import PADDING, check_ids
 
@@ -71,7 +71,7 @@ class EmbeddingBag(keras.layers.Layer):
         self.combiner = combiner
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_jit = False
-        self.autocast = self._autocast = False  # weights are added up in float32
+        no_autocast(self)  # weights are added up in float32
 
     def get_config(self):
         return {

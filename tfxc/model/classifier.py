@@ -20,6 +20,7 @@ from tfxc._keras import (
     keras,
     list_of_callbacks,
     metrics_not_compiled,
+    no_autocast,
     refuse_keras_3,
     register,
     scales_loss,
@@ -120,7 +121,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast before, would lose digits.
-        self.autocast = self._autocast = False
+        no_autocast(self)
         query_dim = query_width(encoder)
         if query_dim is not None:
             self._build_parts(query_dim)

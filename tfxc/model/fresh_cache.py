@@ -1,17 +1,15 @@
 """Cached class vectors while other callbacks change the weights."""
 
-from tfxc._keras import averages_weights, is_compiled, keras, list_of_callbacks
+from tfxc._keras import LogFreeCallback, averages_weights, is_compiled, keras, list_of_callbacks
 
 
-class FreshCache(keras.callbacks.Callback):
+class FreshCache(LogFreeCallback):
     """Has an evaluation or a prediction read class vectors of the weights that are then in place.
 
     Keras's ``SwapEMAWeights`` puts averages into the weights when one begins, and takes them out again at its
     end; also around the end of an epoch. To stand last among the callbacks, so that the others have changed
     the weights by then.
     """
-
-    async_safe = _supports_tf_logs = True  # it waits for no logs, and need not be waited for
 
     def on_test_begin(self, logs=None):
         expire_averaged(self.model)

@@ -1,10 +1,10 @@
 """Large blocks of memory that a step frees, and the next one needs again."""
 
-from tfxc._keras import keras
+from tfxc._keras import LogFreeCallback
 from tfxc.malloc import keep_large_blocks
 
 
-class KeepLargeBlocks(keras.callbacks.Callback):
+class KeepLargeBlocks(LogFreeCallback):
     """Has the C library keep what a training step frees.
 
     Under Python 3.11, TensorFlow asks glibc to return free memory to the system at once, as soon as data come
@@ -12,8 +12,6 @@ class KeepLargeBlocks(keras.callbacks.Callback):
     first, and a sampled step takes up to twice as long. After the first batch of an epoch this callback sets
     the limits that glibc would have come to by itself.
     """
-
-    async_safe = _supports_tf_logs = True  # it waits for no logs, and need not be waited for
 
     def on_train_batch_end(self, batch, logs=None):
         if batch == 0:

@@ -1,9 +1,9 @@
 """Where a call of ``fit`` is, for an error that stops it."""
 
-from tfxc._keras import keras, steps_per_execution
+from tfxc._keras import LogFreeCallback, steps_per_execution
 
 
-class Place(keras.callbacks.Callback):
+class Place(LogFreeCallback):
     """Follows a training; ``str`` of it is the batch and the epoch, from 1 as in the progress bar.
 
     Example:
@@ -15,8 +15,6 @@ class Place(keras.callbacks.Callback):
         >>> str(place)
         'batch 17 of epoch 2'
     """
-
-    async_safe = _supports_tf_logs = True  # it waits for no logs, and need not be waited for
 
     def __init__(self):
         super().__init__()
