@@ -102,6 +102,13 @@ def test_without_labels_nothing_is_hit(ids):
     assert found.numpy().tolist() == [[-1] * 3] * 2
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (0, 3)])
+def test_of_no_ids_none_is_hit_nor_among_others(shape):
+    """As of a batch of sequences without a label, whose labels are its candidates."""
+    ids, labels = tf.zeros(shape, tf.int32), tf.zeros([shape[0], 2], tf.int32)
+    assert hits(ids, labels).shape == is_among(ids, labels).shape == shape
+
+
 def test_hits_of_a_width_known_when_it_runs_only():
     traced = tf.function(hits, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
     for labels, want in [([[3]], [[-1, 0]]), ([[2, 3]], [[-1, 1]]), ([[]], [[-1, -1]])]:

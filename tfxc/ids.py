@@ -153,7 +153,7 @@ def hits(ids, labels):
     labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=PADDING)  # a neighbour for every id
     order = tf.argsort(labels, axis=1, stable=True)
     ordered = tf.gather(labels, order, batch_dims=1)
-    last_not_above = tf.maximum(tf.searchsorted(ordered, ids, side="right") - 1, 0)
+    last_not_above = _last_not_above(ordered, ids)
     same = tf.equal(tf.gather(ordered, last_not_above, batch_dims=1), ids) & (ids >= 0)
     return tf.where(same, tf.gather(order, last_not_above, batch_dims=1) - 1, -1)
 
@@ -166,5 +166,10 @@ def is_among(ids, sets):
         [[False, True], [True, False]]
     """
     ordered = tf.sort(tf.pad(sets, [[0, 0], [1, 0]], constant_values=PADDING), axis=1)
-    last_not_above = tf.searchsorted(ordered, ids, side="right") - 1
-    return tf.equal(tf.gather(ordered, tf.maximum(last_not_above, 0), batch_dims=1), ids)
+    return tf.equal(tf.gather(ordered, _last_not_above(ordered, ids), batch_dims=1), ids)
+
+
+def _last_not_above(ordered, ids):
+    """The columns [N, S] in rows of ordered numbers [N, X]; 0 where all are above."""
+    # tf.searchsorted would reshape both, and of no ids at all cannot tell how many rows they have.
+    return tf.maximum(tf.raw_ops.UpperBound(sorted_inputs=ordered, values=ids) - 1, 0)
