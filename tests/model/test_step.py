@@ -21,7 +21,7 @@ import tfxc
 from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
-from tfxc.samplers import MIDX, Uniform
+from tfxc.samplers import MIDX, InBatch, Uniform
 
 ROWS = [[3], [1, 7, 7], [], [24, 0]]
 PADDED = tf.ragged.constant(ROWS, tf.int32).to_tensor(-1)
@@ -84,6 +84,24 @@ def test_candidates_are_summed_up_as_if_scored_one_by_one(head, estimator, sampl
     for one_by_one, summed in zip(*found, strict=True):
         one_by_one, summed = (tf.cast(part, tf.float32) for part in (one_by_one, summed))
         np.testing.assert_allclose(summed, one_by_one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+def test_an_empty_slot_is_no_hit(estimator):
+    """In batch, an example's own label is no candidate of its: of one label, decoupled is the same loss."""
+    query, labels = features(4), tf.constant([[3], [0], [3], [7]])
+    plain, decoupled = (
+        tfxc.head_loss(
+            DenseHead(NUM_CLASSES, embeddings_initializer="zeros"),
+            SoftmaxCrossentropy(estimator, decoupled=decoupled),
+            query,
+            labels,
+            InBatch(counts=np.ones(NUM_CLASSES)),
+        )
+        for decoupled in (False, True)
+    )
+    np.testing.assert_allclose(decoupled, plain, rtol=1e-6)
 
 
 @pytest.mark.one_keras

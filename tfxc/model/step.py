@@ -119,8 +119,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     draw = sampler.sample(step)
     if draw.ids.shape.rank == 2 and loss.log_sum_of_candidates and not sampler.needs_scores:
         return _losses_by_log_sum(head, loss, query, labels, draw)
-    positives, negatives = _scored(head, query, labels, draw)
-    which = hits(draw.ids, labels)
+    positives, negatives, which = _scored(head, query, labels, draw)
     sampler.learn(step, draw, positives, negatives.without(which >= 0))
     return loss.sampled(positives, negatives, labels >= 0, which, draw.label_slots)
 
@@ -136,8 +135,9 @@ def _losses_by_log_sum(head, loss, query, labels, draw):
 
 
 def _scored(head, query, labels, draw):
-    """Positives and candidates as ``Scored`` [N, P], [N, S], empty slots taken out."""
+    """Positives and candidates as ``Scored`` [N, P], [N, S], and what candidates hit; without empty slots."""
     positives, negatives = head.candidate_logits(query, labels, draw.ids)
     empty = (draw.ids < 0) | (draw.log_count == float("inf"))
     log_count = tf.where(empty, 0.0, draw.log_count)
-    return Scored(positives, draw.label_log_count), Scored(negatives, log_count).without(empty)
+    which = tf.where(empty, -1, hits(draw.ids, labels))
+    return Scored(positives, draw.label_log_count), Scored(negatives, log_count).without(empty), which
