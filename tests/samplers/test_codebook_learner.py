@@ -256,6 +256,32 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
     assert (tf_variable(sampler.codebook_0).numpy() != learnt).any()
 
 
+@pytest.mark.parametrize("quantizer", ["rq", "pq"])
+def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
+    """As of a table that begins with zeros."""
+    vectors, sampler = (
+        np.zeros((50, 4), np.float32),
+        MIDX(5, num_codewords=8, quantizer=quantizer, learnable=True, seed=5),
+    )
+    sampler.build((50, 4))
+    head = head_of(vectors)
+    sampler.refresh(head)
+    learn_from(sampler, head, num_steps=3)
+    np.testing.assert_allclose(all_probs(sampler, queries(2, 4)), 1 / 50, rtol=1e-5)
+    sampler.refresh(head_of(clustered(50, 4)))
+    assert (
+        np.isfinite(tf_variable(sampler.codebook_0)).all() and tf_variable(sampler.codebook_0).numpy().any()
+    )
+
+
+def test_codebooks_that_are_not_finite_are_fitted_anew():
+    sampler = MIDX(5, num_codewords=8, learnable=True, seed=5)
+    sampler.build((50, 4))
+    tf_variable(sampler.codebook_0).assign(tf.fill([8, 4], float("nan")))
+    sampler.refresh(head_of(clustered(50, 4)))
+    assert np.isfinite(tf_variable(sampler.codebook_0)).all()
+
+
 def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
     head, sampler = head_of(clustered(20, 4)), MIDX(3, num_codewords=4, learnable=True, seed=5)
     sampler.build((20, 4))

@@ -13,7 +13,7 @@ from tfxc.scored import MASKED_LOGIT
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-10  # Adam's
 _RELATIVE_STEP = 0.005  # of the codewords' root mean square: codebooks of any scale learn alike
 _SHARPNESS = 16.0  # of the soft assignment; at 4 codewords are drawn to the mean of all
-_TINY = np.finfo(np.float32).tiny
+_TINY, _SHARPEST = np.finfo(np.float32).tiny, 1e30
 
 
 class Estimate(NamedTuple):
@@ -136,6 +136,7 @@ class CodebookLearner(keras.layers.Layer):
         share = np.bincount(codes[0] * size + codes[1], weights, size * size).reshape(size, size)
         # With a codeword for each class the error is rounding, and so are the distances it would divide.
         sharpness = _SHARPNESS * num_classes / np.maximum(np.maximum(error, 1e-6 * square), _TINY)
+        sharpness = np.minimum(sharpness, _SHARPEST)  # of vectors that are all zeros it would be infinite
         for name, value in {
             "share": share,
             "sharpness": sharpness,

@@ -216,7 +216,10 @@ class MIDX(Sampler):
         """Codebooks and each class's cell int32 [L]: by k-means, or as learnt if about as good."""
         residual = self.quantizer == "rq"
         last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        last = last if self.learnable and any(codebook.any() for codebook in last) else None
+        is_learnt = any(codebook.any() for codebook in last) and all(
+            np.isfinite(codebook).all() for codebook in last
+        )
+        last = last if self.learnable and is_learnt else None
         fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, importance)
         codes, errors = encode(head, fitted, residual)
         if last is not None:
