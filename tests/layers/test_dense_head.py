@@ -198,6 +198,24 @@ def test_a_tied_bfloat16_table_trains(kind):
     assert model.head.table_variable.dtype == tf.bfloat16
 
 
+@pytest.mark.parametrize("kind", ["shared", "none"])
+def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind):
+    """In bfloat16 a sum of equal numbers stands still from the 256th on."""
+    learnt = []
+    table = np.random.default_rng(0).uniform(-0.5, 0.5, (NUM_CLASSES + 1, DIM)).astype(np.float32)
+    for dtype in ("float32", "bfloat16"):
+        keras.utils.set_random_seed(0)
+        encoder = half_items(dtype)
+        head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype=dtype)
+        model = half_model(SAMPLERS[kind](), LazySGD(10.0), head, encoder)
+        model.head.table_variable.assign(tf.cast(tf.cast(table, tf.bfloat16), dtype))
+        before = tf.cast(model.head.table_variable, tf.float32).numpy()[5]
+        x, y = np.full((2048, 1), 5), np.full((2048, 1), 7)
+        model.fit(x, y, batch_size=2048, verbose=0)
+        learnt.append(tf.cast(model.head.table_variable, tf.float32).numpy()[5] - before)
+    assert np.linalg.norm(learnt[1] - learnt[0]) < 0.03 * np.linalg.norm(learnt[0])
+
+
 def test_wrong_table_dtypes():
     with pytest.raises(ValueError, match='"float32" or "bfloat16", but got \'float16\''):
         DenseHead(5, table_dtype="float16")

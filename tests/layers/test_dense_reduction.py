@@ -16,7 +16,7 @@ from head_checks import (
 )
 
 from tfxc import ExtremeClassifier
-from tfxc._keras import keras
+from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops import library
@@ -71,8 +71,10 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
     want_value, want = gradients(plain, layer, loss, query, labels)
     np.testing.assert_allclose(value, want_value, rtol=1e-5)
     for one, other in zip(got, want, strict=True):
-        assert not isinstance(one, tf.IndexedSlices)
         is_rounded = one.dtype == tf.bfloat16
+        assert (
+            isinstance(one, tf.IndexedSlices) == is_rounded
+        )  # to be joined with those of lookups, not added
         one, other = (tf.cast(tf.convert_to_tensor(part), tf.float32).numpy() for part in (one, other))
         # Where two numbers of float32 round to neighbours in bfloat16, that is a unit in the last place.
         rtol = 2.0**-7 if is_rounded else 1e-4
@@ -101,6 +103,23 @@ def test_one_class_one_example_one_block(loss):
     want = loss([[0]], layer(query))
     np.testing.assert_allclose(value, want, atol=1e-6)
     assert [tuple(grad.shape) for grad in tape.gradient(value, variables_of(layer))] == [(1, 1), (1,)]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [SoftmaxCrossentropy(decoupled=True), SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge()],
+    ids=["decoupled", "softmax", "bce", "hinge"],
+)
+@pytest.mark.parametrize("function", [streamed, plain])
+def test_a_class_that_is_switched_off_is_not_what_padding_reads(loss, function):
+    """Padding stands where class 0 is read, and gives nothing."""
+    layer, query = make_head("bias", 13, 5), tf.constant(queries(4, 5))
+    tf_variable(layer.bias).assign([-np.inf] + 12 * [0.0])
+    labels = tf.constant([[5, -1], [-1, -1], [12, 11], [-1, 7]])
+    value, got = gradients(function, layer, loss, query, labels)
+    assert np.isfinite(value)
+    for gradient in got:
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
 
 
 def test_no_examples():
@@ -169,7 +188,8 @@ def test_filtered_gradients(tiny_blocks, name, threshold):  # noqa: F811
         np.testing.assert_allclose(tf.convert_to_tensor(one), other, rtol=error, atol=error / 10)
     if threshold < 1e-20:
         for one, other in zip((d_query, *got), exact, strict=True):
-            np.testing.assert_allclose(tf.convert_to_tensor(one), other, rtol=error, atol=error / 100)
+            one, other = map(tf.convert_to_tensor, (one, other))
+            np.testing.assert_allclose(one, other, rtol=error, atol=error / 100)
 
 
 def test_padding_touches_no_class():

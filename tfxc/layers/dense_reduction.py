@@ -56,14 +56,16 @@ class _Blocks(TableBlocks):
     def __init__(self, head, loss, query, labels, variables):
         super().__init__(head, query, variables)
         self.loss = loss
-        self.is_label = tf.cast(labels >= 0, tf.float32)
+        self.is_label = labels >= 0
         self.label_slots = tf.where(tf.reshape(labels, [-1]) >= 0)[:, 0]
         self.label_ids = tf.reshape(tf.maximum(labels, 0), [-1])
         # Read once, for both directions: what the backward pass reads beside the table's gradient may come
         # after its update, since TensorFlow drops that control dependency of a gather.
         self.label_rows = self.raw(self.label_ids)
         vectors = head.vectors(*self.label_rows)
-        self.label_vectors = tf.reshape(vectors, [*tf.unstack(tf.shape(labels)), self.query.shape[1]])
+        vectors = tf.reshape(vectors, [*tf.unstack(tf.shape(labels)), self.query.shape[1]])
+        # Padding reads class 0, and a bias of -inf, times 0, is no number.
+        self.label_vectors = tf.where(self.is_label[..., tf.newaxis], vectors, 0.0)
 
     def reduced(self):
         def update(ids, state):
@@ -73,10 +75,10 @@ class _Blocks(TableBlocks):
         return self.loss.finish(self.over(update, self.loss.initial(tf.shape(self.query)[0])))
 
     def positives(self):
-        return tf.einsum("npd,nd->np", self.label_vectors, self.query) * self.is_label
+        return tf.einsum("npd,nd->np", self.label_vectors, self.query)
 
     def gradient(self, reduced, d_reduced, d_positives):
-        d_positives *= self.is_label
+        d_positives = tf.where(self.is_label, d_positives, 0.0)
         d_query, grads = self.of_everything(reduced, d_reduced, *self.of_labels(d_positives))
         d_query += tf.einsum("np,npd->nd", d_positives, self.label_vectors)
         return [d_query[:, : self.dim], *grads]

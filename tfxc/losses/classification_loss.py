@@ -99,7 +99,7 @@ class ClassificationLoss(keras.losses.Loss):
             y_pred, compiled_labels(y_true), num_classes, sample_weight
         )
         logits = tf.cast(logits, tf.float32)
-        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        positives = tf.where(labels >= 0, tf.gather(logits, tf.maximum(labels, 0), batch_dims=1), 0.0)
         state = self.update(self.initial(tf.shape(logits)[0]), logits)
         return self.combine(self.finish(state), positives, labels >= 0), sample_weight
 

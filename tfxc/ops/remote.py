@@ -184,11 +184,9 @@ def at(device, function, inputs, variables):
     def answer(*given):
         def gradient(*of_answers):
             with tf.device(device):
-                found_gradients = tape.gradient(found, [*own, *variables], output_gradients=list(of_answers))
-                return [
-                    _cast(gradient, given.dtype)
-                    for gradient, given in zip(found_gradients, [*own, *variables], strict=True)
-                ]
+                sources = [*own, *variables]
+                found_gradients = tape.gradient(found, sources, output_gradients=list(of_answers))
+                return [_of_dtype(*pair) for pair in zip(found_gradients, sources, strict=True)]
 
         with tf.device(device):
             return [tf.identity(part) for part in found_alone], gradient
@@ -196,7 +194,16 @@ def at(device, function, inputs, variables):
     return answer(*inputs, *[variable.handle for variable in variables])
 
 
-def _cast(gradient, dtype):
+def _of_dtype(gradient, source):
+    """A gradient in the dtype of what it is the gradient of."""
+    if gradient is None:
+        return None
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
-    return None if gradient is None else tf.cast(gradient, dtype)
+        values = tf.cast(gradient.values, source.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    gradient = tf.cast(gradient, source.dtype)
+    if isinstance(source, tf.Variable) and source.dtype == tf.bfloat16:
+        # As rows: to a dense gradient TensorFlow adds those of lookups, all of a row's, in bfloat16, where a
+        # sum of many stands still; rows it joins, and whoever takes them sums them in float32.
+        return tf.IndexedSlices(gradient, tf.range(source.shape[0]), tf.constant(source.shape.as_list()))
+    return gradient
