@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.model.errors import sentence_first
-from tfxc.require import require
+from tfxc.require import finite_rows, require
 
 
 def at_most_three(x):
@@ -37,6 +37,22 @@ def test_tensors_are_shown_alike_in_a_graph_and_outside():
             call()
         sentences.append(error.value.message)
     assert sentences[0] == sentences[1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_first_row_that_is_not_finite_is_named(compiled):
+    def check(values):
+        with tf.control_dependencies(finite_rows(values, "logits")):
+            return tf.identity(values)
+
+    check = tf.function(check, autograph=False) if compiled else check
+    assert check(tf.zeros([2, 3])).shape == (2, 3) and check(tf.zeros([0, 3])).shape == (0, 3)
+    nan, inf = float("nan"), float("inf")
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="^logits must be finite, but .* row of query 1$"),
+        sentence_first(),
+    ):
+        check(tf.constant([[0.0, 0.0], [-inf, 0.0], [0.0, nan]]))
 
 
 def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():

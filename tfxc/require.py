@@ -40,6 +40,13 @@ def at_least_one(number, name):
     return require(number >= 1, f"{name} must be at least 1, but is", number)
 
 
+def finite_rows(values, name):
+    """``require``: there is no NaN or infinity in values [N, n], a row for each query."""
+    bad = tf.where(~tf.reduce_all(tf.math.is_finite(values), axis=1))[:1, 0]
+    message = f"{name} must be finite, but there is NaN or infinity in the row of query"
+    return require(tf.equal(tf.size(bad), 0), message, bad)
+
+
 def _shown(part):
     """A text, or the first few values of a tensor, nearly as the op shows them."""
     if not tf.is_tensor(part):

@@ -7,7 +7,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.require import require
+from tfxc.require import finite_rows, require
 
 # The reference path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -267,9 +267,7 @@ def _rows_of(tensor):
 
 def _floored(block_mass, index):
     """The masses the blocks are drawn by, float64 [N, num_blocks]."""
-    bad = tf.where(~tf.reduce_all(tf.math.is_finite(block_mass), axis=1))[:1, 0]
-    message = "block_mass must be finite, but there is NaN or infinity in the row of query"
-    with tf.control_dependencies(require(tf.equal(tf.size(bad), 0), message, bad)):
+    with tf.control_dependencies(finite_rows(block_mass, "block_mass")):
         mass = tf.cast(block_mass, tf.float64)
     block_size = _block_size(index)
     starts = tf.range(0, index.rows.shape[0], block_size)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.require import require
+from tfxc.require import finite_rows, require
 
 # Below this the sum over cells may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
@@ -137,8 +137,8 @@ def _convert(row_logits, column_logits, index, num_samples, seed):
 
 def _draw(row_logits, column_logits, index, num_samples, seed):
     checks = [
-        *_require_finite("row_logits", row_logits),
-        *_require_finite("column_logits", column_logits),
+        *finite_rows(row_logits, "row_logits"),
+        *finite_rows(column_logits, "column_logits"),
         *_require_index(index, num_codewords=tf.shape(row_logits)[1]),
     ]
     with tf.control_dependencies(checks):
@@ -195,12 +195,6 @@ def _cell_logits(rows, columns, mass):
 
 def _below(x):
     return tf.math.nextafter(x, tf.zeros_like(x))
-
-
-def _require_finite(name, logits):
-    bad = tf.where(~tf.math.is_finite(logits))[:1, 0]
-    message = f"{name} must be finite, but there is NaN or infinity in the row of query"
-    return require(tf.equal(tf.size(bad), 0), message, bad)
 
 
 def _require_index(index, num_codewords):

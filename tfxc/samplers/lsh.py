@@ -9,7 +9,7 @@ from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
-from tfxc.require import require
+from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler, refuse_log_prob
 
 # Draws the parameters, and hashes with them.
@@ -165,9 +165,7 @@ class LSH(Sampler):
         if self.query == "label":
             codes = tf.cast(tf.gather(tables.codes, tf.maximum(step.labels, 0)), tf.int32)
             return tf.where(step.labels[:, :, tf.newaxis] < 0, -1, codes), tables
-        bad = tf.where(~tf.reduce_all(tf.math.is_finite(step.query), axis=1))[:1, 0]
-        message = "query must be finite, but there is NaN or infinity in the row of query"
-        with tf.control_dependencies(require(tf.equal(tf.size(bad), 0), message, bad)):
+        with tf.control_dependencies(finite_rows(step.query, "query")):
             return self._codes_of(step.query)[:, tf.newaxis], tables
 
     def draw(self, given, seed):

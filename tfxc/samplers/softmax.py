@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import add_weight, register, tf_variable
 from tfxc.class_vectors import copy_class_vectors
-from tfxc.require import require
+from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler
 
 
@@ -52,9 +52,7 @@ class Softmax(Sampler):
     def prepare(self, step):
         """The log of the softmax over all classes, float32 [N, L]."""
         logits = tf.matmul(step.query, tf_variable(self.vectors), transpose_b=True)
-        finite = tf.reduce_all(tf.math.is_finite(logits), axis=1)
-        message = "Logits must be finite, but there is NaN or infinity among those of query"
-        with tf.control_dependencies(require(tf.reduce_all(finite), message, tf.where(~finite)[:1, 0])):
+        with tf.control_dependencies(finite_rows(logits, "logits")):
             return tf.nn.log_softmax(logits)
 
     def draw(self, given, seed):
