@@ -1,6 +1,7 @@
 """Another list of classes: what is known of a class goes with its name, whatever the parts of the model."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from classifier_checks import (
@@ -366,7 +367,8 @@ def test_it_is_an_ordinary_model(tmp_path):
     changed.export(tmp_path / "1")
     served = tf.saved_model.load(str(tmp_path / "1"))
     assert all(name.decode() in OTHER for name in served.serve(tf.constant(x[:1]))["names"].numpy()[0])
-    assert tfxc.change_classes(loaded, NAMES).class_names == NAMES
+    names = pd.Series(NAMES, index=range(NUM_CLASSES)[::-1])
+    assert tfxc.change_classes(loaded, names).class_names == NAMES
 
 
 def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_path):

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import tensorflow as tf
@@ -527,10 +528,10 @@ def test_an_optimizer_given_by_name_keeps_its_learning_rate(tmp_path):
 @pytest.mark.one_keras
 def test_class_names_are_the_models_own():
     names = [f"item {i}" for i in range(NUM_CLASSES)]
-    for given in (list(names), np.array(names)):
+    for given in (list(names), np.array(names), pd.Series(names, index=range(NUM_CLASSES)[::-1])):
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=given)
         given[3] = "another"
-        assert list(model.class_names) == names
+        assert [model.class_names[i] for i in range(NUM_CLASSES)] == names
 
 
 def test_class_names_are_kept_with_the_model(tmp_path):

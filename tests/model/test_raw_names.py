@@ -32,6 +32,13 @@ def test_bytes_are_text_wherever_they_stand_and_in_arrow():
         names_array(["tea", b"\xff"], "The names")
 
 
+def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels():
+    names = pd.Series({2: "tea", 0: "milk", 1: "salt"})
+    assert [as_texts(names)[i] for i in range(3)] == ["tea", "milk", "salt"]
+    assert [as_texts(names.astype("category"))[i] for i in range(3)] == ["tea", "milk", "salt"]
+    assert as_texts(names[names != "milk"].str.encode("utf-8"))[1] == "salt"
+
+
 @pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
 def test_a_missing_name_is_refused_whoever_says_so(missing):
     with pytest.raises(ValueError, match="^The names hold none for class 1"):
@@ -44,6 +51,8 @@ def test_a_missing_name_is_refused_whoever_says_so(missing):
         ({"a", "b"}, "must be a list of names in the order of the class ids, but are set"),
         ({"a": 0}, "but are dict"),
         (Vocabulary(["a", "b"]), "but are Vocabulary. Of a tfxc.data.Vocabulary pass its names"),
+        (pd.DataFrame({"name": ["a", "b"]}), "but are DataFrame"),
+        (np.array([["a"], ["b"]]), "but are ndarray"),
         (["a", float("nan"), None], "hold none for class 1: give it one"),
         ([], "empty list"),
     ],

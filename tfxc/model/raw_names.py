@@ -10,6 +10,8 @@ import tensorflow as tf
 def as_texts(names):
     """Names of classes as strings where they come as a tensor, in bytes or from Arrow; others as they are.
 
+    Of a pandas Series, which reads ``names[i]`` by its labels, a list.
+
     Raises:
         UnicodeDecodeError: a ValueError, for bytes that are no UTF-8.
 
@@ -23,6 +25,8 @@ def as_texts(names):
         return names
     if tf.is_tensor(names):
         names = names.numpy()
+    if hasattr(names, "iloc"):
+        names = list(names)
     kinds = set(map(type, names))  # there may be ten million to ask
     if not any(issubclass(kind, bytes | pa.Scalar) for kind in kinds):
         return names
@@ -34,8 +38,8 @@ def names_array(names, what):
     """The names of classes, in id order, as an array of strings.
 
     Args:
-        names: a list, an array, ``vocabulary.names`` or a tensor; bytes are taken as UTF-8, anything else but
-            a string counts as its ``str``.
+        names: a list, an array [L], ``vocabulary.names``, a tensor or a pandas Series; bytes are taken as
+            UTF-8, anything else but a string counts as its ``str``.
         what: they are, for the error.
 
     Raises:
@@ -48,7 +52,8 @@ def names_array(names, what):
     """
     array = getattr(names, "array", None)
     if not isinstance(array, pa.Array):
-        if isinstance(names, str | bytes | Mapping | Set) or not hasattr(names, "__getitem__"):
+        is_list = hasattr(names, "__getitem__") and getattr(names, "ndim", 1) == 1
+        if isinstance(names, str | bytes | Mapping | Set) or not is_list:
             raise ValueError(
                 f"{what} must be a list of names in the order of the class ids, but are "
                 f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
