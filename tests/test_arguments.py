@@ -3,10 +3,19 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tfxc.arguments import integers, local_folder, positions, positive_int, require_count, seed_int
+from tfxc.arguments import (
+    by_class,
+    integers,
+    local_folder,
+    positions,
+    positive_int,
+    require_count,
+    seed_int,
+)
 from tfxc.callbacks import BackupAndRestore, HardNegativeMining
 from tfxc.data.sequence_folder import new_version
 
@@ -103,3 +112,14 @@ def test_positions_that_choose_nothing():
 def test_what_is_mapped_from_disk_stays_mapped(tmp_path):
     np.save(tmp_path / "ids.npy", np.arange(3))
     assert isinstance(integers(np.load(tmp_path / "ids.npy", mmap_mode="r"), "ids"), np.memmap)
+
+
+@pytest.mark.parametrize(
+    "index", [[1, 0, 2], [0, 1, 3], ["a", "b", "c"], pd.MultiIndex.from_tuples([(0,), (1,), (2,)])]
+)
+def test_a_pandas_index_that_is_not_that_of_the_class_ids_is_refused(index):
+    numbers = pd.Series([5, 4, 3], index)
+    with pytest.raises(ValueError, match=r"counts .* index is not 0, 1, 2, .*counts.reindex\(.*to_numpy"):
+        by_class(numbers, "counts")
+    assert by_class(numbers.reset_index(drop=True), "counts").dtype == np.float64
+    assert by_class(numbers.to_numpy(), "counts").tolist() == by_class([5, 4, 3], "counts").tolist()

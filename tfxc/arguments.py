@@ -133,6 +133,30 @@ def integers(values, name):
     return values if values.size else values.astype(np.int64)
 
 
+def by_class(values, name, dtype=np.float64):
+    """Numbers of the classes, in id order, as an array.
+
+    Args:
+        values: an array or a list; or a pandas Series whose index is that of the class ids.
+        name: what the error calls them.
+        dtype: of the result.
+
+    Raises:
+        ValueError: for a pandas object with another index, as ``value_counts`` makes it: by falling count.
+
+    Example:
+        >>> by_class([3, 2], "counts").tolist()
+        [3.0, 2.0]
+    """
+    if hasattr(values, "iloc") and not np.array_equal(np.asarray(values.index), np.arange(len(values))):
+        raise ValueError(
+            f"{name} come from pandas, and their index is not 0, 1, 2, ... as the class ids are: pass "
+            f"{name}.reindex(range(num_classes), fill_value=0) where the index holds class ids, or "
+            f"{name}.to_numpy() where the numbers stand in the order of the ids."
+        )
+    return np.asarray(values, dtype)
+
+
 def positions(values, size, name):
     """Positions int64 [V] in [0, size), chosen by integers, negative ones from the end, or by a boolean mask.
 

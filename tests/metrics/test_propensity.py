@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -33,6 +34,15 @@ def test_the_model_of_propensities():
 def test_bad_counts(arguments):
     with pytest.raises(ValueError, match="at least"):
         propensities(*arguments)
+
+
+def test_pandas_counts_by_falling_frequency_are_refused():
+    counts = pd.Series([0, 1, 1, 2, 2, 2]).value_counts()
+    with pytest.raises(ValueError, match=r"label_counts .*: pass label_counts.reindex"):
+        propensities(counts, 10)
+    assert (np.diff(propensities(counts.sort_index(), 10)) > 0).all()
+    with pytest.raises(ValueError, match=r"propensities .*: pass propensities.reindex"):
+        PSPAtK(3, counts / 6)
 
 
 def reference(kind, k, labels, ranked, weights):

@@ -1,6 +1,7 @@
 """Counts that are kept in weights, not in the config."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -48,6 +49,15 @@ def test_running_counts_beyond_the_integers_of_float32():
     counts.count(tf.constant([0, 1]))
     assert tf_variable(counts.occurrences).numpy().tolist() == [2**24 + 1, 2**33 + 1]
     np.testing.assert_allclose(np.exp(counts.log_probs(tf.range(2))), np.array([1, 512]) / 513, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sampler", [Unigram, InBatch])
+def test_pandas_counts_by_falling_frequency_are_refused(sampler):
+    counts = pd.Series([0, 1, 1, 2, 2, 2]).value_counts()
+    with pytest.raises(ValueError, match=r"counts .*: pass counts.reindex"):
+        sampler(2, counts=counts)
+    given = sampler(2, counts=counts.reindex(range(4), fill_value=0)).counts
+    assert given.tolist() == [2, 3, 4, 1]
 
 
 @pytest.mark.parametrize("sampler", [Unigram, InBatch])

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc.arguments import by_class
 from tfxc.ids import check_ids
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
@@ -27,7 +28,8 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
         float32 [L] in (0, 1].
 
     Raises:
-        ValueError: for counts that are not [L] or below 0, fewer than 3 points, other a or b.
+        ValueError: for counts that are not [L] or below 0, or a pandas Series in another order than the class
+            ids; for fewer than 3 points, other a or b.
 
     Example:
         >>> print(propensities([0, 1, 100], num_points=1000).round(3))
@@ -37,7 +39,7 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
         Jain, Prabhu, Varma, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other
         Missing Label Applications", 2016.
     """
-    label_counts = np.asarray(label_counts, np.float64)
+    label_counts = by_class(label_counts, "label_counts")
     if label_counts.ndim != 1 or not (np.isfinite(label_counts) & (label_counts >= 0)).all():
         raise ValueError(
             f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
@@ -106,7 +108,7 @@ class _PropensityScored(RankingMetric):
 def _checked(propensities, what):
     if isinstance(propensities, str):
         propensities = _decoded(propensities)
-    values = np.asarray([] if propensities is None else propensities, np.float32)
+    values = by_class([] if propensities is None else propensities, "propensities", np.float32)
     remedy = "Use tfxc.metrics.propensities(label_counts, num_points)."
     if values.ndim != 1 or not len(values):
         raise ValueError(

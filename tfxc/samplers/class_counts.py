@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, keras, tf_variable
+from tfxc.arguments import by_class
 from tfxc.class_rows import ClassRows
 from tfxc.require import require
 
@@ -19,8 +20,9 @@ def check_counts(counts, smoothing, what):
     """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
     Raises:
-        ValueError: unless there is one finite count a class, and with the smoothing each is positive; for
-            probabilities, which a smoothing would make nearly uniform.
+        ValueError: unless there is one finite count a class, and with the smoothing each is positive; for a
+            pandas Series in another order than the class ids; for probabilities, which a smoothing would make
+            nearly uniform.
     """
     if not 0 <= smoothing < np.inf:
         raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
@@ -28,7 +30,7 @@ def check_counts(counts, smoothing, what):
         raise ValueError(f"{what} counts while it trains, from 0 on: smoothing must be positive, not 0.")
     if counts is None or (isinstance(counts, str) and counts == SAVED):
         return counts
-    counts = np.asarray(counts, np.float64)
+    counts = by_class(counts, "counts")
     if counts.ndim != 1 or not len(counts):
         raise ValueError(f"{what} needs counts of shape [L], one a class, but got shape {counts.shape}.")
     bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0) & (counts + smoothing > 0)))

@@ -34,7 +34,7 @@ class Unigram(Sampler):
 
     Args:
         num_negatives: S, draws a query (or a batch).
-        counts: class counts [L], for example ``data.counts()``; None counts them while training.
+        counts: class counts [L] in id order, for example ``data.counts()``; None counts them while training.
         smoothing: added to every count, so that each class is within reach.
         power: exponent; 1 the frequencies themselves, 0.75 as in word2vec, 0 uniform.
         shared: one set of draws for the whole batch.
