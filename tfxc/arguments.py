@@ -2,6 +2,7 @@
 
 import numbers
 import os
+import random
 import re
 
 import numpy as np
@@ -84,6 +85,16 @@ def require_count(value, name, num_classes=None):
     dtype = getattr(value, "dtype", None)
     if dtype is None or not tf.as_dtype(dtype).is_integer:
         raise ValueError(f"{name} must be an int or an integer scalar tensor, but got {value!r}.")
+
+
+def seed_or_drawn(seed):
+    """A seed as a Python int, one drawn by ``random`` for None.
+
+    Example:
+        >>> seed_or_drawn(7), 0 <= seed_or_drawn(None) < 2**31
+        (7, True)
+    """
+    return random.randrange(2**31) if seed is None else seed_int(seed)
 
 
 def seed_int(value):

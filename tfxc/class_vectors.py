@@ -20,6 +20,14 @@ def one_thread():
         faiss.omp_set_num_threads(before)
 
 
+def require_current(head):
+    """Raises ValueError for a head without class vectors; those that it keeps of an encoder become new."""
+    if not head.built:
+        raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
+    if head.cache_age:
+        head.refresh()
+
+
 def blocks(head, rows=_BLOCK_ROWS):
     """(start, class vectors float32 [rows, D]) over all classes of a head.
 

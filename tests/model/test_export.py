@@ -161,7 +161,7 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(export.json, "dump", fail)
+        patch.setattr(export, "write_names", fail)
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=["a", "b"])
         with pytest.raises(OSError, match="disk full"):
             model.export(path)

@@ -1,12 +1,10 @@
 """The MACH head: millions of classes share the buckets of a few small classifiers."""
 
-import random
-
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
-from tfxc.arguments import positive_int, seed_int
+from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
@@ -110,7 +108,7 @@ class MACHHead(Head):
         self.num_groups = num_groups
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
+        self.seed = seed_or_drawn(seed)
         self._check()
 
     def _check(self):

@@ -1,12 +1,10 @@
 """The uniformly sparse head: every class reads K of the E inputs."""
 
-import random
-
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import add_weight, constant, keras, register, tf_variable
-from tfxc.arguments import positive_int, seed_int
+from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
@@ -93,7 +91,7 @@ class UniformSparseHead(Head):
         self.group_size = positive_int(group_size, "group_size")
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = positive_int(random.randrange(2**31) if seed is None else seed_int(seed), "seed", least=0)
+        self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
 
     def get_config(self):
         return {

@@ -1,8 +1,6 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
 import inspect
-import json
-import os
 import warnings
 
 import numpy as np
@@ -43,6 +41,7 @@ from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
+from tfxc.model.names_file import read_names, write_names
 from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
 from tfxc.model.raw_names import as_texts, names_array
@@ -51,8 +50,6 @@ from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
-
-_NAMES_FILE = "class_names.json"
 
 
 @register
@@ -166,15 +163,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def save_assets(self, folder):
         """Keras calls this when it saves a model: writes the class names."""
         if self.class_names is not None:
-            with open(os.path.join(folder, _NAMES_FILE), "w", encoding="utf-8") as file:
-                json.dump([str(name) for name in self.class_names], file, ensure_ascii=False)
+            write_names(self.class_names, folder)
 
     def load_assets(self, folder):
         """Keras calls this when it loads a model: reads the class names."""
-        path = os.path.join(folder, _NAMES_FILE)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                self._names = Untracked(json.load(file))
+        names = read_names(folder)
+        if names is not None:
+            self._names = Untracked(names)
 
     def _build_parts(self, query_dim):
         self.head.tie(self.encoder)

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import inspect
-import json
 import keyword
 import os
 import shutil
@@ -16,6 +15,7 @@ from tfxc._keras import is_declared_as, layers_of, variables_of
 from tfxc.arguments import local_folder
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
+from tfxc.model.names_file import write_names
 from tfxc.model.on_servers import is_on_servers
 from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
@@ -100,7 +100,9 @@ def export_classifier(model, path, index=None, strings=False):
         if elsewhere:
             _add_values(aside, module.kept, elsewhere)
         if model.class_names is not None:
-            _write_names(model.class_names, os.path.join(aside, "assets.extra"))
+            extra = os.path.join(aside, "assets.extra")
+            os.makedirs(extra, exist_ok=True)
+            write_names(model.class_names, extra)
 
 
 def export_item_encoder(head, path):
@@ -190,12 +192,6 @@ def _check_index(index, head):
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")
     index.require_same(head)
-
-
-def _write_names(class_names, folder):
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "class_names.json"), "w", encoding="utf-8") as file:
-        json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
 
 def _servable(model, index, names_file, strings):

@@ -1,12 +1,11 @@
 """The contract of a sampler: one question a step, one answer."""
 
 import contextlib
-import random
 
 import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, constant, keras, tf_variable
-from tfxc.arguments import positive_int, seed_int
+from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.ops.remote import assign, beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
@@ -62,7 +61,7 @@ class Sampler(keras.layers.Layer):
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
         self._shards = self._device = None
-        self.seed = random.randrange(2**31) if seed is None else seed_int(seed)
+        self.seed = seed_or_drawn(seed)
         self.stream = 0  # of parts of a mixture with one seed, each has random numbers of its own
         self.supports_jit = False
 

@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, subsample
+from tfxc.class_vectors import blocks, require_current, subsample
 
 _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000
@@ -80,10 +80,7 @@ def faiss_index(head, factory=None, seed=0):
 
     Reference: Douze et al., The Faiss Library, 2024.
     """
-    if not head.built:
-        raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    if head.cache_age:
-        head.refresh()
+    require_current(head)
     return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
 
 

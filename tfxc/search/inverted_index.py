@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
 from tfxc.arguments import positive_int, require_count
-from tfxc.class_vectors import one_thread
+from tfxc.class_vectors import one_thread, require_current
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -372,10 +372,7 @@ def _make_ready(head):
             "can rank by them. Export it without one; a MACHHead looks into the best buckets only by its own "
             "num_probes."
         )
-    if not head.built:
-        raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    if head.cache_age:
-        head.refresh()
+    require_current(head)
 
 
 def _finite(queries):
