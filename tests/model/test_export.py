@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
@@ -295,6 +295,10 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
         model.export(tmp_path / "1", index=wider)
     with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
         model.export(tmp_path / "1", index=other)
+    earlier = index_of(model)
+    model.fit(*learnable(8), verbose=0)
+    with pytest.raises(ValueError, match="built from other class vectors"):
+        model.export(tmp_path / "1", index=earlier)
     assert os.listdir(tmp_path) == []
 
 

@@ -234,6 +234,25 @@ def test_a_head_of_other_classes_is_refused(small):
         index.rebuilt(head_of(clustered(50, 4)))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vectors", [skewed(500), 50 + clustered(500, 8), np.zeros([500, 8], np.float32)])
+def test_it_knows_the_head_it_was_built_from(dtype, vectors):
+    head = head_of(vectors, use_bias=True)
+    index = index_of(head, 10, 2, dtype, num_scanned=40)
+    index.require_built_from(head)
+    index.rebuilt(head).require_built_from(head)
+    head.table.assign_add(0.2 * (vectors.max() or 1) * queries(500, 8))
+    with pytest.raises(ValueError, match=r"built from other class vectors .* index\.rebuilt\(model\.head\)"):
+        index.require_built_from(head)
+    index.rebuilt(head).require_built_from(head)
+
+
+def test_a_head_in_another_order_is_not_the_one_it_was_built_from(small):
+    _, index = small
+    with pytest.raises(ValueError, match="built from other class vectors"):
+        index.require_built_from(head_of(clustered(60, 6)[::-1], use_bias=True))
+
+
 @pytest.mark.parametrize("bad", [np.zeros([0, 6], np.float32), np.full([3, 6], np.nan, np.float32)])
 def test_recall_of_queries_that_say_nothing_is_refused(bad, small):
     head, index = small

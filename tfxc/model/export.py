@@ -65,11 +65,11 @@ def export_classifier(model, path, index=None, strings=False):
 
     Raises:
         ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers,
-            the index is of another head's size, or the path is no folder of this machine, a file or a folder
-            of other things; if strings are asked of a model without class names, with names that are not
-            distinct lines, with a tied head whose table has no row for padding, or whose histories are not
-            known or go with other inputs position by position; in the scope of the strategy that made the
-            weights.
+            the index is of another head, or of this one before further training, or the path is no folder of
+            this machine, a file or a folder of other things; if strings are asked of a model without class
+            names, with names that are not distinct lines, with a tied head whose table has no row for
+            padding, or whose histories are not known or go with other inputs position by position; in the
+            scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -191,7 +191,7 @@ def _check_index(index, head):
         return
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")
-    index.require_same(head)
+    index.require_built_from(head)
 
 
 def _servable(model, index, names_file, strings):

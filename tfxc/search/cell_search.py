@@ -54,6 +54,10 @@ class CellSearch:
 
         return search_or_allowed(lambda: self._search(query, k, exclude, probes, columns), allowed, allow)
 
+    def vectors(self, class_ids):
+        """The class vectors float32 [n, D] of class ids [n], as they are kept."""
+        return self._vectors(class_ids, self.columns())
+
     def _search(self, query, k, exclude, probes, columns):
         """The k best; for queries that find fewer, again with twice the probes."""
         best = self._best(query, k, exclude, probes, columns)
