@@ -60,7 +60,7 @@ def sequence_training_dataset(
     starts, stops = _windows(sequences, max_length, windows == "all")
     if not len(starts):
         raise ValueError("No sequence has 2 items, an input and its target.")
-    batch = _gatherer(sequences, starts, stops, max_length, sequences.columns)
+    batch = _gatherer(_reader(sequences.items), starts, stops, max_length, sequences.columns)
     return row_batches(len(starts), batch_size, batch, seed)
 
 
@@ -100,9 +100,10 @@ def sequence_evaluation_dataset(
             f"{num_short} of {len(sequences)} sequences have fewer than 2 items, a history and a target: "
             f"leave them out with sequences.select(sequences.lengths >= 2)."
         )
-    starts, stops = sequences.offsets[:-1], sequences.offsets[1:]
-    batch = _gatherer(sequences, starts, stops, max_length, sequences.columns)
-    history = _gatherer(sequences, starts, stops, None, {})
+    items_at = _reader(sequences.items)
+    starts, stops = tf.constant(sequences.offsets[:-1]), tf.constant(sequences.offsets[1:])
+    batch = _gatherer(items_at, starts, stops, max_length, sequences.columns)
+    history = _gatherer(items_at, starts, stops, None, {})
 
     def example(rows):
         inputs, labels = batch(rows)
@@ -133,12 +134,12 @@ def _windows(sequences: Sequences, max_length: int, every: bool):
     return starts, stops
 
 
-def _gatherer(sequences: Sequences, starts, stops, max_length: int | None, columns: Mapping[str, Column]):
+def _gatherer(items_at, starts, stops, max_length: int | None, columns: Mapping[str, Column]):
     """Function from window numbers [B] to inputs and next class ids, [B, T] each.
 
     Without `max_length`, T is the longest of the batch. With columns the inputs are a dict.
     """
-    items_at, starts, stops = _reader(sequences.items), tf.constant(starts), tf.constant(stops)
+    starts, stops = tf.constant(starts), tf.constant(stops)
     readers = {name: _reader(column.values) for name, column in columns.items()}
 
     def gather(rows):

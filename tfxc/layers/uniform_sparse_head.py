@@ -252,7 +252,8 @@ class UniformSparseHead(Head):
             return {"moved": 0, "dropped_magnitude": 0.0}
         kernel, indices = tf_variable(self.kernel), tf_variable(self.indices)
         weights = kernel.numpy()
-        by_group = smallest(group_norms(weights, self.group_size), num_moved)
+        strength = weights if self.group_size == 1 else group_norms(weights, self.group_size)
+        by_group = smallest(strength, num_moved)
         dropped = np.repeat(by_group, self.group_size, axis=0)[: self.num_classes]
         rng = np.random.default_rng([self.seed, int(tf_variable(self.num_rewires).numpy())])
         indices.assign(grow(indices.numpy(), by_group, self.num_inputs, rng))

@@ -56,7 +56,7 @@ def _reset(optimizer, variable, columns):
     for name, slot in slots_of(optimizer, variable).items():
         if slot.shape != variable.shape:
             continue
-        values = np.array(slot.numpy())
+        values = slot.numpy()
         fresh = np.zeros(len(values), np.float32)
         if name in _SIZES:
             total, num_kept = values.sum(1, dtype=np.float32), values.shape[1] - columns.shape[1]

@@ -77,7 +77,7 @@ def group_norms(weights, group_size):
         group_size: G, at least 1; the last group is smaller where G does not divide L.
 
     Returns:
-        [ceil(L / G), K]. For G = 1 that is |weights|.
+        [ceil(L / G), K].
 
     Raises:
         ValueError: for weights of groups that are not finite: training has diverged.
@@ -86,8 +86,6 @@ def group_norms(weights, group_size):
         >>> group_norms(np.array([[3.0, 1.0], [-4.0, 0.0], [2.0, -5.0]]), 2).tolist()
         [[5.0, 1.0], [2.0, 5.0]]
     """
-    if group_size == 1:
-        return np.abs(weights)
     norms = np.empty((-(-len(weights) // group_size), weights.shape[1]), weights.dtype)
     groups_a_block = max(1, _BLOCK_ROWS // group_size)
     for start in range(0, len(norms), groups_a_block):
