@@ -96,7 +96,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)
-        self._seeds = [layer.seed for layer in layers_of(model) if isinstance(_seed_of(layer), int)]
+        seeds = [getattr(layer, "seed", None) for layer in layers_of(model)]
+        self._seeds = [seed for seed in seeds if isinstance(seed, int)]
         self._class_names = digest_of(model.class_names)
         self._others = _named(callback for callback in callbacks if callback is not self)
         # What neither the start of training nor training changes, a callback was told: it is no state.
@@ -302,10 +303,6 @@ class BackupAndRestore(keras.callbacks.Callback):
             signal.signal(signal.SIGTERM, self._handler)
             if self._terminated:  # before there was a step to back up
                 signal.raise_signal(signal.SIGTERM)
-
-
-def _seed_of(layer):
-    return getattr(layer, "seed", None)
 
 
 def _named(callbacks):

@@ -198,7 +198,8 @@ class HardNegativeMining(keras.callbacks.Callback):
         self._factory = index_for(sampler.num_classes) if self.index == "auto" else self.index
         empty_index(self._factory, sampler.query_dim)  # refuses what FAISS does not know
         self._given = None if self.class_vectors is None else _given(self.class_vectors, sampler)
-        shape, classes = (self.num_examples, sampler.num_retrieved), digest_of(_class_names_of(self.model))
+        shape = self.num_examples, sampler.num_retrieved
+        classes = digest_of(getattr(self.model, "class_names", None))
         table = HardNegativeTable(self.directory, shape, sampler.query_dim, sampler.num_classes, classes)
         table.resume(self._epoch - 2)
         self._table = sampler.table = table
@@ -239,10 +240,6 @@ class HardNegativeMining(keras.callbacks.Callback):
             f"Epoch {self._epoch}: hard negatives were not renewed ({error}); training goes on with {old}.",
             stacklevel=2,
         )
-
-
-def _class_names_of(model):
-    return getattr(model, "class_names", None)
 
 
 def _given(vectors, sampler):

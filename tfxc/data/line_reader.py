@@ -37,19 +37,16 @@ class LineReader:
         >>> lines = LineReader(path)
         >>> list(lines)
         ['good\\n']
-        >>> lines.num_bad
-        1
+        >>> lines.report()
+        Traceback (most recent call last):
+        ValueError: ...lines.txt: 1 bad of 2 lines
+          line 2: not UTF-8 at byte 3: ...
     """
 
     def __init__(self, path, on_error: str = "raise"):
         self.path = os.fspath(path)
         self.number = 0
         self._bad = BadRows(self.path, "line", on_error)
-
-    @property
-    def num_bad(self) -> int:
-        """How many lines were bad so far."""
-        return self._bad.number
 
     def __iter__(self) -> Iterator[str]:
         size = os.path.getsize(self.path)

@@ -58,8 +58,6 @@ class EmbeddingBag(keras.layers.Layer):
         Joulin et al., "Bag of Tricks for Efficient Text Classification", 2017.
     """
 
-    supports_jit = False
-
     def __init__(self, num_features, dim, combiner="sum", embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         if combiner not in _COMBINERS:

@@ -59,7 +59,6 @@ class Head(keras.layers.Layer):
         TensorShape([2, 3])
     """
 
-    supports_jit = False  # the compiled ops do not run under XLA
     max_block_size = 8192
     indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
     # Gradients as large as the head that are there at once in a step over all classes: that of the reduction,
@@ -74,7 +73,7 @@ class Head(keras.layers.Layer):
     def __init__(self, num_classes, **kwargs):
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
-        self.supports_jit = False
+        self.supports_jit = False  # the compiled ops do not run under XLA
         self._shards = None
         self.supports_masking = True  # the mask of sequences goes on to the loss
 

@@ -272,17 +272,17 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             given.arguments.setdefault("shuffle", False)
         refuse_names(given.arguments.get("y"))
         with self.distribute_strategy.scope():
-            every = EPOCH if with_servers() else AUTO  # there Keras refuses callbacks that look at batches
-        if every == EPOCH:
+            on_servers = with_servers()
+        if on_servers:
             check_data(x)
             if self.sampler is not None:
                 self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
         warn_without_mining(self.sampler, callbacks)
+        every = EPOCH if on_servers else AUTO  # there Keras refuses callbacks that look at batches
         callbacks = with_fresh_cache(with_refresh(callbacks, self.sampler, self.head, every), self.head)
-        place = None if every == EPOCH else Place()
-        # With parameter servers steps are made elsewhere.
-        given.arguments["callbacks"] = callbacks if place is None else [place, KeepLargeBlocks(), *callbacks]
+        place = None if on_servers else Place()  # with servers steps are made elsewhere
+        given.arguments["callbacks"] = callbacks if on_servers else [place, KeepLargeBlocks(), *callbacks]
         with sentence_first(place), without_old_tables(callbacks), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
         expire_averaged(self)  # at the end the averages took the place of the weights

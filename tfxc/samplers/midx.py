@@ -100,6 +100,7 @@ class MIDX(Sampler):
             raise ValueError(f'quantizer must be "rq" or "pq", but got {quantizer!r}.')
         self.num_codewords = num_codewords
         self.quantizer = quantizer
+        self._residual = quantizer == "rq"
         self.learnable = bool(learnable)
         self.queries = None  # a part that knows the classes of one shard alone keeps to no queries
 
@@ -115,14 +116,14 @@ class MIDX(Sampler):
         size, dim = self.num_codewords, self.query_dim
         if self.quantizer == "pq" and dim < 2:
             raise ValueError(f'quantizer="pq" halves the query, but its width is {dim}; use "rq".')
-        widths = (dim, dim) if self.quantizer == "rq" else (dim // 2, dim - dim // 2)
+        widths = (dim, dim) if self._residual else (dim // 2, dim - dim // 2)
         self.queries = QueryMoments()
         self.queries.build((dim,))
         for i, width in enumerate(widths):
             codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
             setattr(self, f"codebook_{i}", codebook)
         if self.learnable:
-            self.learner = CodebookLearner(residual=self.quantizer == "rq")
+            self.learner = CodebookLearner(residual=self._residual)
             self.learner.build([(size, width) for width in widths])
 
     def build_rows(self):
@@ -168,7 +169,7 @@ class MIDX(Sampler):
         """Keeps the codebooks, and sorts the new classes into the cells."""
         cell = tf_variable(self.cell).numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        cell[added] = self._cell_of(encode(head, codebooks, self.quantizer == "rq", added)[0])
+        cell[added] = self._cell_of(encode(head, codebooks, self._residual, added)[0])
         log_of, log_frequencies = self._log_frequencies(head)
         self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
         self._summarize(head, codebooks, cell, log_frequencies)
@@ -206,7 +207,7 @@ class MIDX(Sampler):
 
     def _weights(self, log_frequencies, log_of, cell, codebooks):
         """m_i float32 [L] of classes of these log frequencies in these cells."""
-        rows = quantised_vectors(codebooks, self.quantizer == "rq")
+        rows = quantised_vectors(codebooks, self._residual)
         quantised = np.concatenate([log_of(vectors) for vectors in rows])
         log_weights = log_frequencies - quantised[cell]
         log_weights = np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT)
@@ -214,16 +215,15 @@ class MIDX(Sampler):
 
     def _fitted(self, head, importance):
         """Codebooks and each class's cell int32 [L]: by k-means, or as learnt if about as good."""
-        residual = self.quantizer == "rq"
         last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
         is_learnt = any(codebook.any() for codebook in last) and all(
             np.isfinite(codebook).all() for codebook in last
         )
         last = last if self.learnable and is_learnt else None
-        fitted = fit_codebooks(head, last, residual, self.num_codewords, self.seed % 2**31, importance)
-        codes, errors = encode(head, fitted, residual)
+        fitted = fit_codebooks(head, last, self._residual, self.num_codewords, self.seed % 2**31, importance)
+        codes, errors = encode(head, fitted, self._residual)
         if last is not None:
-            learnt_codes, learnt_errors = encode(head, last, residual)
+            learnt_codes, learnt_errors = encode(head, last, self._residual)
             limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
             if np.average(learnt_errors, weights=importance) <= limit:
                 return last, self._cell_of(learnt_codes)

@@ -271,9 +271,8 @@ class Sampler(keras.layers.Layer):
         Raises:
             ValueError: if the candidates are no such draws.
         """
-        return self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32))).log_count(ids) - (
-            self.log_num_draws
-        )
+        question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
+        return question.log_count(ids) - self.log_num_draws
 
     def next_seed(self):
         """[2] integers that no other draw of this sampler has seen."""

@@ -78,8 +78,6 @@ class InvertedIndex(keras.layers.Layer):
         Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
     """
 
-    supports_jit = False
-
     def __init__(self, num_cells=None, num_probes=None, dtype="float32", num_scanned=None, **kwargs):
         super().__init__(dtype="float32", **kwargs)
         if num_scanned is not None:
