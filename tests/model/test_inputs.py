@@ -7,6 +7,7 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_en
 
 import tfxc
 from tfxc._keras import keras
+from tfxc.metrics import RecallAtK
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.samplers import Uniform
 
@@ -78,18 +79,39 @@ def test_an_input_of_the_encoder_is_not_taken_for_a_misspelt_one():
 
 @pytest.mark.one_keras
 def test_sequences_have_an_id_a_position():
-    where = tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
+    query, where = tf.zeros([2, 3, 4]), tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
     reserved = {"exclude": tf.constant([[7], [8]]), "example_ids": tf.reshape(tf.range(6), [2, 3])}
-    flat = flatten_reserved(reserved, where, 9)
+    flat = flatten_reserved(reserved, query, where, 9)
     assert flat["exclude"].numpy().tolist() == [[7], [8], [8]]
     assert flat["example_ids"].numpy().tolist() == [1, 3, 5]
     with pytest.raises(ValueError, match=r"integers \[B, T\], one for each position"):
-        flatten_reserved({"example_ids": tf.range(2)}, where, 9)
+        flatten_reserved({"example_ids": tf.range(2)}, query, where, 9)
     for bad in (tf.zeros([2]), tf.zeros([2, 1], tf.int32)):
         with pytest.raises(ValueError, match=r"must hold integers \[B\], but is"):
-            flatten_reserved({"example_ids": bad}, None, 9)
+            flatten_reserved({"example_ids": bad}, query, None, 9)
+    with pytest.raises(ValueError, match=r"exclude must be class ids \[N, X\]"):
+        flatten_reserved({"exclude": tf.constant([7, 8])}, query, None, 9)
     with pytest.raises(tf.errors.InvalidArgumentError, match="excluded class id is outside"):
-        flatten_reserved({"exclude": tf.constant([[9]])}, None, 9)
+        flatten_reserved({"exclude": tf.constant([[9], [1]])}, query, None, 9)
+
+
+@pytest.mark.parametrize("of_sequences", [False, True])
+def test_one_row_of_exclude_holds_for_all_of_a_batch(of_sequences):
+    encoder, x, y = dense_encoder(), features(6), np.arange(6)
+    if of_sequences:
+        encoder, x, y = item_encoder(), [[0, 4, 5], [1, 2, 3]], [[-1, 2, 9], [3, 4, 5]]
+    model = make_model(encoder=encoder, metrics=[RecallAtK(3)])
+
+    def data(num_rows):
+        return tf.data.Dataset.from_tensors(({"x": x, "exclude": tf.constant([[1, 2]] * num_rows)}, y))
+
+    assert not np.isin(model.predict(data(1), verbose=0)["ids"], [1, 2]).any()
+    assert model.evaluate(data(1), verbose=0) == model.evaluate(data(len(x)), verbose=0)
+    model.fit(data(1), verbose=0)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="^exclude must have a row for each query, or one"
+    ):
+        model.evaluate(data(len(x) + 1), verbose=0)
 
 
 def test_ids_that_nobody_reads_change_nothing():

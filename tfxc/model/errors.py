@@ -45,6 +45,7 @@ def sentence_of(report):
     """
     text = re.sub(r".*\x1b\[1m(.*?)\x1b\[0m.*", r"\1", report, flags=re.DOTALL)  # Keras prints it bold
     text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
+    text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace
     text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
     asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
     if asserted:

@@ -6,7 +6,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras import shape_called_with
-from tfxc.ids import check_ids
+from tfxc.ids import check_ids, for_each_row, padded_ids
 from tfxc.labels import pad_labels
 
 _RESERVED = ("exclude", "example_ids")
@@ -68,28 +68,44 @@ def _warn_of_misspelt(inputs, encoder):
             )
 
 
-def flatten_reserved(reserved, where, num_classes):
+def flatten_reserved(reserved, query, where, num_classes):
     """Excluded class ids [N, X] and example ids [N], where given, of the queries that count.
 
     Args:
-        reserved: as of ``split_inputs``: excluded ids [B, X], example ids [B] or, for sequences, [B, T].
+        reserved: as of ``split_inputs``: excluded ids [B, X], or [1, X] for all of the batch; example ids as
+            of ``flatten_example_ids``.
+        query: [B, ...], the encoder's output.
         where: None, or for sequences the places [N, 2] in the batch of what counts.
         num_classes: L.
 
     Raises:
-        ValueError: if example ids are not integers of that rank.
-        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L).
+        ValueError: if excluded ids are not of that rank, or as ``flatten_example_ids``.
+        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L), or another number of rows of them.
     """
     flat = dict(reserved)
     if "exclude" in reserved:
-        exclude = check_ids(reserved["exclude"], num_classes, "excluded class")
+        exclude = check_ids(padded_ids(reserved["exclude"], "exclude"), num_classes, "excluded class")
+        exclude = for_each_row(exclude, query)
         flat["exclude"] = exclude if where is None else tf.gather(exclude, where[:, 0])
     if "example_ids" in reserved:
-        ids = tf.convert_to_tensor(reserved["example_ids"])
-        if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
-            wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
-            raise ValueError(
-                f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
-            )
-        flat["example_ids"] = ids if where is None else tf.gather_nd(ids, where)
+        flat["example_ids"] = flatten_example_ids(reserved["example_ids"], where)
     return flat
+
+
+def flatten_example_ids(ids, where):
+    """Example ids [N] of the queries that count.
+
+    Args:
+        ids: integers [B] or, for sequences, [B, T].
+        where: as of ``flatten_reserved``.
+
+    Raises:
+        ValueError: for other ids.
+    """
+    ids = tf.convert_to_tensor(ids)
+    if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
+        wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
+        raise ValueError(
+            f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
+        )
+    return ids if where is None else tf.gather_nd(ids, where)

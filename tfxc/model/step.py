@@ -6,7 +6,7 @@ from tfxc.ids import hits
 from tfxc.labels import labelled_queries
 from tfxc.layers.head import Head
 from tfxc.losses import ClassificationLoss
-from tfxc.model.inputs import flatten_reserved
+from tfxc.model.inputs import flatten_example_ids
 from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
 
@@ -62,7 +62,7 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
     if example_ids is not None:
-        example_ids = flatten_reserved({"example_ids": example_ids}, where, head.num_classes)["example_ids"]
+        example_ids = flatten_example_ids(example_ids, where)
     losses = example_losses(head, loss, query, labels, sampler, example_ids)
     return loss.share(loss.reduce(losses, sample_weight))
 
