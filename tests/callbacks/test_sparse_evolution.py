@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from backup_checks import STEPS, assert_same, made, run
 from classifier_checks import NUM_CLASSES, learnable, make_model, only_in_keras_3
 
 from tfxc import losses
@@ -32,11 +33,11 @@ def recorded(callback, epochs=3, num_steps=4, **options):
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        ({"every": "epoch"}, [0.1] * 3),
+        ({"every": "epoch"}, [0.1] * 2),
         *only_in_keras_3(
             ({"every": 5}, [0.1] * 2),
             ({"every": 5, "stop_after": 9}, [0.1]),
-            ({"every": "epoch", "stop_after": 2}, [0.1] * 2),
+            ({"every": "epoch", "stop_after": 1}, [0.1]),
             ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
         ),
     ],
@@ -69,10 +70,44 @@ def test_connections_move_while_a_model_trains():
     model = make_model(None, losses.SquaredHinge(), UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0))
     before = tf_variable(model.head.indices).numpy()
     callback = SparseEvolution(0.25, every="epoch")
-    history = model.fit(x, y, epochs=2, callbacks=[callback], verbose=0).history
-    assert history["rewire/moved"] == [NUM_CLASSES] * 2
-    assert history["rewire/dropped_magnitude"][0] > 0
+    history = model.fit(x, y, epochs=3, callbacks=[callback], verbose=0).history
+    assert history["rewire/moved"] == [0, NUM_CLASSES, NUM_CLASSES]
+    assert history["rewire/dropped_magnitude"][1] > 0
     assert (np.sort(before, 1) != np.sort(tf_variable(model.head.indices).numpy(), 1)).any()
+
+
+def test_the_model_that_is_validated_is_the_one_that_is_saved_and_returned(tmp_path):
+    x, y = learnable(64)
+    model = make_model(None, losses.SquaredHinge(), UniformSparseHead(NUM_CLASSES, 4, seed=0))
+    path = tmp_path / "{epoch}.keras"
+    callbacks = [SparseEvolution(0.5, every="epoch"), keras.callbacks.ModelCheckpoint(str(path))]
+    options = {"validation_data": (x, y), "callbacks": callbacks, "verbose": 0}
+    losses_of_epochs = model.fit(x, y, epochs=2, **options).history["val_loss"]
+    for epoch, loss in enumerate(losses_of_epochs, 1):
+        saved = keras.models.load_model(tmp_path / f"{epoch}.keras")
+        np.testing.assert_allclose(saved.evaluate(x, y, verbose=0), loss, rtol=1e-6)
+    np.testing.assert_allclose(model.evaluate(x, y, verbose=0), losses_of_epochs[-1], rtol=1e-6)
+
+
+def test_interrupted_between_epochs_and_in_one_it_goes_on_to_the_bit(tmp_path):
+    def script(folder, *args):
+        head = UniformSparseHead(NUM_CLASSES, 4, seed=3)
+        model = made(make_head=lambda: head)
+        callbacks = [SparseEvolution(0.5, every="epoch")]
+        return run(folder, *args, callbacks=callbacks, model=model, batch_size=10)
+
+    expected = script(tmp_path / "whole", 3)
+    assert [moved > 0 for moved in expected[1]["rewire/moved"]] == [False, True, True]
+    for save_freq, stop in (("epoch", STEPS + 2), (3, STEPS + 7)):
+        folder = tmp_path / str(save_freq)
+        assert script(folder, save_freq, stop) is None
+        assert_same(script(folder, save_freq), expected)
+
+
+@pytest.mark.one_keras
+def test_a_single_epoch_in_which_nothing_moves_is_told_of():
+    with pytest.warns(UserWarning, match="moves no connection in a fit of one epoch.*every=1000"):
+        assert recorded(SparseEvolution(every="epoch"), epochs=1)[0] == []
 
 
 @pytest.mark.one_keras

@@ -18,9 +18,11 @@ class SparseEvolution(keras.callbacks.Callback):
 
     Args:
         fraction: share of each class's connections that moves, in (0, 1]; at least one of them.
-        every: "epoch" (at the end of each), or a number of training steps.
-        stop_after: None, or the last epoch (with every="epoch") or step at which connections move; the
-            last ones need time to train. Steps are the optimizer's: a resumed training goes on counting.
+        every: "epoch" (at the beginning of each but the first, so that new connections train before the model
+            is validated or saved), or a number of training steps.
+        stop_after: None, or the number of epochs (with every="epoch") or steps after which connections move
+            for the last time; the last ones need time to train. Steps are the optimizer's: a resumed training
+            goes on counting.
         schedule: "constant", or "cosine": the fraction falls to 0 at ``stop_after``.
 
     Raises:
@@ -55,6 +57,12 @@ class SparseEvolution(keras.callbacks.Callback):
         heads = self._heads()
         if not heads:
             raise ValueError("SparseEvolution needs a model with a sparse head: UniformSparseHead.")
+        if self.every == EPOCH and self.params.get("epochs") == 1:
+            warnings.warn(
+                'SparseEvolution(every="epoch") moves no connection in a fit of one epoch: it does so at the '
+                "beginning of each but the first. Train for more epochs, or take steps, as every=1000.",
+                stacklevel=2,
+            )
         for head in heads:
             self._check(head)
 
@@ -79,14 +87,15 @@ class SparseEvolution(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
         self._logs = {"rewire/moved": 0, "rewire/dropped_magnitude": 0.0, "rewire/seconds": 0.0}
+        # Not at the end of the one before: its validation would be of another model than is then saved.
+        if self.every == EPOCH and epoch > 0:
+            self._rewire(epoch)
 
     def on_train_batch_end(self, batch, logs=None):
         if self._clock.due():
             self._rewire(self._clock.now)
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.every == EPOCH:
-            self._rewire(epoch + 1)
         if logs is not None:
             logs.update(self._logs)
 
