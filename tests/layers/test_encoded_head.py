@@ -106,6 +106,15 @@ def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
     assert history["loss"][1] < history["loss"][0]
 
 
+def test_features_that_take_the_place_of_others_train():
+    model = tfxc.ExtremeClassifier(dense_encoder(), EncodedHead(tower(), FEATURES))
+    model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxCrossentropy())
+    x, y = learnable(16)
+    assert model.fit(x, y, verbose=0).history["loss"][0] != pytest.approx(np.log(NUM_CLASSES))
+    model.head.features = np.ones_like(FEATURES)  # all classes are the same
+    np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
+
+
 @pytest.mark.one_keras
 def test_without_a_sampler_all_classes_are_encoded():
     head, query, labels = head_of(), tf.random.normal([2, DIM]), tf.constant([[3, -1], [1, 2]])

@@ -24,6 +24,7 @@ from tfxc._keras import keras, tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import NDCGAtK, RecallAtK
+from tfxc.samplers import MIDX, Uniform
 
 
 @pytest.mark.one_keras
@@ -100,6 +101,21 @@ def test_an_encoder_built_by_its_first_batch():
 
 def dataset(x, y):
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+def test_a_sampler_that_takes_the_place_of_another_trains():
+    x, y = learnable(16)
+    model = make_model(Uniform(4), optimizer=keras.optimizers.SGD(0.0))
+    model.fit(x, y, batch_size=8, verbose=0)
+    before, model.sampler = model.sampler, MIDX(4, num_codewords=4)
+    logs = model.fit(x, y, batch_size=8, verbose=0).history
+    assert int(before.counter) == int(model.sampler.counter) == 2 and logs["sampler/index_age"] == [2]
+    model.sampler = None
+    loss = model.fit(x, y, batch_size=8, verbose=0).history["loss"]
+    np.testing.assert_allclose(loss, -log_softmax(all_logits(model, x))[np.arange(16), y].mean(), rtol=1e-5)
+    model.sampler = before
+    model.train_on_batch(x, y)
+    assert int(before.counter) == 3
 
 
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), lambda x, y: (dataset(x, y),)])

@@ -89,7 +89,8 @@ class EncodedHead(Head):
     def features(self):
         """The features as tensors [L, ...], nested as they were given; None if it has none.
 
-        They may be set anew. A training step that was traced holds the old ones: compile the model again.
+        They may be set anew: the next ``fit`` of an ``ExtremeClassifier`` trains with those. A step of
+        another model, or a ``tf.function``, that was traced holds the old ones: compile or make it again.
         """
         return self._features.value
 

@@ -66,6 +66,7 @@ class Head(keras.layers.Layer):
     num_whole_gradients = 2
     can_filter = False  # whether reduce_classes heeds the loss's filter_below
     query_dim = None  # D, once built
+    features = None  # what is known of the classes, of a head that computes their vectors from it
     num_probes = None  # of a head that can rank by looking into a part of its classes
     tied_to = None  # the name of the encoder's layer whose table a head shares, ...
     row_offset = 0  # ... and the row of class 0 in its table

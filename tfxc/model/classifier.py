@@ -112,6 +112,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self.k = k
         self._ranking = None
         self._traced_with = k, head.num_probes
+        self._trained_with = Untracked((None, None))  # sampler and features of the traced step
         names = as_texts(class_names)
         names = names.copy() if hasattr(names, "copy") else names  # the caller may edit the list
         self._names = Untracked(names)  # Keras would walk through ten million strings
@@ -308,6 +309,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         given = inspect.signature(method).bind(*args, **kwargs)
         given.arguments["callbacks"] = with_fresh_cache(given.arguments.get("callbacks"), self.head)
         return method(*given.args, **given.kwargs)
+
+    def make_train_function(self, force=False):
+        """As Keras's, which calls it before it trains. A traced step keeps to its sampler and features."""
+        parts = self.sampler, self.head.features
+        if any(now is not then for now, then in zip(parts, self._trained_with.value, strict=True)):
+            self._trained_with, force = Untracked(parts), True
+        return super().make_train_function(force)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
