@@ -4,6 +4,9 @@ Heads, samplers and losses only ever see queries ``[N, D]`` and labels ``[N, P]`
 without duplicates within a row.
 """
 
+import numbers
+
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import mask_of
@@ -12,7 +15,7 @@ from tfxc.require import require
 
 
 def refuse_names(labels):
-    """Raises ValueError for labels that are strings, also in lists and arrays that Keras would not take.
+    """Raises ValueError for labels that are strings.
 
     Example:
         >>> refuse_names(np.array(["tea", "milk"]))
@@ -20,14 +23,44 @@ def refuse_names(labels):
         ...
         ValueError: Labels must be integer class ids, but are strings. Turn names into ids first...
     """
-    while isinstance(labels, list | tuple) and labels:
-        labels = labels[0]
-    dtype = getattr(getattr(labels, "dtype", None), "name", "")  # of NumPy, pandas or TensorFlow
+    dtype = getattr(getattr(labels, "dtype", None), "name", "")  # of NumPy or TensorFlow
     if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
         raise ValueError(
             "Labels must be integer class ids, but are strings. Turn names into ids first: "
             "tfxc.data.Vocabulary(names).encode(labels)."
         )
+
+
+def as_array(labels):
+    """Labels in a form that Keras takes: those of pandas, whose own types it does not, as an array.
+
+    Raises:
+        ValueError: for names, lists and objects.
+
+    Example:
+        >>> as_array([[1, 2], [3]])
+        Traceback (most recent call last):
+        ...
+        ValueError: Labels must be an array or tensor of integer class ids, but are a list of int: pass...
+    """
+    if hasattr(labels, "iloc"):
+        labels = np.asarray(labels)
+    first, what = labels, None
+    if isinstance(labels, np.ndarray) and labels.dtype == object and labels.size:
+        first = labels.flat[0]
+        what = f"objects such as {type(first).__name__}"
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    refuse_names(first)
+    if isinstance(labels, list | tuple) and isinstance(first, list | numbers.Number):
+        what = f"a {type(labels).__name__} of {type(first).__name__}"
+    if what is not None:
+        raise ValueError(
+            f"Labels must be an array or tensor of integer class ids, but are {what}: pass "
+            "np.array(labels, 'int64'), with -1 where there is none, or tf.ragged.constant(list(labels)) for "
+            "several labels an example."
+        )
+    return labels
 
 
 def pad_labels(labels):

@@ -290,13 +290,48 @@ def test_fewer_classes_than_k():
 
 @pytest.mark.one_keras
 @pytest.mark.parametrize(
-    "names", [np.array(["tea", "rum"]), np.array(["tea", "rum"], object), ["tea", "rum"], [["tea"], ["rum"]]]
+    "names",
+    [
+        np.array(["tea", "rum"]),
+        np.array(["tea", "rum"], object),
+        ["tea", "rum"],
+        [["tea"], ["rum"]],
+        pd.Series(["tea", "rum"], dtype=object),
+        pd.Series(["tea", "rum"], dtype="category"),
+    ],
 )
 def test_names_as_labels_are_refused(names):
     model = make_model()
     for step in (model.fit, model.evaluate):
         with pytest.raises(ValueError, match=r"are strings.*tfxc\.data\.Vocabulary"):
             step(features(2), names, verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "category"])
+def test_labels_of_every_pandas_type_of_integers(dtype):
+    model, x, y = make_model(), features(2), pd.Series([3, 1], [9, 8])
+    assert model.evaluate(x, y.astype(dtype), verbose=0) == model.evaluate(x, y, verbose=0)
+    model.fit(x, y.astype(dtype), verbose=0)
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [
+        ([[1, 2], [3]], "a list of int"),
+        ((1, 2), "a tuple of int"),
+        (list(np.arange(2)), "a list of int64"),
+        ([[], [3]], "a list of list"),
+        (pd.Series([[1, 2], [3]]), "objects such as list"),
+        (pd.Series([np.arange(2), np.arange(1)]), "objects such as ndarray"),
+        (np.array([2, None]), "objects such as int"),
+    ],
+)
+def test_labels_that_are_no_array_are_refused(labels, what):
+    model = make_model()
+    for step in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=f"but are {what}: pass np.array.*tf.ragged.constant"):
+            step(features(2), labels, verbose=0)
 
 
 def test_a_dataset_is_taken_without_a_warning():

@@ -30,7 +30,7 @@ from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
-from tfxc.labels import labelled_queries, refuse_names
+from tfxc.labels import as_array, labelled_queries
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
@@ -271,7 +271,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self.head.check_optimizer(self.optimizer)
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
             given.arguments.setdefault("shuffle", False)
-        refuse_names(given.arguments.get("y"))
+        if "y" in given.arguments:
+            given.arguments["y"] = as_array(given.arguments["y"])
         with self.distribute_strategy.scope():
             on_servers = with_servers()
         if on_servers:
@@ -292,7 +293,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
         refuse_forked()
-        refuse_names(y)
+        y = as_array(y)
         self._refresh_head(x)
         with sentence_first():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
