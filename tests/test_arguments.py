@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxc.arguments import (
     by_class,
     integers,
+    lists_as_tensors,
     local_folder,
     positions,
     positive_int,
@@ -123,3 +124,11 @@ def test_a_pandas_index_that_is_not_that_of_the_class_ids_is_refused(index):
         by_class(numbers, "counts")
     assert by_class(numbers.reset_index(drop=True), "counts").dtype == np.float64
     assert by_class(numbers.to_numpy(), "counts").tolist() == by_class([5, 4, 3], "counts").tolist()
+
+
+def test_lists_of_numbers_and_texts_are_tensors_and_those_of_arrays_stay():
+    rows, array = [[1.0, 2.0], [3.0, 4.0]], np.zeros([2, 3])
+    found = lists_as_tensors({"rows": rows, "both": (["tea", "milk"], [array, array]), "none": None})
+    assert found["rows"].shape == (2, 2) and found["both"][0].numpy().tolist() == [b"tea", b"milk"]
+    assert found["both"][1] == [array, array] and found["none"] is None
+    assert lists_as_tensors(array) is array and lists_as_tensors("tea") == "tea"

@@ -168,6 +168,34 @@ def by_class(values, name, dtype=np.float64):
     return np.asarray(values, dtype)
 
 
+def innermost(values):
+    """The first of what lists and tuples hold, however deep; an empty one stands for itself.
+
+    Example:
+        >>> innermost([["tea"], []]), innermost([])
+        ('tea', [])
+    """
+    while isinstance(values, list | tuple) and values:
+        values = values[0]
+    return values
+
+
+def lists_as_tensors(inputs):
+    """Inputs, or features, whose lists of numbers or texts are tensors; a list of arrays stays a list.
+
+    Example:
+        >>> lists_as_tensors({"text": ["red rose"]})["text"].shape
+        TensorShape([1])
+    """
+    if isinstance(inputs, list) and isinstance(innermost(inputs), list | numbers.Number | str | bytes):
+        return tf.convert_to_tensor(inputs)
+    if type(inputs) is dict:
+        return {name: lists_as_tensors(part) for name, part in inputs.items()}
+    if type(inputs) in (list, tuple):
+        return type(inputs)(map(lists_as_tensors, inputs))
+    return inputs
+
+
 def positions(values, size, name):
     """Positions int64 [V] in [0, size), chosen by integers, negative ones from the end, or by a boolean mask.
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import mask_of
+from tfxc.arguments import innermost
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 from tfxc.require import require
 
@@ -49,8 +50,7 @@ def as_array(labels):
     if isinstance(labels, np.ndarray) and labels.dtype == object and labels.size:
         first = labels.flat[0]
         what = f"objects such as {type(first).__name__}"
-    while isinstance(first, list | tuple) and first:
-        first = first[0]
+    first = innermost(first)
     refuse_names(first)
     if isinstance(labels, list | tuple) and isinstance(first, list | numbers.Number):
         what = f"a {type(labels).__name__} of {type(first).__name__}"

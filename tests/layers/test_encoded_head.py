@@ -1,6 +1,7 @@
 """Class vectors computed from features: what a step encodes, the cache, texts, files, other classes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from classifier_checks import dense_encoder, learnable
@@ -423,6 +424,25 @@ def test_a_batch_without_labels_leaves_moving_means_numbers():
         total = tf.reduce_sum(of_labels)
     assert np.isfinite(normalized.moving_mean.numpy()).all()
     assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
+
+
+@pytest.mark.one_keras
+def test_features_of_data_frames_and_lists():
+    of_arrays = {"a": np.float32([1, 2]), "b": np.array(["x", "y"])}
+    for features in ({"a": [1.0, 2.0], "b": ["x", "y"]}, {"a": pd.Series([1.0, 2.0], [7, 3]), "b": [*"xy"]}):
+        found = EncodedHead(tower(), features).features
+        assert {name: part.numpy().tolist() for name, part in found.items()} == {
+            "a": [1, 2],
+            "b": [b"x", b"y"],
+        }
+    assert EncodedHead(tower(), FEATURES.tolist()).features.shape == FEATURES.shape
+    frame = pd.DataFrame(of_arrays)
+    assert EncodedHead(tower(), frame[["a", "a"]]).features.shape == (2, 2)
+    for bad in (frame, {"a": np.array([1, None])}, [[1, 2], [3]]):
+        with pytest.raises(
+            ValueError, match=r"Features .* cannot be one array.* columns: \{name: .*to_numpy"
+        ):
+            EncodedHead(tower(), bad)
 
 
 def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):

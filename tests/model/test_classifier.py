@@ -139,6 +139,17 @@ def test_rank_takes_ragged_filters():
 
 
 @pytest.mark.one_keras
+@pytest.mark.one_keras
+def test_rank_takes_lists():
+    model, x = make_model(), features(2)
+    np.testing.assert_array_equal(model.rank(x.tolist(), 4)["ids"], model.rank(x, 4)["ids"])
+    inputs = {"features": x.tolist(), "exclude": [[3], [8]]}
+    np.testing.assert_array_equal(model.rank(inputs, 4)["ids"], model.rank(x, 4, [[3], [8]])["ids"])
+    words = keras.layers.TextVectorization(vocabulary=["red", "rose"], output_mode="multi_hot")
+    texts = keras.Sequential([keras.Input((), dtype="string"), words, keras.layers.Dense(DIM)])
+    assert make_model(encoder=texts).rank(["red rose"], 2)["ids"].shape == (1, 2)
+
+
 def test_rank_is_one_graph_for_every_k_and_filter():
     model, x = make_model(), features(7)
     logits, allow = all_logits(model, x), [[3, 8, 2]]

@@ -17,6 +17,7 @@ from tfxc._keras import (
     tf_variable,
     variables_of,
 )
+from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
@@ -51,8 +52,8 @@ class EncodedHead(Head):
     Args:
         item_encoder: a Keras model, features of n classes -> [n, D], D the width of the queries.
         features: what is known of the L classes in id order: an array [L, ...] of numbers, ids or texts, a
-            dict or tuple of such, or a ``tf.data.Dataset`` of L elements. Or only the number L, for a head
-            that gets its cache and features from a file.
+            list of them, a dict or tuple of such, or a ``tf.data.Dataset`` of L elements. Or only the number
+            L, for a head that gets its cache and features from a file.
         free_vectors: whether each class has a vector of its own beside the encoded one, from 0 on.
 
     Call arguments:
@@ -354,7 +355,14 @@ def _as_tensors(features):
             if not blocks:
                 raise ValueError("The dataset of features has no elements: it needs one for each class.")
             return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
-        return tf.nest.map_structure(tf.convert_to_tensor, features)
+        try:
+            return tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Features that came as {type(features).__name__} cannot be one array: {error} Pass arrays "
+                "of numbers or texts, and of a data frame of both a dict of its columns: {name: "
+                "frame[name].to_numpy() for name in frame}."
+            ) from error
 
 
 def _num_rows(features):

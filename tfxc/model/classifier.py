@@ -25,7 +25,7 @@ from tfxc._keras import (
     unpack_x_y_sample_weight,
     updated_metrics,
 )
-from tfxc.arguments import positive_int, require_count
+from tfxc.arguments import lists_as_tensors, positive_int, require_count
 from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old_tables
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
@@ -380,12 +380,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
 
         Args:
-            inputs: the encoder's; in a dict of them ``exclude`` may stand, too.
+            inputs: the encoder's, also as lists; in a dict of them ``exclude`` may stand, too.
             k: an int in [1, L] or an int32 scalar tensor.
             exclude, allow: None or class ids, see ``Head.top_k``.
             training: whether the encoder runs as in training.
         """
         require_count(k, "k", self.head.num_classes)
+        inputs = lists_as_tensors(inputs)
         inputs, reserved = split_inputs(inputs, self.encoder)
         exclude = reserved.get("exclude") if exclude is None else exclude
         if tf.executing_eagerly():
