@@ -1,5 +1,6 @@
 """The model: exact evaluation, ranking, labels of every form, and what it refuses."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -585,6 +586,8 @@ def test_class_names_are_kept_with_the_model(tmp_path):
     model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
     model.save(tmp_path / "model.keras")
     assert keras.models.load_model(tmp_path / "model.keras").class_names == names
+    assert copy.deepcopy(model).class_names == names
+    assert names[3] not in str(model.get_config())
 
 
 @pytest.mark.one_keras

@@ -132,7 +132,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     @property
     def class_names(self):
-        """The raw names of the classes in id order, or None."""
+        """The raw names of the classes in id order, or None.
+
+        They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
+        ``keras.models.clone_model(model)`` does not.
+        """
         return self._names.value
 
     def get_config(self):
