@@ -20,6 +20,7 @@ FLOORS = (
         "block_initializer",
         "checked_file",
         "class_rows",
+        "clustering",
         "ids",
         "malloc",
         "require",

@@ -1,92 +1,11 @@
-"""Two codebooks for the class vectors: k-means by FAISS, in blocks of rows, one thread."""
+"""Two codebooks for the class vectors, by k-means: in blocks of rows, one thread."""
 
-import faiss
 import numpy as np
 
 from tfxc.class_vectors import blocks, blocks_of, one_thread, vectors_of
+from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CODEWORD = 512
-_ITERATIONS = 10
-
-
-def sample_by_weight(weights, num_rows, seed):
-    """Rows drawn without replacement, in proportion to their weights, and what each of them stands for.
-
-    Row i is drawn with probability ``min(1, w_i / t)``, t such that num_rows of them come: one that is more
-    than a 1 / num_rows of the total always. Drawn, it weighs ``max(w_i, t)``, so the weight of any set of
-    rows is right in the mean, and that of the heavy ones exactly.
-
-    Args:
-        weights: positive weights [L].
-        num_rows: how many rows, if there are as many.
-        seed: int.
-
-    Returns:
-        Sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
-
-    Example:
-        >>> ids, weights = sample_by_weight(np.array([1, 1, 1, 1, 8]), 3, seed=0)
-        >>> len(ids), int(ids[-1]), weights.tolist()  # two of the first four stand for all of them
-        (3, 4, [2.0, 2.0, 8.0])
-
-    Reference:
-        Madow, "On the Theory of Systematic Sampling, II", 1949.
-    """
-    weights = np.asarray(weights)
-    if len(weights) <= num_rows:
-        return np.arange(len(weights)), weights.astype(np.float32)
-    generator = np.random.default_rng(seed)
-    chance = np.multiply(num_rows, weights, dtype=np.float64)  # of ten million classes 80 MB
-    chance /= weights.sum(dtype=np.float64)
-    while chance.max() > 1:  # what is above 1 goes to the others
-        certain = chance >= 1
-        chance *= (num_rows - certain.sum()) / chance[~certain].sum()
-        chance[certain] = 1
-    # Systematic: one row in every unit of the summed chances. The order of the ids may have a period.
-    rest = np.flatnonzero(chance < 1).astype(np.int32)
-    generator.shuffle(rest)
-    shares = chance[rest]
-    np.cumsum(shares, out=shares)
-    points = generator.random() + np.arange(num_rows - (len(chance) - len(rest)))
-    places = np.searchsorted(shares, points, side="right")
-    drawn = chance == 1
-    drawn[rest[np.minimum(places, len(rest) - 1)]] = True
-    ids = np.flatnonzero(drawn)
-    return ids, (weights[ids] / chance[ids]).astype(np.float32)
-
-
-def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
-    """Codewords float32 [C, D]; fewer vectors than codewords leave the last codewords at 0.
-
-    Args:
-        vectors: float32 [n, D].
-        num_codewords: C.
-        start: None or codewords [C, D] to start from.
-        weights: None or positive weights [n].
-        seed: int.
-    """
-    num_clusters = min(num_codewords, len(vectors))
-    clustering = faiss.Kmeans(
-        vectors.shape[1],
-        num_clusters,
-        niter=_ITERATIONS,
-        seed=seed,
-        min_points_per_centroid=1,
-        max_points_per_centroid=len(vectors),
-    )
-    start = None if start is None else start[:num_clusters]
-    clustering.train(np.ascontiguousarray(vectors), weights=weights, init_centroids=start)
-    codewords = np.zeros((num_codewords, vectors.shape[1]), np.float32)
-    codewords[:num_clusters] = clustering.centroids
-    return codewords
-
-
-def assign(vectors, codewords):
-    """The nearest codeword int32 [n] of each vector, and its squared distance float32 [n]."""
-    index = faiss.IndexFlatL2(codewords.shape[1])
-    index.add(codewords)
-    distances, codes = index.search(np.ascontiguousarray(vectors), 1)
-    return codes[:, 0].astype(np.int32), distances[:, 0]
 
 
 def rows_to_fit(head, num_rows, seed, weights):

@@ -6,9 +6,9 @@ import tensorflow as tf
 from tfxc._keras import add_weight, register, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks, one_thread, subsample
+from tfxc.clustering import assign, kmeans
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.hard_negatives import HardNegatives
-from tfxc.samplers.quantization import assign, kmeans
 
 _POINTS_PER_CELL = 64
 _MAX_CELLS = 1 << 14

@@ -7,7 +7,7 @@ from scipy import sparse
 from tqdm import tqdm
 
 from tfxc.class_vectors import blocks, vectors_of
-from tfxc.samplers.quantization import assign, kmeans, sample_by_weight
+from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CELL = 32
 _POWER_OF_LENGTH = 8  # by which k-means weighs classes: with less it minds some that are never among the best
