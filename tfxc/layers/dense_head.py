@@ -21,10 +21,10 @@ from tfxc.layers.table_blocks import block_by_block
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores, normalized
-from tfxc.ops.dense_scan import announce, dense_scan
+from tfxc.ops.dense_scan import dense_scan
 from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.remote import at, beside, shards_of, with_servers
-from tfxc.ops.table_rows import gather_rows, refuse_plain_steps
+from tfxc.ops.table_rows import announce, gather_rows, refuse_plain_steps
 from tfxc.optimizers.multi_optimizer import MultiOptimizer
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc.layers.head import block_size
 from tfxc.ops.custom_gradient import custom_gradient
-from tfxc.ops.table_rows import read_rows
+from tfxc.ops.table_rows import announce, read_rows
 
 
 class TableBlocks:
@@ -84,7 +84,7 @@ def block_by_block(head, query, variables):
 
     Args: as of ``TableBlocks``.
     """
-    announce(variables)
+    announce(*variables)
 
     @custom_gradient
     def stream(query, *handles):
@@ -104,9 +104,3 @@ def block_by_block(head, query, variables):
         return tf.transpose(logits), gradient
 
     return stream(query, *[variable.handle for variable in variables])
-
-
-def announce(variables):
-    """Tells gradient tapes that variables are used of which a custom gradient sees the handles alone."""
-    for variable in variables:
-        tf.gather(variable, tf.zeros([0], tf.int32))

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores_reference, checked_inputs
+from tfxc.ops.table_rows import announce
 from tfxc.scored import MASKED_LOGIT
 
 auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateLogSumExp")
@@ -52,8 +52,7 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     if not library.takes_table(table):
         return _in_tensorflow(table, *inputs, normalize, row_offset)
     query, label_ids, class_ids, offsets = inputs
-    # The op takes the handle, so the tape has to be told which variable it reads.
-    resource_variable_ops.variable_accessed(table)
+    announce(table)
     made = library.load().tfxc_candidate_log_sum_exp(
         table=table.handle,
         query=query,

@@ -2,10 +2,9 @@
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
-from tfxc.ops.table_rows import gather_rows, rows_dtype
+from tfxc.ops.table_rows import announce, gather_rows, rows_dtype
 from tfxc.require import require
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
@@ -50,8 +49,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
         return _scores(table, query, class_ids, normalize, row_offset)
-    # The op takes the handle, so the tape has to be told which variable it reads.
-    resource_variable_ops.variable_accessed(table)
+    announce(table)
     return library.load().tfxc_candidate_scores(
         table=table.handle, query=query, class_ids=class_ids, normalize=normalize, row_offset=row_offset
     )

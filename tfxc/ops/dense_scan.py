@@ -14,7 +14,6 @@ import math
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import normalized
@@ -208,8 +207,3 @@ def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, 
         ranked = tf.where(tf.reduce_any(exclude[:, :, tf.newaxis] == ids, 1), low, ranked)
     scores, ids = tf.math.top_k(ranked, k)
     return reduced, scores, tf.where(scores > low, ids, -1)
-
-
-def announce(table):
-    """Tells gradient tapes and functions that a variable is read, since the op sees its handle alone."""
-    resource_variable_ops.variable_accessed(table)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
-from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.ops.custom_gradient import custom_gradient
+from tfxc.ops.table_rows import announce
 
 BLOCK_BYTES = 1 << 23  # of what a server is sent, or writes, at a time
 _SERVERS = "ps"
@@ -169,8 +169,7 @@ def at(device, function, inputs, variables):
     >>> rows.numpy().tolist(), tape.gradient(rows, table).indices.numpy().tolist()
     ([[3.0, 4.0]], [1])
     """
-    for variable in variables:
-        resource_variable_ops.variable_accessed(variable)
+    announce(*variables)
     inputs = [tf.convert_to_tensor(given) for given in inputs]
     with tf.device(device), tf.GradientTape(persistent=True) as tape:
         # Cut off from what is around, whose tapes would find their own way through the function.

@@ -8,12 +8,12 @@ TensorFlow ops add up one input of each class at a time, in blocks of classes: `
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import resource_variable_ops
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.reductions import REDUCTIONS
+from tfxc.ops.table_rows import announce
 from tfxc.require import require
 
 _OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
@@ -50,7 +50,7 @@ def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1)
     start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
     if not library.use_compiled():
         return _block_logits(query, weights, indices, bias, start, stop, group_size)
-    _announce(weights, indices)
+    announce(weights, indices)
     return library.load().tfxc_sparse_head_logits(
         query=query,
         weights=weights.handle,
@@ -97,7 +97,7 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
     if not library.use_compiled():
         positives = _candidates(query, weights, indices, bias, labels, group_size)
         return _reduce(query, weights, indices, bias, reduction, group_size), positives
-    _announce(weights, indices)
+    announce(weights, indices)
     return library.load().tfxc_sparse_head_reduce(
         query=query,
         weights=weights.handle,
@@ -135,7 +135,7 @@ def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
     class_ids = _check_ids(query, class_ids)
     if not library.use_compiled():
         return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
-    _announce(weights, indices)
+    announce(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
         query=query,
         weights=weights.handle,
@@ -174,12 +174,6 @@ def _check_ids(query, ids):
             f"Class ids must be int32 [N, S] for query {query.shape}, but are {ids.dtype.name} {ids.shape}."
         )
     return ids
-
-
-def _announce(weights, indices):
-    # The ops take handles, so tapes and functions have to be told which variables they read.
-    resource_variable_ops.variable_accessed(weights)
-    resource_variable_ops.variable_accessed(indices)
 
 
 def _require_ids(ids, low, limit, what):

@@ -15,6 +15,19 @@ def rows_dtype(table):
     return tf.float32 if table.dtype == tf.bfloat16 else table.dtype
 
 
+def announce(*variables):
+    """Tells gradient tapes and functions that variables are read of which an op sees the handles alone.
+
+    >>> table = tf.Variable([[1.0]])
+    >>> with tf.GradientTape() as tape:
+    ...     announce(table)
+    >>> tape.watched_variables()[0] is table
+    True
+    """
+    for variable in variables:
+        resource_variable_ops.variable_accessed(variable)
+
+
 def gather_rows(table, row_ids):
     """Rows [n, D] of a table [rows, D] in ``rows_dtype``, and so is their gradient, ``tf.IndexedSlices``.
 
@@ -30,7 +43,7 @@ def gather_rows(table, row_ids):
     """
     if table.dtype != tf.bfloat16:
         return tf.gather(table, row_ids)
-    resource_variable_ops.variable_accessed(table)
+    announce(table)
 
     @custom_gradient
     def read(handle):
