@@ -384,6 +384,49 @@ def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand()
     np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
 
 
+def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of_the_old_ones(tmp_path):
+    x, y = learnable(16)
+    trained = model_of()
+    trained.fit(x, y, verbose=0)
+    trained.predict(x, verbose=0)
+    trained.save_weights(tmp_path / "w.weights.h5")
+    tf.train.Checkpoint(head=trained.head, encoder=trained.encoder).write(str(tmp_path / "checkpoint"))
+
+    def check(model):
+        found = model.predict(x, verbose=0)["scores"]
+        wanted = np.sort(model.encoder(x).numpy() @ vectors_of(model.head).T)[:, :-4:-1]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+    def model_of_others():
+        return model_of(EncodedHead(tower(), FEATURES[::-1] + 1))
+
+    model = model_of_others()
+    for _ in range(2):
+        model.load_weights(tmp_path / "w.weights.h5")
+        check(model)
+    for saved in (False, True):
+        model = model_of_others()
+        tf.train.Checkpoint(head=model.head, encoder=model.encoder).read(str(tmp_path / "checkpoint"))
+        if saved:
+            model.save(tmp_path / "m.keras")
+            model = keras.models.load_model(tmp_path / "m.keras")
+        check(model)
+    model = model_of(EncodedHead(tower(), NUM_CLASSES))  # has no features, and can only read what is there
+    model.load_weights(tmp_path / "w.weights.h5")
+    assert model.head.cache_age == 0
+    np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], trained.predict(x, verbose=0)["ids"])
+
+
+def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classes_carries(tmp_path):
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = model_of(class_names=names)
+    model.predict(learnable(4)[0], verbose=0)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert loaded.head.cache_age == 0
+    assert tfxc.change_classes(loaded, names[::-1]).head.cache_age == 0
+
+
 def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     model = model_of()
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)

@@ -47,7 +47,8 @@ class EncodedHead(Head):
     item encoder's weights were set by hand, call ``refresh()``. As a plain layer it encodes all L.
 
     The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
-    not.
+    not. After ``load_weights`` the cache is made anew, of the features that the head has; where a
+    ``tf.train.Checkpoint`` is restored into a head that has been in use, call ``refresh()``.
 
     Args:
         item_encoder: a Keras model, features of n classes -> [n, D], D the width of the queries.
@@ -84,6 +85,7 @@ class EncodedHead(Head):
         self.item_encoder = item_encoder
         self.free_vectors = bool(free_vectors)
         self._features = Untracked(given)  # Keras would wrap the dict
+        self._cached_of = None  # the features, as they are held, that the cache is known to be of
         self._compiled_encode = None
 
     @property
@@ -177,8 +179,8 @@ class EncodedHead(Head):
                         return _texts(parts[name + _TEXTS], parts[name + _ENDS])
                     return parts[name]  # so lie texts in files of before, too
 
-                # The cache in the file is of these features.
                 self._set_features(tf.nest.map_structure(part_at, structure))
+                self._cached_of = self._features  # as the file says
 
     def build(self, input_shape):
         dim = input_shape[-1]
@@ -213,18 +215,27 @@ class EncodedHead(Head):
 
     @property
     def cache_age(self):
-        """How many training steps there were since the cache was made; at least 1 before it was."""
-        return int(tf_variable(self.steps_since).numpy()) if self.built else 1
+        """How many training steps there were since the cache was made; at least 1 before it was.
+
+        At least 1, too, if it is not known to be of the features: weights that are loaded bring a cache, maybe
+        that of others.
+        """
+        if not self.built:
+            return 1
+        is_known = self.features is None or self._cached_of is self._features
+        return max(int(tf_variable(self.steps_since).numpy()), 0 if is_known else 1)
 
     def expire_cache(self):
         """Says that the cache is out of date, though there was no training step."""
-        if self.cache_age == 0:
+        if self.built and not int(tf_variable(self.steps_since).numpy()):
             tf_variable(self.steps_since).assign(1)
 
     def refresh(self):
         """Encodes all classes for the cache, in blocks."""
+        features = self._features
         self._cache_vectors(np.arange(self.num_classes))
         tf_variable(self.steps_since).assign(0)
+        self._cached_of = features
 
     def _cache_vectors(self, class_ids):
         """Encodes classes for the cache, in blocks."""
@@ -335,8 +346,10 @@ class EncodedHead(Head):
                 features,
                 of_added,
             )
+        is_known = before._cached_of is before._features
         self._set_features(features)  # the cache has the vectors of the classes that stay
         self._cache_vectors(added)
+        self._cached_of = self._features if is_known else None
 
 
 def _texts(joined, ends):

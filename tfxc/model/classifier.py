@@ -237,6 +237,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
         warn_of_large_save(self)
         expire_averaged(self)
+        if self.head.cache_age:  # the file keeps features, and must not say that a cache of others is theirs
+            self.head.expire_cache()
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 
@@ -246,6 +248,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)
+
+    def load_weights(self, filepath, *args, **kwargs):
+        """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
+        status = super().load_weights(filepath, *args, **kwargs)
+        if self.head.features is not None:
+            self.head.expire_cache()
+        return status
 
     def summary(self, *args, **kwargs):
         """As Keras's, and a line about the head's memory."""
