@@ -427,6 +427,34 @@ def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classe
     assert tfxc.change_classes(loaded, names[::-1]).head.cache_age == 0
 
 
+@pytest.mark.one_keras
+def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
+    head, made = head_of(), EncodedHead._cache_vectors
+
+    def train_meanwhile(head, class_ids):
+        made(head, class_ids)
+        head.candidate_logits(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
+
+    monkeypatch.setattr(EncodedHead, "_cache_vectors", train_meanwhile)
+    head.refresh()
+    assert head.cache_age == 1
+
+
+def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
+    """As by a thread that serves: the step has counted itself, but its gradients are not applied yet."""
+    model, (x, y) = model_of(), learnable(16)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+
+    def rank(*args):
+        model.rank(x, 3)
+        return []
+
+    monkeypatch.setattr("tfxc.model.classifier.require_finite_step", rank)
+    model.fit(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+
+
 def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     model = model_of()
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)

@@ -217,8 +217,8 @@ class EncodedHead(Head):
     def cache_age(self):
         """How many training steps there were since the cache was made; at least 1 before it was.
 
-        At least 1, too, if it is not known to be of the features: weights that are loaded bring a cache, maybe
-        that of others.
+        At least 1, too, if it is not known to be of the features: weights that are loaded bring a cache, and
+        that may be of others.
         """
         if not self.built:
             return 1
@@ -232,9 +232,11 @@ class EncodedHead(Head):
 
     def refresh(self):
         """Encodes all classes for the cache, in blocks."""
-        features = self._features
+        features, steps = self._features, tf_variable(self.steps_since)
+        before = int(steps.numpy())
         self._cache_vectors(np.arange(self.num_classes))
-        tf_variable(self.steps_since).assign(0)
+        # A thread may train or refresh meanwhile: steps that came after the first block still count.
+        steps.assign(max(int(steps.numpy()) - before, 0))
         self._cached_of = features
 
     def _cache_vectors(self, class_ids):
