@@ -300,7 +300,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         given.arguments["callbacks"] = callbacks if on_servers else [place, KeepLargeBlocks(), *callbacks]
         with sentence_first(place), without_old_tables(callbacks), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
-        # Averages may have taken the place of the weights. And a step counts itself before it changes them: the
+        # Averages may have taken the place of the weights. And a step counts itself before it changes them: a
         # cache that a thread made meanwhile, to rank, is older than it says.
         self.head.expire_cache()
         return history
