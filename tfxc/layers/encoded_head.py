@@ -230,6 +230,9 @@ class EncodedHead(Head):
         if self.built and not int(tf_variable(self.steps_since).numpy()):
             tf_variable(self.steps_since).assign(1)
 
+    def weights_restored(self):
+        self._cached_of = None
+
     def refresh(self):
         """Encodes all classes for the cache, in blocks."""
         features, steps = self._features, tf_variable(self.steps_since)

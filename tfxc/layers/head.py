@@ -185,6 +185,9 @@ class Head(keras.layers.Layer):
     def expire_cache(self):
         """Says that cached class vectors are out of date, for a head that has them."""
 
+    def weights_restored(self):
+        """Called where the weights have been loaded: cached class vectors may be of other features."""
+
     def refresh(self):
         """Computes cached class vectors anew, for a head that has them."""
 

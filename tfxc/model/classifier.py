@@ -252,8 +252,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def load_weights(self, filepath, *args, **kwargs):
         """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
         status = super().load_weights(filepath, *args, **kwargs)
-        if self.head.features is not None:
-            self.head.expire_cache()
+        self.head.weights_restored()
         return status
 
     def summary(self, *args, **kwargs):
