@@ -40,6 +40,16 @@ def fixed_seed(request):
     gc.freeze()  # what stays is not looked through again
 
 
+@pytest.fixture(autouse=True, scope="session")
+def background_work_of_usual_priority():
+    """A thread of the idle class, as a search or a backup is, would wait for the other worker's tests."""
+    with (
+        patch("tfxc.mining.background_search.lower_priority"),
+        patch("tfxc.backup.folder.lower_priority"),
+    ):
+        yield
+
+
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
 EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
 
