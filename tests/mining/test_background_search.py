@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from tfxc.background import lower_priority
 from tfxc.mining import background_search
 from tfxc.mining.background_search import BackgroundSearch, GivenVectors
 from tfxc.mining.hard_negative_table import HardNegativeTable
@@ -64,6 +65,7 @@ def test_what_went_wrong_is_told_and_nothing_is_left(tmp_path, ids, vectors, mes
 
 
 def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(background_search, "lower_priority", lower_priority)  # as it is outside of tests
     started, assigned, policies = threading.Event(), threading.Event(), []
 
     def slow(index, queries, k):
@@ -87,6 +89,8 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
 
 
 def test_it_runs_where_priorities_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(background_search, "lower_priority", lower_priority)  # as it is outside of tests
+
     def refuse(*args):
         raise PermissionError("not here")
 
