@@ -35,9 +35,10 @@ class DenseScanOp : public DenseScanBase {
                                 exclude.shape().DebugString(), "."));
     Tensor *reduced, *scores, *ids, *tile_maxima;
     const int64_t num_tiles = with_tile_maxima_ ? NumTiles(p.num_classes) : 0;
-    OP_REQUIRES_OK(context, Allocate(context, 0, {p.num_queries}, &reduced));
+    // Those whose sizes may be beyond 64 bits first: TensorFlow waits ten seconds for memory that is not there.
     OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_queries, k}, &scores));
     OP_REQUIRES_OK(context, Allocate(context, 2, {p.num_queries, k}, &ids));
+    OP_REQUIRES_OK(context, Allocate(context, 0, {p.num_queries}, &reduced));
     OP_REQUIRES_OK(context, Allocate(context, 3, {num_tiles, num_tiles == 0 ? 0 : p.num_queries}, &tile_maxima));
     const int64_t room = kPrivateBytes / (2 * std::max<int64_t>(k, 1) * sizeof(Scored));
     const int64_t chunk = std::clamp<int64_t>(room / 4, kBlockWidths[1], kMaxQueries);
