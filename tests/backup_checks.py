@@ -82,7 +82,8 @@ def run(
 class Again:
     """Runs the script with one model, since the steps of each new one are traced anew.
 
-    Where the folder has backups the model starts as zeros: whatever is not restored shows.
+    Where the folder has backups the model starts as zeros, but for the learning rate, which the script names:
+    whatever is not restored shows.
     """
 
     def __init__(self, model):
@@ -92,7 +93,8 @@ class Again:
     def run(self, folder, *args, **options):
         goes_on = os.path.isdir(folder) and os.listdir(folder)
         for name, variable in variables_of_training(self.model).items():
-            variable.assign(tf.zeros_like(variable) if goes_on else self.start[name])
+            is_zero = goes_on and not name.startswith("learning_rate")
+            variable.assign(tf.zeros_like(variable) if is_zero else self.start[name])
         return run(folder, *args, model=self.model, **options)
 
 

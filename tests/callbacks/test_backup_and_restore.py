@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import warnings
 from unittest import mock
 
 import kill_training
@@ -337,6 +338,24 @@ def test_what_it_needs(tmp_path):
     plain.compile("sgd", loss="mse")
     with pytest.raises(ValueError, match="needs the fit of an ExtremeClassifier"):
         plain.fit(X, np.zeros(95), callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+
+
+def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
+    def fit(rate, epochs):
+        model = make_model(optimizer=keras.optimizers.SGD(rate))
+        keras.utils.set_random_seed(0)
+        model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+        return float(model.optimizer.learning_rate)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(0.5, 1)
+        fit(0.5, 2)
+    for epochs in (3, 4):
+        with pytest.warns(
+            UserWarning, match="names the learning rate 0.001, but .* began with 0.5, and goes on"
+        ):
+            assert fit(0.001, epochs) == 0.5
 
 
 def test_a_backup_of_other_class_names_is_refused(tmp_path):

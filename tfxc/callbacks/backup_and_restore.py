@@ -107,6 +107,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         if self._found is not None:
             self._check()
             self._position = Position(*self._found[1]["position"])
+        self._rates = self._rates_told(model)
         try:
             with self._watching_for_sigterm():
                 yield self._position
@@ -174,6 +175,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             "has_ended": has_ended,
             "seeds": self._seeds,
             "class_names": self._class_names,
+            "learning_rates": self._rates,
             "callbacks": states,
         }
         self._folder.write(self._now, arrays, notes)
@@ -193,6 +195,22 @@ class BackupAndRestore(keras.callbacks.Callback):
         if hasattr(callback, "state_to_keep"):
             return callback.state_to_keep()
         return changed_attributes(_attributes(callback), *(told[name] for told in self._told))
+
+    def _rates_told(self, model):
+        """The learning rates that the script named when the training began; warns if it names others now."""
+        own = [float(value) for name, value in self._variables.items() if name.startswith("learning_rate")]
+        # Backups of earlier versions do not say.
+        told = own if self._found is None else self._found[1].get("learning_rates", own)
+        # A model that has done steps may have another rate for that reason, as where a cell runs again.
+        if told != own and int(steps_variable(model.optimizer)) == 0:
+            named, began = (", ".join(f"{rate:.6g}" for rate in rates) for rates in (own, told))
+            warnings.warn(
+                f"The script names the learning rate {named}, but the training in {self.directory} began "
+                f"with {began}, and goes on with the rate of its backup. Set another by a callback, as "
+                "keras.callbacks.LearningRateScheduler, from the next epoch on, or name another directory.",
+                stacklevel=5,
+            )
+        return told
 
     def _check(self):
         """That the backup is of this model and data."""
