@@ -30,7 +30,7 @@ SANITIZED_TESTS := $(subst not xla,not xla and not takes_no_longer,$(KERNEL_TEST
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 # What goes through Keras: both run it. The rest is TensorFlow, which does not ask which Keras there is.
-KERAS_TESTS := tests/test_common.py tests/test_plain_layers.py tests/test_distribution.py tests/test_tfrs.py
+KERAS_TESTS := tests/_keras tests/test_common.py tests/test_plain_layers.py tests/test_distribution.py tests/test_tfrs.py
 KERAS_TESTS += tests/cluster tests/layers/test_head_shards.py tests/callbacks tests/encoders tests/metrics tests/optimizers
 KERAS_TESTS += $(filter-out %/test_export.py,$(wildcard tests/model/test_*.py))
 KERAS_TESTS += tests/catalogue tests/layers/test_head.py tests/layers/test_embedding_bag.py tests/layers/test_encoded_head.py

@@ -57,7 +57,7 @@ class PlantedTruth:
 def best_head(truth):
     """A built head whose logits are the logarithms of the true odds of a ``PlantedTruth``."""
     import tfxc  # not at the top: a process that serves must not import it
-    from tfxc._keras import tf_variable
+    from tfxc._keras.weights import tf_variable
 
     num_classes, dim = truth.vectors.shape
     head = tfxc.layers.DenseHead(num_classes, use_bias=True)
@@ -75,7 +75,8 @@ def trained(num_classes, dim, num_queries, num_steps, seed=0):
         trained encoder, for examples it has not seen, and the share of them whose class is among the 10 best.
     """
     import tfxc
-    from tfxc._keras import keras, tf_variable
+    from tfxc._keras import keras
+    from tfxc._keras.weights import tf_variable
 
     truth = PlantedTruth(num_classes, dim, seed)
     keras.utils.set_random_seed(seed)

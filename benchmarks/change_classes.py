@@ -20,7 +20,8 @@ from _measure import peak_memory
 from _tables import add_results, keep, show
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.data import Vocabulary
 
 DIM, BATCH, SHARE = 64, 256, 100

@@ -28,7 +28,8 @@ import sequential_recommendation  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import tfxc  # noqa: E402
-from tfxc._keras import keras, register, tf_variable  # noqa: E402
+from tfxc._keras import keras, register  # noqa: E402
+from tfxc._keras.weights import tf_variable  # noqa: E402
 
 
 @register

@@ -15,7 +15,7 @@ import tensorflow as tf
 from _measure import in_turns
 from _tables import add_results, keep, show
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.ops.library import stock_ops
 from tfxc.samplers import LSH, Step

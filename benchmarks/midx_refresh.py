@@ -23,7 +23,7 @@ import tensorflow as tf
 from _tables import add_results, keep, show
 
 from tfxc import samplers
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.samplers import quantization
 from tfxc.samplers.quantization import rows_to_fit

@@ -20,7 +20,7 @@ from _measure import in_turns
 from _tables import add_results, keep, show
 
 from tfxc import samplers
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.samplers import Step
 

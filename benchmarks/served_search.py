@@ -30,7 +30,8 @@ INDICES = {"float32": "index", "bfloat16": "index, bfloat16", "int8": "index, in
 def export(vectors, queries, folder, dtypes, num_probes):
     """Writes the models; the number of cells, and per model seconds to build, folder size and recall."""
     import tfxc
-    from tfxc._keras import keras, tf_variable
+    from tfxc._keras import keras
+    from tfxc._keras.weights import tf_variable
 
     encoder = keras.Sequential(
         [keras.Input((vectors.shape[1],), name="x"), keras.layers.Activation("linear")]

@@ -9,7 +9,8 @@ import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, features, make_model
 
 import tfxc
-from tfxc._keras import keras, variables_of_training
+from tfxc._keras import keras
+from tfxc._keras.training import variables_of_training
 from tfxc.callbacks import BackupAndRestore
 
 X, Y = features(95), np.arange(95) % NUM_CLASSES

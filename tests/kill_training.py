@@ -27,7 +27,8 @@ import numpy as np
 
 import tfxc
 from tfxc import checked_file
-from tfxc._keras import keras, variables_of_training
+from tfxc._keras import keras
+from tfxc._keras.training import variables_of_training
 from tfxc.callbacks import hard_negative_mining
 
 EPOCHS, STEPS, BATCH, NUM_CLASSES, DIM = 7, 20, 8, 60, 12

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import stats
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.samplers import Step
 

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tfxc import block_initializer
-from tfxc._keras import constant, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import constant, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.encoders.items import ItemEmbedding
 from tfxc.layers import DenseHead, EmbeddingBag

@@ -19,7 +19,8 @@ from classifier_checks import (
 )
 
 from tfxc import head_loss, layers, losses, metrics, optimizers, samplers
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 
 COUNTS = np.arange(1.0, NUM_CLASSES + 1)
 

@@ -16,7 +16,8 @@ from sampler_checks import head_of
 from scipy.optimize import minimize
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, tf_variable
+from tfxc._keras import IS_KERAS_3
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import (
     LSH,
     MIDX,

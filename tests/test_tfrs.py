@@ -9,7 +9,8 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnab
 from test_examples import BOOK, run
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import tf_variable
 
 if IS_KERAS_3:
     pytest.skip("TensorFlow Recommenders needs tf-keras", allow_module_level=True)

@@ -17,7 +17,8 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_model  # noqa: E402
 
 import tfxc  # noqa: E402
-from tfxc._keras import keras, tf_variable  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
+from tfxc._keras.weights import tf_variable  # noqa: E402
 from tfxc.samplers import (  # noqa: E402
     LSH,
     MIDX,

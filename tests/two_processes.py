@@ -10,7 +10,8 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 
 TOGETHER = "TF_CONFIG" in os.environ
 STRATEGY = tf.distribute.MultiWorkerMirroredStrategy() if TOGETHER else tf.distribute.get_strategy()

@@ -9,7 +9,7 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import mask_of
+from tfxc._keras.layers import mask_of
 from tfxc.arguments import innermost
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 from tfxc.require import require

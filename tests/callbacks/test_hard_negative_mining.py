@@ -22,7 +22,8 @@ from classifier_checks import (
 )
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.backup.state import from_json, to_json
 from tfxc.callbacks import HardNegativeMining, hard_negative_mining
 from tfxc.mining import background_search

@@ -8,7 +8,8 @@ import tensorflow as tf
 from classifier_checks import only_in_keras_3
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.callbacks import SamplerRefresh
 from tfxc.layers import DenseHead, EncodedHead
 from tfxc.losses import SoftmaxCrossentropy

@@ -7,7 +7,8 @@ from backup_checks import STEPS, assert_same, made, run
 from classifier_checks import NUM_CLASSES, learnable, make_model, only_in_keras_3
 
 from tfxc import losses
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import tf_variable
 from tfxc.callbacks import SparseEvolution
 from tfxc.layers import UniformSparseHead
 

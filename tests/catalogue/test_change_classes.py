@@ -17,15 +17,10 @@ from classifier_checks import (
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
-from tfxc._keras import (
-    IS_KERAS_3,
-    keras,
-    keras_slots,
-    places_without_decay,
-    tf_variable,
-    variable_index,
-    variables_of_training,
-)
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.optimizers import keras_slots, places_without_decay, variable_index
+from tfxc._keras.training import variables_of_training
+from tfxc._keras.weights import tf_variable
 from tfxc.optimizers.slots import slots_of
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]

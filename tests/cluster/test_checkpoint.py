@@ -8,7 +8,8 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, learnable, make_model
 
 import tfxc
-from tfxc._keras import keras, tf_variable, weights_of
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable, weights_of
 
 
 def fitted(**options):

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 import tfxc
 from tfxc import samplers
-from tfxc._keras import IS_KERAS_3, keras, mask_of
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.layers import mask_of
 from tfxc.encoders import esasrec, gru4rec, sasrec
 
 NUM_CLASSES = 50

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead, head
 
 CONFIGURATIONS = {

@@ -14,7 +14,8 @@ from head_checks import (
 )
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, dense_head
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer, RowwiseAdagrad

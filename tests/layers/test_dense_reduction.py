@@ -16,7 +16,8 @@ from head_checks import (
 )
 
 from tfxc import ExtremeClassifier
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops import library

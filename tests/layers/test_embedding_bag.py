@@ -6,7 +6,8 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc import losses, optimizers
-from tfxc._keras import IS_KERAS_3, keras, tf_variable
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, EmbeddingBag
 from tfxc.model.classifier import ExtremeClassifier
 

@@ -8,7 +8,8 @@ from classifier_checks import dense_encoder, learnable
 
 import tfxc
 from tfxc import samplers
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import EncodedHead
 from tfxc.losses import SoftmaxCrossentropy
 

@@ -16,7 +16,8 @@ from head_checks import (  # noqa: F401
 )
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, tf_variable
+from tfxc._keras import IS_KERAS_3
+from tfxc._keras.weights import tf_variable
 from tfxc.layers.head_shards import HeadShards
 
 if IS_KERAS_3:

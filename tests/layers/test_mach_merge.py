@@ -7,7 +7,8 @@ from classifier_checks import DIM, NUM_CLASSES, learnable
 from head_checks import queries
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import MACHHead, merge_mach_heads
 
 

@@ -7,7 +7,8 @@ from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 from head_checks import queries, tiny_blocks  # noqa: F401
 
 from tfxc import losses, optimizers, samplers
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

@@ -14,7 +14,7 @@ from loss_checks import (
     value_and_gradient,
 )
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy
 from tfxc.samplers import MIDX, InBatch, Mixture, Uniform, Unigram

@@ -16,7 +16,7 @@ from loss_checks import (
 )
 from sampler_checks import log_count
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
 from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy

@@ -5,7 +5,8 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, item_encoder, make_model
 
 import tfxc
-from tfxc._keras import IS_KERAS_3, keras, variables_of
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import variables_of
 from tfxc.model.declared import declared
 
 

@@ -18,7 +18,8 @@ from classifier_checks import (
 )
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, Uniform

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from kernel_sizes import EVERY_SIZE
 
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores, candidate_scores_reference
 

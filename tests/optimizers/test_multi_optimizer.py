@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer
 from tfxc.optimizers.slots import slots_of
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.ops import library, row_updates
 from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad

@@ -6,7 +6,8 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc import optimizers
-from tfxc._keras import IS_KERAS_3, add_weight, keras
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import add_weight
 from tfxc.optimizers.slots import reset_slots, slots_of
 
 MEAN, ZERO = "the mean of the row's others", "zero"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, Step, Unigram
 from tfxc.samplers.class_counts import RunningCounts, gather_counts
 

@@ -16,7 +16,8 @@ from sampler_checks import (
 )
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
 from tfxc.samplers import MIDX, Softmax, Step, codebook_learner, quantization
 from tfxc.samplers.codebook_learner import CodebookLearner, Estimate, softmax_estimate

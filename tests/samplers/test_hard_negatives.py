@@ -6,7 +6,7 @@ import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
 from sampler_checks import log_count, p_value, sample
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.mining.hard_negative_table import HardNegativeTable
 from tfxc.samplers import HardNegatives, Mixture, Step, Uniform

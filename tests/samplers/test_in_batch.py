@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from sampler_checks import log_count, p_value, sample
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, Step
 
 COUNTS = np.array([1.0, 2.0, 3.0, 4.0])

@@ -16,7 +16,7 @@ from sampler_checks import (
     sample,
 )
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
 from tfxc.ops import library
 from tfxc.samplers import MIDX, RFF, LogUniform, Mixture, Sphere, Uniform

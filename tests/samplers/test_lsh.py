@@ -17,7 +17,8 @@ from sampler_checks import (
 )
 
 import tfxc
-from tfxc._keras import keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import LSH, Mixture, Uniform
 
 FAMILIES = {

@@ -19,7 +19,7 @@ from sampler_checks import (
     softmax,
 )
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import MIDX, Step, midx, quantization
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, log_frequency

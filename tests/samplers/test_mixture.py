@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, p_value, queries, sample
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import DNS, MIDX, HardNegatives, InBatch, LogUniform, Mixture, Step, Uniform
 from tfxc.scored import Scored
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from sampler_checks import queries, softmax
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 
 

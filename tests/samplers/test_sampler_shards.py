@@ -9,7 +9,7 @@ from sampler_checks import all_probs, head_of, p_value, queries
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 import tfxc
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
 from tfxc.layers.head_shards import HeadShards
 from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentropy, SquaredHinge

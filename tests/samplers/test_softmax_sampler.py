@@ -14,7 +14,7 @@ from sampler_checks import (
     softmax,
 )
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.samplers import MIDX, Softmax, Step
 
 

@@ -8,7 +8,10 @@ import threading
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import keras, layers_of, steps_variable, variables_of_training
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import steps_variable
+from tfxc._keras.training import variables_of_training
 from tfxc.arguments import local_folder
 from tfxc.backup.folder import BackupFolder
 from tfxc.backup.pace import Pace

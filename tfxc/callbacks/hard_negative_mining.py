@@ -6,7 +6,8 @@ import warnings
 
 import numpy as np
 
-from tfxc._keras import keras, layers_of
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.backup.state import digest_of
 from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors, HeadVectors

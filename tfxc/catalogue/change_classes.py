@@ -4,16 +4,10 @@ import tempfile
 
 import tensorflow as tf
 
-from tfxc._keras import (
-    build_optimizer,
-    keras,
-    layers_of,
-    parts_of,
-    places_without_decay,
-    tf_variable,
-    variables_of,
-    variables_of_optimizer,
-)
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import build_optimizer, parts_of, places_without_decay, variables_of_optimizer
+from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import is_made_of_layers, keras, layer_of, layers_of, operations_of, readers_of
+from tfxc._keras import keras
+from tfxc._keras.layers import is_made_of_layers, layer_of, layers_of, operations_of, readers_of
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
 from tfxc.model.adapted import LOOKUPS

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import sparse
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.catalogue.neighbours import neighbour_shares
 from tfxc.catalogue.similar_names import similar_names
 from tfxc.catalogue.spool import blocks_of

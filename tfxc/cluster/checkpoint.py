@@ -8,15 +8,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfxc._keras import (
-    build_optimizer,
-    layers_of,
-    learning_rate_variable,
-    parts_of,
-    tf_variable,
-    variables_of_optimizer,
-    weights_of,
-)
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
+from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.checked_file import DamagedFile, sync
 from tfxc.model.adapted import follow_weights

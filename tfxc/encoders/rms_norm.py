@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, register
+from tfxc._keras import register
+from tfxc._keras.weights import add_weight
 from tfxc.encoders.sequence_layer import SequenceLayer
 
 

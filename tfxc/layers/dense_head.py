@@ -2,16 +2,10 @@
 
 import tensorflow as tf
 
-from tfxc._keras import (
-    Untracked,
-    add_weight,
-    keras,
-    layers_of,
-    register,
-    stored_numbers,
-    tf_variable,
-    variable_index,
-)
+from tfxc._keras import keras, register
+from tfxc._keras.layers import Untracked, layers_of
+from tfxc._keras.optimizers import variable_index
+from tfxc._keras.weights import add_weight, stored_numbers, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, int32_ids

@@ -2,7 +2,9 @@
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, no_autocast, register, tf_variable
+from tfxc._keras import keras, register
+from tfxc._keras.layers import no_autocast
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.ids import PADDING, check_ids
 

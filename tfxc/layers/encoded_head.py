@@ -7,16 +7,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import (
-    Untracked,
-    add_weight,
-    is_made_of_layers,
-    keras,
-    layers_of,
-    register,
-    tf_variable,
-    variables_of,
-)
+from tfxc._keras import keras, register
+from tfxc._keras.layers import Untracked, is_made_of_layers, layers_of
+from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids

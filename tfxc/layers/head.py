@@ -4,7 +4,9 @@ import numbers
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.layers import Untracked
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries

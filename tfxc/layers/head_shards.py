@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.ids import check_ids, hits
 from tfxc.ops.remote import at, put_together, shards_of
 from tfxc.samplers.sampler_shards import Share

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc._keras import keras, register
+from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates

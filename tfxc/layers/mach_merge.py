@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxc._keras import tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.hashing.universal import universal_coefficients
 from tfxc.layers.mach_head import MACHHead
 

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, keras, register, tf_variable
+from tfxc._keras import keras, register
+from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids

@@ -7,7 +7,8 @@ are pure functions; the head drives them block by block, so no ``[N, L]`` tensor
 
 import tensorflow as tf
 
-from tfxc._keras import COMPILED_LOSS_IS_A_SHARE, compiled_labels, keras
+from tfxc._keras import keras
+from tfxc._keras.training import COMPILED_LOSS_IS_A_SHARE, compiled_labels
 from tfxc.labels import labelled_queries
 
 

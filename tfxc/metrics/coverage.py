@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import keras, register, tf_variable
+from tfxc._keras import keras, register
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
 from tfxc.metrics.ranking_metric import check_form, check_num_ranked, flat_examples, ranked_ids

@@ -5,7 +5,9 @@ Ids are compared by ``tf.equal``: where a graph does not know the sizes, ``==`` 
 
 import tensorflow as tf
 
-from tfxc._keras import compiled_labels, keras, mask_of
+from tfxc._keras import keras
+from tfxc._keras.layers import mask_of
+from tfxc._keras.training import compiled_labels
 from tfxc.arguments import positive_int
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
 

@@ -1,6 +1,7 @@
 """What layers have adapted to, which is neither a weight nor part of a config."""
 
-from tfxc._keras import keras, layers_of
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
 
 LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 

@@ -7,22 +7,17 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from tfxc._keras import (
+from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
+from tfxc._keras.layers import Untracked, no_autocast
+from tfxc._keras.optimizers import build_optimizer, scales_loss
+from tfxc._keras.training import (
     Mean,
     StartsAtBatch,
-    Untracked,
     adopt_own_loss_and_metrics,
-    build_optimizer,
     drop_compiled_metrics,
     is_compiled,
-    keras,
     list_of_callbacks,
     metrics_not_compiled,
-    no_autocast,
-    refuse_keras_3,
-    register,
-    scales_loss,
-    unpack_x_y_sample_weight,
     updated_metrics,
 )
 from tfxc.arguments import lists_as_tensors, positive_int, require_count

@@ -3,7 +3,9 @@
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
-from tfxc._keras import is_made_of_layers, keras, layers_of, variables_of
+from tfxc._keras import keras
+from tfxc._keras.layers import is_made_of_layers, layers_of
+from tfxc._keras.weights import variables_of
 from tfxc.model.adapted import copy_adapted
 from tfxc.ops.remote import with_servers
 from tfxc.ops.table_files import whole_tables

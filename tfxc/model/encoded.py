@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import mask_of
+from tfxc._keras.layers import mask_of
 
 _WANTED = "The encoder must give floats [B, D] or, of sequences, [B, T, D]"
 

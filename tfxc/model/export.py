@@ -11,7 +11,8 @@ import tempfile
 import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
-from tfxc._keras import is_declared_as, layers_of, variables_of
+from tfxc._keras.layers import is_declared_as, layers_of
+from tfxc._keras.weights import variables_of
 from tfxc.arguments import local_folder
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import layer_and_name, layers_of
+from tfxc._keras.layers import layers_of
+from tfxc._keras.weights import layer_and_name
 from tfxc.require import require
 
 _NOT_MADE = "and the step was not made: the weights are those before it."

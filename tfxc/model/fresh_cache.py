@@ -1,6 +1,8 @@
 """Cached class vectors while other callbacks change the weights."""
 
-from tfxc._keras import LogFreeCallback, averages_weights, is_compiled, keras, list_of_callbacks
+from tfxc._keras import keras
+from tfxc._keras.optimizers import averages_weights
+from tfxc._keras.training import LogFreeCallback, is_compiled, list_of_callbacks
 
 
 class FreshCache(LogFreeCallback):

@@ -5,7 +5,7 @@ import warnings
 
 import tensorflow as tf
 
-from tfxc._keras import shape_called_with
+from tfxc._keras.layers import shape_called_with
 from tfxc.ids import check_ids, for_each_row, padded_ids
 from tfxc.labels import pad_labels
 

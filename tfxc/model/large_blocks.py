@@ -1,6 +1,6 @@
 """Large blocks of memory that a step frees, and the next one needs again."""
 
-from tfxc._keras import LogFreeCallback
+from tfxc._keras.training import LogFreeCallback
 from tfxc.malloc import keep_large_blocks
 
 

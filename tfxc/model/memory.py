@@ -3,15 +3,11 @@
 import warnings
 from typing import NamedTuple
 
-from tfxc._keras import (
-    build_optimizer,
-    is_compiled,
-    keras,
-    layers_of,
-    tf_variable,
-    variables_of,
-    variables_of_optimizer,
-)
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
+from tfxc._keras.training import is_compiled
+from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up

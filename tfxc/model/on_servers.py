@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc._keras import variables_of
+from tfxc._keras.weights import variables_of
 from tfxc.data.batching import EpochOrder
 from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.ops.remote import on_server, with_servers

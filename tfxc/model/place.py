@@ -1,6 +1,6 @@
 """Where a call of ``fit`` is, for an error that stops it."""
 
-from tfxc._keras import LogFreeCallback, steps_per_execution
+from tfxc._keras.training import LogFreeCallback, steps_per_execution
 
 
 class Place(LogFreeCallback):

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import tf_variable
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 

@@ -4,17 +4,10 @@ import warnings
 
 import tensorflow as tf
 
-from tfxc._keras import (
-    Untracked,
-    keras,
-    layer_and_name,
-    learning_rate_variable,
-    register,
-    scales_loss,
-    start_optimizer,
-    tf_variable,
-    variable_index,
-)
+from tfxc._keras import keras, register
+from tfxc._keras.layers import Untracked
+from tfxc._keras.optimizers import learning_rate_variable, scales_loss, start_optimizer, variable_index
+from tfxc._keras.weights import layer_and_name, tf_variable
 from tfxc.optimizers.slots import slots_of
 
 

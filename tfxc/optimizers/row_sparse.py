@@ -2,17 +2,17 @@
 
 import tensorflow as tf
 
-from tfxc._keras import (
+from tfxc._keras import keras
+from tfxc._keras.layers import Untracked
+from tfxc._keras.optimizers import (
     CLIPS_SUMMED_GRADIENTS,
-    Untracked,
     add_slot,
     constraint_of,
-    keras,
     serialized_learning_rate,
     start_optimizer,
-    tf_variable,
     variable_index,
 )
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import seed_int
 from tfxc.ops import library
 from tfxc.ops.remote import whole_of, with_servers

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tfxc._keras import keras_slots, tf_variable
+from tfxc._keras.optimizers import keras_slots
+from tfxc._keras.weights import tf_variable
 from tfxc.ops.remote import Shard, shards_of
 
 # Where an entry's step is divided by (the root of) what it remembers of the size of its gradients.

@@ -8,7 +8,8 @@ are NaN, and any use of them fails.
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import by_class
 from tfxc.class_rows import ClassRows
 from tfxc.require import require

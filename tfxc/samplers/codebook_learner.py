@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 from scipy import sparse
 
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.class_vectors import blocks
 from tfxc.scored import MASKED_LOGIT
 

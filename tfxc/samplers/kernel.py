@@ -5,7 +5,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, constant, register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.weights import add_weight, tf_variable
 
 _MOST_STEPS = 100  # over which the moments of queries are taken
 

@@ -4,7 +4,9 @@ import contextlib
 
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, constant, keras, tf_variable
+from tfxc._keras import keras
+from tfxc._keras.layers import Untracked
+from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.ops.remote import assign, beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import add_weight, register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks, one_thread, subsample
 from tfxc.clustering import assign, kmeans

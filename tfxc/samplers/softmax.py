@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfxc._keras import add_weight, register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import register, tf_variable
+from tfxc._keras import register
+from tfxc._keras.weights import tf_variable
 from tfxc.class_rows import ClassRows
 from tfxc.ops.remote import with_servers
 from tfxc.samplers.alias import alias_draw, alias_table

@@ -5,7 +5,9 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from tfxc._keras import Untracked, add_weight, keras, register, tf_variable
+from tfxc._keras import keras, register
+from tfxc._keras.layers import Untracked
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int, require_count
 from tfxc.class_vectors import one_thread, require_current, vectors_of
 from tfxc.ids import is_among, padded_ids, require_queries

@@ -1,19 +1,11 @@
-"""What tfxc asks of Keras beyond its public interface, under either of the two."""
+"""What tfxc asks of Keras's layers beyond their public interface, under either of the two."""
 
 import copy
 
 import tensorflow as tf
 
-from tfxc._keras import (
-    LogFreeCallback,
-    Untracked,
-    is_declared_as,
-    keras,
-    layers_of,
-    learning_rate_variable,
-    mask_of,
-    readers_of,
-)
+from tfxc._keras import keras
+from tfxc._keras.layers import Untracked, is_declared_as, layers_of, mask_of, readers_of
 
 
 def test_an_untracked_layer_is_not_its_holders(tmp_path):
@@ -61,16 +53,3 @@ def test_the_mask_a_layer_leaves():
     embedded = keras.layers.Embedding(5, 2, mask_zero=True)(tf.constant([[0, 3]]))
     assert mask_of(embedded).numpy().tolist() == [[False, True]]
     assert mask_of(tf.zeros([1, 2])) is None
-
-
-def test_the_variable_of_a_learning_rate():
-    optimizer = keras.optimizers.SGD(0.5)
-    learning_rate_variable(optimizer).assign(0.25)
-    assert float(optimizer.learning_rate) == 0.25
-    follows = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
-    assert learning_rate_variable(follows) is None
-
-
-def test_a_callback_without_logs_is_not_waited_for():
-    callback = LogFreeCallback()
-    assert callback.async_safe and callback._supports_tf_logs

@@ -1,0 +1,44 @@
+"""The one place that knows which Keras is running, and what Keras keeps to itself.
+
+tfxc follows ``tf.keras``: Keras 3 by default, ``tf_keras`` when the environment
+sets ``TF_USE_LEGACY_KERAS=1`` (TensorFlow Recommenders needs that one). Every
+other module imports ``keras`` from here, and from the modules beside this one
+what is done by other means in the other Keras.
+"""
+
+import os
+
+IS_KERAS_3 = os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True")
+
+if IS_KERAS_3:
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ImportError(
+            f"tfxc runs on Keras's TensorFlow backend, but Keras is configured for "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow before importing keras."
+        )
+else:
+    import tf_keras as keras
+
+# tf-keras takes a path without ".keras" for a folder in TensorFlow's format.
+SAVES_TO_FOLDERS = not IS_KERAS_3
+
+# tf-keras takes cuDNN's recurrent layers only for sequences that these can read.
+WITHOUT_CUDNN = {"use_cudnn": False} if IS_KERAS_3 else {}
+
+register = keras.saving.register_keras_serializable(package="tfxc")
+unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
+
+
+def refuse_keras_3(what):
+    """Raises ValueError where Keras 3 runs, which does not train so.
+
+    Args:
+        what: does not work, for the error.
+    """
+    if IS_KERAS_3:
+        raise ValueError(
+            f"Keras 3 does not train with {what}. Set the environment variable TF_USE_LEGACY_KERAS=1 before "
+            "TensorFlow is imported, and install tf_keras; or train by tfxc.head_loss in a loop of your own."
+        )

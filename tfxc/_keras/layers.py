@@ -1,0 +1,117 @@
+"""Layers: what Keras knows of those in a model, and of what stands between them."""
+
+import tensorflow as tf
+
+from tfxc._keras import IS_KERAS_3, keras
+
+
+class Untracked:
+    """Holds a layer, or a list of them, that Keras must not count among its holder's own.
+
+    Example:
+        >>> layer = keras.layers.Layer()
+        >>> layer.other = Untracked(keras.layers.Dense(2))
+        >>> type(layer.other.value).__name__, len(layers_of(layer))
+        ('Dense', 1)
+    """
+
+    def __init__(self, value):
+        self.value = value
+
+
+def layers_of(layer):
+    """The layer or model itself and all layers in it, however deep."""
+    return list(layer._flatten_layers())
+
+
+def operations_of(layer):
+    """``layers_of``, and the operations that Keras 3 has between the layers of functional models.
+
+    Example:
+        >>> inputs = keras.Input((2,))
+        >>> len(operations_of(keras.Model(inputs, inputs + 1)))  # the model, its input and the sum
+        3
+    """
+    layers = layers_of(layer)
+    parts = [part for own in layers if IS_KERAS_3 for part in getattr(own, "operations", [])]
+    return list({id(part): part for part in [*layers, *parts]}.values())
+
+
+def is_made_of_layers(model):
+    """Whether a model is functional or Sequential, so that Keras can make it anew of other layers."""
+    functional = keras.src.models.functional if IS_KERAS_3 else keras.src.engine.functional
+    return isinstance(model, (functional.Functional, keras.Sequential))
+
+
+def readers_of(layer):
+    """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
+
+    Where a model made of layers reads it, those in it that do. In Keras 3 there are operations among them.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.ReLU()])
+        >>> [type(reader).__name__ for reader in readers_of(model.layers[0])]
+        ['ReLU']
+    """
+    found = []
+    for node in layer._outbound_nodes:
+        reader = node.operation if IS_KERAS_3 else node.outbound_layer
+        if not is_made_of_layers(reader):
+            found.append(reader)
+            continue
+        given = node.input_tensors if IS_KERAS_3 else node.keras_inputs
+        for own, tensor in zip(reader.inputs, given, strict=False):
+            if layer_of(tensor) is layer:
+                found.extend(readers_of(layer_of(own)))
+    return found
+
+
+def layer_of(tensor):
+    """The layer whose output a symbolic tensor is.
+
+    Example:
+        >>> layer_of(keras.Input((2,), name="x")).name
+        'x'
+    """
+    return tensor._keras_history[0]
+
+
+def is_declared_as(inputs, form):
+    """Whether a model's input was made with ``keras.Input(..., sparse=True)``, or ``ragged=True``.
+
+    Args:
+        inputs: one of ``model.inputs``.
+        form: "sparse" or "ragged".
+
+    Example:
+        >>> is_declared_as(keras.Input((2,), sparse=True), "sparse")
+        True
+    """
+    if IS_KERAS_3:
+        return bool(getattr(inputs, form))
+    kind = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}[form]
+    return isinstance(inputs.type_spec, kind)
+
+
+def no_autocast(layer):
+    """Has a layer get its inputs as they come, in mixed precision, too.
+
+    Example:
+        >>> layer = keras.layers.Dense(1, dtype="mixed_bfloat16")
+        >>> no_autocast(layer)
+        >>> layer.autocast
+        False
+    """
+    layer.autocast = layer._autocast = False
+
+
+def mask_of(tensor):
+    """Which positions of a layer's output count, bool [B, T]; None where all do."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def shape_called_with(layer):
+    """The shape of a layer's first input, in the structure in which it came; None before it was called."""
+    if IS_KERAS_3:
+        return next(iter((getattr(layer, "_build_shapes_dict", None) or {}).values()), None)
+    return getattr(layer, "_build_input_shape", None)

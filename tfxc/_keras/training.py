@@ -1,0 +1,194 @@
+"""Compiled models: what ``compile``, ``fit`` and ``evaluate`` keep, and what a step changes."""
+
+import tensorflow as tf
+
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, unlisted_variables
+from tfxc._keras.weights import stored_numbers, tf_variable, weights_of
+
+# Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
+COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
+
+
+class Mean(keras.metrics.Mean):
+    """Keras's own, which is loaded on the replicas of a ``MirroredStrategy``, too.
+
+    There tf-keras divides what it reads by their number, which a data set of a file does not let it do. The
+    name is Keras's, for files call a metric by its class.
+
+    Example:
+        >>> metric = Mean(name="loss")
+        >>> _ = metric.update_state([1.0, 2.0])
+        >>> float(metric.result())
+        1.5
+    """
+
+    if not IS_KERAS_3:  # which keeps no metrics in its files
+
+        def load_own_variables(self, store):
+            """tf-keras calls this when it loads a model."""
+            super().load_own_variables(stored_numbers(store))
+
+
+def is_compiled(model):
+    """Whether a model has an optimizer."""
+    return model.compiled if IS_KERAS_3 else model._is_compiled
+
+
+def metrics_not_compiled(model):
+    """The metrics of a model that came in no ``compile``: its own and its layers'."""
+    compiled = [model._compile_metrics] if IS_KERAS_3 else model.compiled_metrics.metrics
+    ids = {id(metric) for metric in compiled}
+    return [metric for metric in model.metrics if id(metric) not in ids]
+
+
+def updated_metrics(model, x, labels, ids, sample_weight):
+    """Updates the compiled metrics with ranked ids; all results, by name.
+
+    tf-keras would turn the weights into integers, the type of the ids.
+    """
+    if IS_KERAS_3 or sample_weight is None:
+        return model.compute_metrics(x, labels, ids, sample_weight)
+    compiled = model.compiled_metrics
+    if not compiled.built:
+        compiled.build(ids, labels)
+    for metric in tf.nest.flatten(compiled._metrics):
+        if metric is not None:
+            metric.update_state(labels, ids)
+    for metric in tf.nest.flatten(compiled._weighted_metrics):
+        if metric is not None:
+            metric.update_state(labels, ids, sample_weight=sample_weight)
+    return model.get_metrics_result()
+
+
+def compiled_labels(labels):
+    """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
+
+    Under a distribution strategy it first runs loss and metrics on symbols for the mean of the replicas'
+    batches, for the shapes alone: there, and only there, integer ids come as floats.
+    """
+    if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
+        return labels
+    with keras.SymbolicScope() as scope:
+        return tf.cast(labels, tf.int32) if scope.original_scope is not None else labels
+
+
+def drop_compiled_metrics(model):
+    """Before ``compile``, which in Keras 3 keeps those of the last time where it is given none."""
+    if IS_KERAS_3:
+        model._compile_metrics = None
+
+
+def adopt_own_loss_and_metrics(model):
+    """After ``compile``: what a model with its own loss and ranked ids as predictions needs.
+
+    Keras's loss container and its trackers would never get data; and Keras 3 cannot report metrics that
+    training does not update unless they are built.
+    """
+    if IS_KERAS_3:
+        model._compile_loss = None
+        model._loss_tracker = None
+        if model._compile_metrics is not None:
+            ids = tf.zeros([1, 1], tf.int32)
+            model._compile_metrics.build(ids, ids)
+    else:
+        model.compiled_loss = None
+
+
+class StartsAtBatch:
+    """A model whose ``fit`` begins its first epoch at ``first_batch``, a number that is taken once.
+
+    Of the data it expects the remaining batches only. To stand before ``keras.Model`` among the bases.
+    """
+
+    first_batch = 0
+
+    def _maybe_symbolic_build(self, iterator=None, **kwargs):
+        """Keras 3 calls this with what numbers the batches, before the first of them."""
+        super()._maybe_symbolic_build(iterator=iterator, **kwargs)
+        first, self.first_batch = self.first_batch, 0
+        if iterator is None or not first:
+            return
+        numbered = iterator._enumerate_iterator
+
+        def remaining():
+            iterator._enumerate_iterator = numbered  # the next epochs are whole
+            return (step for step in numbered() if step[0] >= first)
+
+        iterator._enumerate_iterator = remaining
+
+    def _maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch):
+        """tf-keras asks here at which epoch and batch it begins."""
+        first, self.first_batch = self.first_batch, 0
+        if first:
+            return initial_epoch, first
+        return super()._maybe_load_initial_counters_from_ckpt(steps_per_epoch, initial_epoch)
+
+
+class LogFreeCallback(keras.callbacks.Callback):
+    """A callback that reads no logs: Keras need not wait for them, nor for what the callback does.
+
+    Example:
+        >>> LogFreeCallback().on_train_batch_end(0, {"loss": tf.constant(1.0)})
+    """
+
+    async_safe = True
+
+    def __init__(self):
+        super().__init__()  # sets it to False in tf-keras
+        self._supports_tf_logs = True
+
+
+def steps_per_execution(model):
+    """How many training steps a compiled model makes from one report to its callbacks to the next."""
+    if IS_KERAS_3:
+        return int(model.steps_per_execution)
+    return int(model._steps_per_execution.numpy())  # of a strategy's variable, int() would not do
+
+
+def list_of_callbacks(callbacks):
+    """What ``fit`` takes as callbacks, None, one, a list of them or a ``CallbackList``, as a list."""
+    callbacks = getattr(callbacks, "callbacks", callbacks)
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+
+
+def variables_of_training(model):
+    """What a training step reads or changes: a dict, name -> ``tf.Variable``. The optimizer gets built.
+
+    Weights, an optimizer's slots and counters, states of random layers, and the metrics that are there from
+    the start; those of a compiled model belong to an evaluation.
+    """
+    build_optimizer(model.optimizer, model.trainable_variables)
+    optimizers = parts_of(model.optimizer)
+    groups = {
+        "weight": weights_of(model) + _random_states(model),
+        "optimizer": [own for each in optimizers for own in each.variables],
+        "unlisted": [own for each in optimizers for own in unlisted_variables(each)],
+        "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
+        "loss": [] if not hasattr(model, "loss_tracker") else model.loss_tracker.variables,
+    }
+    return {
+        f"{group} {number}": tf_variable(variable)
+        for group, variables in groups.items()
+        for number, variable in enumerate(variables)
+    }
+
+
+def _random_states(model):
+    """The states of tf-keras's random layers; Keras 3 counts them among a model's variables.
+
+    By default tf-keras draws by ops that keep their state where nobody can read it: then the layers get
+    generators of their own.
+    """
+    states = []
+    for layer in layers_of(model):
+        source = None if IS_KERAS_3 else getattr(layer, "_random_generator", None)
+        if source is None or source._rng_type == source.RNG_STATELESS:
+            continue
+        if source._rng_type == source.RNG_LEGACY_STATEFUL:
+            source._rng_type, source._built = source.RNG_STATEFUL, False
+            model.train_function = None  # it may have been traced
+        source._maybe_init()
+        states.append(source._generator.state)
+    return states

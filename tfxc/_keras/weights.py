@@ -1,0 +1,72 @@
+"""Weights: how they are made, and the ``tf.Variable`` behind them."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.layers import layers_of
+
+
+def tf_variable(variable):
+    """The ``tf.Variable`` behind a weight (Keras 3 wraps it, tf-keras does not)."""
+    return variable.value if IS_KERAS_3 and not isinstance(variable, tf.Variable) else variable
+
+
+def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainable=True, aggregation="none"):
+    """``layer.add_weight`` without autocast, so mixed precision never casts a whole table."""
+    if IS_KERAS_3:
+        options = {"autocast": False, "aggregation": aggregation}
+    else:
+        options = {
+            "experimental_autocast": False,
+            "aggregation": getattr(tf.VariableAggregation, aggregation.upper()),
+        }
+    return layer.add_weight(
+        name=name,
+        shape=shape,
+        initializer=initializer,
+        dtype=dtype,
+        trainable=trainable,
+        **options,
+    )
+
+
+def constant(value):
+    """An initializer that gives this value: variables must be right from the start, not assigned in build."""
+
+    def initializer(shape, dtype=None, partition_shape=None, partition_offset=None):
+        if partition_shape is None:
+            return tf.broadcast_to(tf.cast(value, dtype), shape)
+        whole = np.broadcast_to(value, shape)  # a server makes its rows of a table that is cut into shards
+        rows = slice(partition_offset[0], partition_offset[0] + partition_shape[0])
+        return tf.cast(whole[rows], dtype)
+
+    return initializer
+
+
+def stored_numbers(store):
+    """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
+    if IS_KERAS_3:
+        return store
+    arrays = {name: np.asarray(store[name]) for name in store}
+    half = tf.bfloat16.as_numpy_dtype
+    return {name: array.view(half) if array.dtype == "V2" else array for name, array in arrays.items()}
+
+
+def variables_of(model):
+    """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
+    return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
+
+
+def weights_of(model):
+    """The weights of a model as Keras holds them, without the states of its metrics."""
+    metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
+    metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
+    of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
+    # tf-keras lists vocabularies, too.
+    return [own for own in model.variables if id(own) not in of_metrics and hasattr(own, "shape")]
+
+
+def layer_and_name(variable):
+    """What a weight is called, after its layer; the layers around it are others in a loaded model."""
+    return "/".join(getattr(variable, "path", variable.name).split("/")[-2:])
