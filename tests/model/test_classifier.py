@@ -415,34 +415,13 @@ def test_compiled_without_metrics_it_has_none_of_before():
     assert [metric.name for metric in model.metrics] == ["loss"]
 
 
-def test_xla_is_switched_off_with_a_warning():
-    with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
-        model = make_model(Uniform(4), jit_compile=True)
-    model.fit(features(4), np.arange(4), verbose=0)
-
-
 def test_what_is_refused_comes_with_its_remedy():
     model = make_model()
     with pytest.raises(ValueError, match=r"call compile\(\.\.\.\) before fit"):
         tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES)).fit(features(4), np.arange(4))
-    with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
-        model.fit(features(4), np.arange(4), 4, 1, 0, None, 0.0, None, True, {0: 2.0})
-    for train in (model.fit, model.train_on_batch):
-        with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
-            train(features(4), np.arange(4), class_weight={0: 2.0})
     for loss in ("sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy(), None):
         with pytest.raises(ValueError, match=r"one of tfxc\.losses"):
             model.compile("sgd", loss=loss)
-    for metric in ("accuracy", keras.metrics.AUC()):
-        for metrics in (metric, [metric]):
-            with pytest.raises(ValueError, match=r"metrics must be of tfxc\.metrics.* but got .*(accur|AUC)"):
-                model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
-    for name in ("metrics", "weighted_metrics"):
-        with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
-            model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
-    for given in (3.0, [0.5]):
-        with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):
-            make_model(loss_weights=given)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, but got 0"):
         make_model(k=0)
     for names, message in [

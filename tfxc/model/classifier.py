@@ -3,8 +3,6 @@
 import inspect
 import warnings
 
-import numpy as np
-import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
@@ -26,13 +24,14 @@ from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
-from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
+from tfxc.model.first_examples import as_tensor, first_examples
 from tfxc.model.forked import refuse_forked
 from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
+from tfxc.model.given_options import compile_options, ranking_metrics, refuse_class_weight
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
@@ -183,23 +182,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
                 "ExtremeClassifier a sampler, such as tfxc.samplers.MIDX(100), or take SoftmaxCrossentropy."
             )
-        if kwargs.pop("loss_weights", None) is not None:
-            raise ValueError(
-                "loss_weights is not supported: the model has one loss. Weigh examples by "
-                "fit(..., sample_weight=weights); add up several losses by tfxc.head_loss, in a model "
-                "of your own."
-            )
-        if kwargs.get("jit_compile") is True:
-            kwargs["jit_compile"] = False
-            warnings.warn(
-                "jit_compile=True has no effect: XLA cannot call the compiled ops of heads and samplers.",
-                stacklevel=2,
-            )
-        plain = _list_of_metrics(metrics, "metrics")
-        weighted = _list_of_metrics(weighted_metrics, "weighted_metrics")
+        options = compile_options(kwargs)
+        plain = ranking_metrics(metrics, "metrics")
+        weighted = ranking_metrics(weighted_metrics, "weighted_metrics")
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
-        super().compile(optimizer=optimizer, loss=loss, **ranking, **kwargs)
+        super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
         if scales_loss(self.optimizer):
             raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
         adopt_own_loss_and_metrics(self)
@@ -266,7 +254,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
         given = inspect.signature(super().fit).bind(x, *args, **kwargs)
-        _refuse_class_weight(given.arguments.get("class_weight"))
+        refuse_class_weight(given.arguments.get("class_weight"))
         if not is_compiled(self):
             raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
         if not self.built:
@@ -329,7 +317,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
-        _refuse_class_weight(class_weight)
+        refuse_class_weight(class_weight)
         return super().train_on_batch(x, y, sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
@@ -366,13 +354,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
         Not on those of a generator, which could not be read again: then the first step builds.
         """
-        if isinstance(x, tf.data.Dataset):
-            x = unpack_x_y_sample_weight(next(iter(x)))[0]
-        elif hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
-            x = unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
-        elif not hasattr(x, "__next__"):
-            x = tf.nest.map_structure(_first_row, x)
-        else:
+        x = first_examples(x)
+        if x is None:
             return
         with self.distribute_strategy.scope():
             self._encoded(split_inputs(x, self.encoder)[0], training=False)
@@ -404,8 +387,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        inputs = tf.nest.map_structure(_as_tensor, inputs)
-        return self._ranking.value(inputs, _as_tensor(k), _as_tensor(exclude), _as_tensor(allow), training)
+        inputs = tf.nest.map_structure(as_tensor, inputs)
+        return self._ranking.value(inputs, as_tensor(k), as_tensor(exclude), as_tensor(allow), training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
@@ -529,43 +512,3 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         See ``tfxc.model.export.export_item_encoder``.
         """
         export_item_encoder(self.head, path)
-
-
-def _refuse_class_weight(class_weight):
-    if class_weight is not None:  # of several labels Keras would take the place of the largest for the class
-        raise ValueError(
-            "class_weight is not supported with class-id labels of this many classes: pass "
-            "sample_weight=weights[labels] instead."
-        )
-
-
-def _as_tensor(part):
-    """Of an array, a SciPy matrix or None; ragged and sparse tensors stay what they are."""
-    if scipy.sparse.issparse(part):
-        part = part.tocoo()
-        indices = np.stack([part.row, part.col], 1).astype(np.int64)
-        return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
-    return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
-
-
-def _first_row(part):
-    """Of an array, a tensor of any kind or a SciPy matrix, as a tensor; None stays None."""
-    if part is None:
-        return None
-    if isinstance(part, tf.SparseTensor):
-        shape = part.dense_shape
-        return tf.sparse.slice(part, tf.zeros_like(shape), tf.concat([[1], shape[1:]], 0))
-    return _as_tensor((part.tocsr() if scipy.sparse.issparse(part) else part)[:1])
-
-
-def _list_of_metrics(given, name):
-    """The ranking metrics in what ``compile`` was given under that name: a list, one alone or None."""
-    if isinstance(given, dict):
-        raise ValueError(
-            f"{name} must be a list, [NDCGAtK(10)], but got {given!r}: the one output is the best ids."
-        )
-    metrics = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
-    unfit = [metric for metric in metrics if not isinstance(metric, RankingMetric | CoverageAtK)]
-    if unfit:
-        raise ValueError(f"{name} must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
-    return metrics

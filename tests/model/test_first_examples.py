@@ -1,0 +1,49 @@
+"""The first examples of data of every form."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc.model.first_examples import first_examples
+
+ROWS = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+
+
+class Batches(keras.utils.Sequence):
+    """Two batches of inputs and labels."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"x": ROWS[index:]}, np.zeros(3 - index)
+
+
+@pytest.mark.parametrize(
+    "rows", [ROWS, tf.constant(ROWS), scipy.sparse.csr_matrix(ROWS), scipy.sparse.coo_matrix(ROWS)]
+)
+def test_of_rows_it_is_the_first(rows):
+    found = first_examples([{"x": rows}, None])
+    dense = tf.sparse.to_dense(found[0]["x"]) if scipy.sparse.issparse(rows) else found[0]["x"]
+    assert dense.numpy().tolist() == [[0.0, 1.0]] and found[1] is None
+
+
+def test_sparse_and_ragged_tensors_keep_their_kind():
+    sparse, ragged = tf.sparse.from_dense(ROWS), tf.ragged.constant([[1, 2], [3]])
+    found = first_examples({"sparse": sparse, "ragged": ragged})
+    assert tf.sparse.to_dense(found["sparse"]).numpy().tolist() == [[0.0, 1.0]]
+    assert found["ragged"].to_list() == [[1, 2]]
+
+
+def test_of_batches_it_is_the_first():
+    data = tf.data.Dataset.from_tensor_slices(({"x": ROWS}, [0, 1, 2])).batch(2)
+    assert first_examples(data)["x"].numpy().tolist() == ROWS[:2].tolist()
+    assert first_examples(Batches())["x"].tolist() == ROWS.tolist()
+
+
+def test_a_generator_is_not_read():
+    batches = iter([(ROWS, [0, 1, 2])])
+    assert first_examples(batches) is None
+    assert len(list(batches)) == 1

@@ -1,0 +1,42 @@
+"""Options of Keras's that a classifier does not take: what each error says to do instead."""
+
+import numpy as np
+import pytest
+from classifier_checks import features, make_model
+
+from tfxc._keras import keras
+from tfxc.losses import SoftmaxCrossentropy
+from tfxc.metrics import NDCGAtK
+from tfxc.samplers import Uniform
+
+
+def test_xla_is_switched_off_with_a_warning():
+    with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
+        model = make_model(Uniform(4), jit_compile=True)
+    model.fit(features(4), np.arange(4), verbose=0)
+
+
+def test_class_weights_are_refused():
+    model = make_model()
+    with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
+        model.fit(features(4), np.arange(4), 4, 1, 0, None, 0.0, None, True, {0: 2.0})
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
+            train(features(4), np.arange(4), class_weight={0: 2.0})
+
+
+def test_metrics_that_do_not_take_ranked_ids_are_refused():
+    model = make_model()
+    for metric in ("accuracy", keras.metrics.AUC()):
+        for metrics in (metric, [metric]):
+            with pytest.raises(ValueError, match=r"metrics must be of tfxc\.metrics.* but got .*(accur|AUC)"):
+                model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
+    for name in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
+            model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
+
+
+def test_loss_weights_are_refused():
+    for given in (3.0, [0.5]):
+        with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):
+            make_model(loss_weights=given)

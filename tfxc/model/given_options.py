@@ -1,0 +1,72 @@
+"""What a classifier takes of Keras's options, and what it refuses with what to do instead."""
+
+import warnings
+
+from tfxc.metrics import CoverageAtK, RankingMetric
+
+
+def compile_options(options):
+    """Keras's further options of ``compile``, without those that have no meaning here.
+
+    Args:
+        options: dict.
+
+    Raises:
+        ValueError: for ``loss_weights``.
+
+    Example:
+        >>> compile_options({"loss_weights": None, "run_eagerly": True})
+        {'run_eagerly': True}
+    """
+    options = dict(options)
+    if options.pop("loss_weights", None) is not None:
+        raise ValueError(
+            "loss_weights is not supported: the model has one loss. Weigh examples by "
+            "fit(..., sample_weight=weights); add up several losses by tfxc.head_loss, in a model "
+            "of your own."
+        )
+    if options.get("jit_compile") is True:
+        options["jit_compile"] = False
+        warnings.warn(
+            "jit_compile=True has no effect: XLA cannot call the compiled ops of heads and samplers.",
+            stacklevel=3,
+        )
+    return options
+
+
+def ranking_metrics(given, name):
+    """The metrics that ``compile`` was given: a list, of one alone or None, too.
+
+    Args:
+        given: the argument.
+        name: that of the argument, for the error.
+
+    Raises:
+        ValueError: for a dict, or metrics that do not take ranked ids.
+
+    Example:
+        >>> [metric.k for metric in ranking_metrics(tfxc.metrics.NDCGAtK(10), "metrics")]
+        [10]
+    """
+    if isinstance(given, dict):
+        raise ValueError(
+            f"{name} must be a list, [NDCGAtK(10)], but got {given!r}: the one output is the best ids."
+        )
+    metrics = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+    unfit = [metric for metric in metrics if not isinstance(metric, RankingMetric | CoverageAtK)]
+    if unfit:
+        raise ValueError(f"{name} must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
+    return metrics
+
+
+def refuse_class_weight(class_weight):
+    """Raises ValueError where ``fit`` or ``train_on_batch`` was given class weights.
+
+    Example:
+        >>> refuse_class_weight(None)
+    """
+    if class_weight is not None:  # of several labels Keras would take the place of the largest for the class
+        raise ValueError(
+            "class_weight is not supported with class-id labels of this many classes: pass "
+            "sample_weight=weights[labels] instead."
+        )
