@@ -18,7 +18,7 @@ from common.arguments import count, rate, share, whole  # noqa: E402
 from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
 from common.language_data import load_text  # noqa: E402
-from common.plots import plot  # noqa: E402
+from common.plots import plot, pyplot  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import batches, load_split  # noqa: E402
@@ -132,7 +132,7 @@ def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
     assert capfd.readouterr().err == "Out of memory.\n"
 
 
-@pytest.mark.parametrize("num_runs", [2, 7])
+@pytest.mark.parametrize("num_runs", [2, 7, 12])
 @pytest.mark.parametrize("clock", ["seconds", "processor_seconds"])
 def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     row = {"seconds": 3.0, "processor_seconds": 5.0, "val_ndcg_at_10": 0.2}
@@ -140,6 +140,8 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     runs = {f"run {number}": [row | {"curve": curve * (number % 2)}] for number in range(num_runs)}
     plot(runs, str(tmp_path / "runs.png"), clock=clock)
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+    lines = pyplot.gcf().axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == num_runs
 
 
 def small_model(num_classes=3):

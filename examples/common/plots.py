@@ -8,7 +8,7 @@ except ModuleNotFoundError as error:  # now, not after hours of training
     raise SystemExit("This program draws its results: pip install '.[examples]' in a clone.") from error
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import cycler, pyplot  # noqa: E402
 
 _MOST_NAMED = 5  # curves whose names have room at their ends
 
@@ -22,10 +22,13 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", t
     "processor_seconds", over all cores, which other programs on the machine disturb less.
     """
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    # There are ten colours, and may be more runs.
+    styles = cycler(linestyle=["-", ":"], marker=[".", "x"])
+    axes.set_prop_cycle(styles * matplotlib.rcParams["axes.prop_cycle"])
     for name, rows in histories.items():
         points = [(point[clock], point["quality"]) for row in rows for point in row.get("curve", ())]
         points = points or [(row[clock], row[metric]) for row in rows]
-        (line,) = axes.plot(*zip(*points, strict=True), marker=".", label=name)
+        (line,) = axes.plot(*zip(*points, strict=True), label=name)
         if len(histories) <= _MOST_NAMED:
             annotate = {"textcoords": "offset points", "color": line.get_color(), "va": "center"}
             axes.annotate(name, points[-1], (6, 0), **annotate)
