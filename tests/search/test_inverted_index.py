@@ -247,6 +247,16 @@ def test_it_knows_the_head_it_was_built_from(dtype, vectors):
     index.rebuilt(head).require_built_from(head)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("changed", [3, 471])  # which is scanned, and one of the short vectors
+def test_it_knows_a_head_of_which_one_class_is_another(dtype, changed):
+    vectors = skewed(500)
+    index = index_of(head_of(vectors), 10, 2, dtype, num_scanned=40)
+    vectors[changed] *= -1
+    with pytest.raises(ValueError, match=f"other class vectors .* first of class {changed}: after training"):
+        index.require_built_from(head_of(vectors))
+
+
 def test_a_head_in_another_order_is_not_the_one_it_was_built_from(small):
     _, index = small
     with pytest.raises(ValueError, match="built from other class vectors"):

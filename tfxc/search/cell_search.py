@@ -58,6 +58,14 @@ class CellSearch:
         """The class vectors float32 [n, D] of class ids [n], as they are kept."""
         return self._vectors(class_ids, self.columns())
 
+    def means(self, class_ids):
+        """The mean float32 [n, D] of the cell of each class id [n]; 0 for scanned classes, which have none."""
+        places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
+        cells = tf.minimum(self._cells(places), self.num_cells - 1)
+        is_scanned = places >= tf.size(self.tiles.members)
+        means = tf.gather(tf.convert_to_tensor(self.tiles.centres), cells)
+        return tf.where(is_scanned[:, tf.newaxis], 0.0, means)
+
     def _search(self, query, k, exclude, probes, columns):
         """The k best; for queries that find fewer, again with twice the probes."""
         best = self._best(query, k, exclude, probes, columns)
@@ -194,11 +202,12 @@ class CellSearch:
         if parts.rows.dtype == tf.int8:
             scales = tf.gather(tf.reshape(read(parts.scales), [-1]), places)
             rows *= tf.cast(scales, tf.float32)[..., tf.newaxis]
-        cells = tf.searchsorted(
-            parts.offsets[1:], tf.reshape(places // parts.rows.shape[1], [-1]), side="right"
-        )
-        cells = tf.reshape(cells, tf.shape(places))
-        return rows + tf.gather(tf.convert_to_tensor(parts.centres), cells)
+        return rows + tf.gather(tf.convert_to_tensor(parts.centres), self._cells(places))
+
+    def _cells(self, places):
+        """The cells of slots of tiles."""
+        tiles = tf.reshape(places // self.tiles.rows.shape[1], [-1])
+        return tf.reshape(tf.searchsorted(self.tiles.offsets[1:], tiles, side="right"), tf.shape(places))
 
 
 def _in_blocks(function, size, dtypes, *rows):

@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int, require_count
-from tfxc.class_vectors import one_thread, require_current, vectors_of
+from tfxc.class_vectors import blocks, one_thread, require_current
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -20,9 +20,8 @@ from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
-_SAMPLE_ROWS = 64  # that are compared with those of a head
-# How far they may be apart, as a share of the largest number: what another machine may round otherwise; twice
-# what bfloat16 rounds; one step of the codes, which may go the other way, and a half.
+# How far a row may be from the head's, as a share of its largest number: what another machine may round
+# otherwise; twice what bfloat16 rounds; one step of the codes, which may go the other way, and a half.
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 2**-8, "int8": 1.5 / 127}
 _WEIGHTS = *Tiles._fields, "answers_mean", "answers_covariance"
 
@@ -289,19 +288,22 @@ class InvertedIndex(keras.layers.Layer):
         self._require_width(head)
 
     def require_built_from(self, head):
-        """Raises ValueError for a head of other class vectors than the index holds, by a sample of them."""
+        """Raises ValueError for a head of other class vectors than the index holds, be it of one class."""
         self.require_same(head)
         _make_ready(head)
-        ids = np.linspace(0, self.num_classes - 1, min(_SAMPLE_ROWS, self.num_classes)).astype(np.int32)
-        vectors = vectors_of(head, ids)
-        differences = self._search.value.vectors(tf.constant(ids)).numpy() - vectors
-        # Of fewer bits are differences from the mean of a cell.
-        largest = np.abs(vectors).max() + np.abs(tf_variable(self.centres).numpy()).max(initial=0)
-        if np.abs(differences).max() > _TOLERANCES[self.rows_dtype] * largest:
-            raise ValueError(
-                "The index was built from other class vectors than the head has now: after training or "
-                "change_classes make the next one, index = index.rebuilt(model.head), or a new InvertedIndex."
-            )
+        for start, vectors in blocks(head):
+            class_ids = tf.range(start, start + len(vectors))
+            differences = np.abs(self._search.value.vectors(class_ids).numpy() - vectors).max(1)
+            largest = np.abs(vectors).max(1)
+            if self.rows_dtype != "float32":  # rows are differences from the mean of a cell
+                largest += np.abs(self._search.value.means(class_ids)).max(1)
+            changed = differences > _TOLERANCES[self.rows_dtype] * largest
+            if changed.any():
+                raise ValueError(
+                    f"The index was built from other class vectors than the head has now, first of class "
+                    f"{start + changed.argmax()}: after training or change_classes make the next one, "
+                    "index = index.rebuilt(model.head), or a new InvertedIndex."
+                )
 
     def _require_width(self, head):
         if self.centres.shape[1] != head.effective_dim:
