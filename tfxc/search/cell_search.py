@@ -59,7 +59,7 @@ class CellSearch:
         return self._vectors(class_ids, self.columns())
 
     def means(self, class_ids):
-        """The mean float32 [n, D] of the cell of each class id [n]; 0 for scanned classes, which have none."""
+        """The mean float32 [n, D] of the cell of each class id [n]; 0 for scanned classes."""
         places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
         cells = tf.minimum(self._cells(places), self.num_cells - 1)
         is_scanned = places >= tf.size(self.tiles.members)
