@@ -1,8 +1,77 @@
 """What tfxc asks of compiled models beyond Keras's public interface, under either of the two."""
 
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, features, make_model
+
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.training import LogFreeCallback
+from tfxc.metrics import CoverageAtK, RankingMetric, RecallAtK
+
+MORE_IS_BETTER = "val_recall_at_2", "val_coverage_at_2", "val_recall_at_1"
+
+
+def watching(monitor, **options):
+    """Keras's three callbacks that compare the value of an epoch with the best so far."""
+    return [
+        keras.callbacks.EarlyStopping(monitor, **options),
+        keras.callbacks.ModelCheckpoint("best.keras", monitor, save_best_only=True, **options),
+        keras.callbacks.ReduceLROnPlateau(monitor, **options),
+    ]
+
+
+class FirstIdAtK(RankingMetric):
+    """The id that is ranked first: here less is better."""
+
+    abbreviation = "first_id"
+    higher_is_better = False
+
+    def per_example(self, labels, ids):
+        return tf.cast(ids[:, 0], tf.float32)
+
+
+def fit_with(callbacks):
+    metrics, weighted = [RecallAtK(2), CoverageAtK(2, NUM_CLASSES)], [RecallAtK(1), FirstIdAtK(1)]
+    model = make_model(metrics=metrics, weighted_metrics=weighted)
+    data = features(4), np.arange(4)
+    model.fit(*data, validation_data=data, callbacks=callbacks, verbose=0)
 
 
 def test_a_callback_without_logs_is_not_waited_for():
     callback = LogFreeCallback()
     assert callback.async_safe and callback._supports_tf_logs
+
+
+def test_callbacks_keep_the_highest_of_a_metric(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    modes = ["auto", "max"] if IS_KERAS_3 else ["max"]
+    callbacks = [
+        each for mode in modes for monitor in MORE_IS_BETTER for each in watching(monitor, mode=mode)
+    ]
+    fit_with(callbacks)
+    for callback in callbacks:
+        assert callback.monitor_op(0.9, 0.5) and not callback.monitor_op(0.5, 0.9), callback
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 asks the metric, and keeps the highest")
+def test_a_callback_that_would_keep_the_lowest_is_refused():
+    for monitor in MORE_IS_BETTER:
+        for callback in watching(monitor):
+            message = rf'{type(callback).__name__}\(monitor="{monitor}"\) .*mode="max"'
+            with pytest.raises(ValueError, match=message):
+                fit_with([callback])
+
+
+def test_callbacks_keep_the_lowest_of_what_is_better_low(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    callbacks = [each for monitor in ("val_loss", "val_first_id_at_1") for each in watching(monitor)]
+    fit_with(callbacks)
+    for callback in callbacks:
+        assert callback.monitor_op(0.5, 0.9) and not callback.monitor_op(0.9, 0.5), callback
+
+
+def test_a_checkpoint_of_every_epoch_compares_nothing(tmp_path):
+    path = tmp_path / "last.keras"
+    fit_with([keras.callbacks.ModelCheckpoint(str(path), monitor="val_recall_at_2")])
+    assert path.exists()

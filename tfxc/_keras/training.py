@@ -1,5 +1,7 @@
 """Compiled models: what ``compile``, ``fit`` and ``evaluate`` keep, and what a step changes."""
 
+import math
+
 import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3, keras
@@ -29,6 +31,51 @@ class Mean(keras.metrics.Mean):
         def load_own_variables(self, store):
             """tf-keras calls this when it loads a model."""
             super().load_own_variables(stored_numbers(store))
+
+
+class Directed:
+    """A metric that says which of two values is better. To stand before Keras's class among the bases.
+
+    Keras 3 asks the metric where a callback's ``mode`` is "auto"; tf-keras looks at names alone.
+
+    Example:
+        >>> class Distance(Directed, keras.metrics.Mean):
+        ...     higher_is_better = False
+        >>> Distance(name="distance").higher_is_better
+        False
+    """
+
+    higher_is_better = True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._direction = "up" if self.higher_is_better else "down"
+
+
+def refuse_callbacks_that_keep_the_lowest(model, callbacks):
+    """Raises ValueError where tf-keras would take the lowest value of a metric for the best.
+
+    Args:
+        model: compiled, its metrics ``Directed``.
+        callbacks: list.
+
+    Raises:
+        ValueError: for a callback that compares epochs so.
+    """
+    if IS_KERAS_3:
+        return
+    compiled = model.compiled_metrics
+    metrics = tf.nest.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    names = {f"val_{metric.name}" for metric in metrics if metric is not None and metric.higher_is_better}
+    kinds = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau, keras.callbacks.ModelCheckpoint
+    for callback in callbacks:
+        if not isinstance(callback, kinds) or callback.monitor not in names:
+            continue
+        if getattr(callback, "save_best_only", True) and callback.monitor_op(-math.inf, 0):
+            raise ValueError(
+                f'{type(callback).__name__}(monitor="{callback.monitor}") would take the lowest value for '
+                'the best, as tf-keras does of names that it does not know. Give it mode="max".'
+            )
 
 
 def is_compiled(model):

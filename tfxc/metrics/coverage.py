@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, register
+from tfxc._keras.training import Directed
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
@@ -10,7 +11,7 @@ from tfxc.metrics.ranking_metric import check_form, check_num_ranked, flat_examp
 
 
 @register
-class CoverageAtK(keras.metrics.Metric):
+class CoverageAtK(Directed, keras.metrics.Metric):
     """Share of the L classes that are among the k best of any example.
 
     A recommender that shows everybody the same few items may be right often, and covers little.

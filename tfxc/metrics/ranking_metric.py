@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import mask_of
-from tfxc._keras.training import compiled_labels
+from tfxc._keras.training import Directed, compiled_labels
 from tfxc.arguments import positive_int
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
 
@@ -105,10 +105,11 @@ def check_num_ranked(metric, y_pred):
         raise ValueError(message)
 
 
-class RankingMetric(keras.metrics.Mean):
+class RankingMetric(Directed, keras.metrics.Mean):
     """Weighted mean of a value per example that depends on its positives and its k best classes.
 
-    A subclass gives `abbreviation`, the start of its default name, and `per_example`.
+    A subclass gives `abbreviation`, the start of its default name, and `per_example`; where less is better,
+    also `higher_is_better = False`, which callbacks ask for.
 
     Args:
         k: how many of the ranked ids count, at least 1. A model that ranks for its metrics reads it.

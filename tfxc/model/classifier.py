@@ -16,6 +16,7 @@ from tfxc._keras.training import (
     is_compiled,
     list_of_callbacks,
     metrics_not_compiled,
+    refuse_callbacks_that_keep_the_lowest,
     updated_metrics,
 )
 from tfxc.arguments import lists_as_tensors, positive_int, require_count
@@ -275,6 +276,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             if self.sampler is not None:
                 self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
         callbacks = list_of_callbacks(given.arguments.get("callbacks"))
+        refuse_callbacks_that_keep_the_lowest(self, callbacks)
         warn_without_mining(self.sampler, callbacks)
         every = EPOCH if on_servers else AUTO  # there Keras refuses callbacks that look at batches
         callbacks = with_fresh_cache(with_refresh(callbacks, self.sampler, self.head, every), self.head)
