@@ -55,7 +55,10 @@ def ranking_metrics(given, name):
     metrics = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
     unfit = [metric for metric in metrics if not isinstance(metric, RankingMetric | CoverageAtK)]
     if unfit:
-        raise ValueError(f"{name} must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}.")
+        raise ValueError(
+            f"{name} must be of tfxc.metrics (they take ranked ids), but got {unfit[0]!r}. Use "
+            "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which of one label is the accuracy."
+        )
     return metrics
 
 
