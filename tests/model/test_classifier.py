@@ -1,6 +1,7 @@
 """The model: exact evaluation, ranking, labels of every form, and what it refuses."""
 
 import copy
+import functools
 import warnings
 
 import numpy as np
@@ -300,6 +301,16 @@ def test_fewer_classes_than_k():
     assert result["recall_at_10"] == 1 and result["precision_at_10"] == pytest.approx(0.1)
 
 
+def ways_to_take_labels(model):
+    """Methods of Keras's that take them, each of inputs and labels of two examples."""
+
+    def validate(x, y):
+        return model.fit(x, np.arange(2), validation_data=(x, y), verbose=0)
+
+    fit, evaluate = functools.partial(model.fit, verbose=0), functools.partial(model.evaluate, verbose=0)
+    return fit, evaluate, validate, model.train_on_batch, model.test_on_batch
+
+
 @pytest.mark.one_keras
 @pytest.mark.parametrize(
     "names",
@@ -313,17 +324,17 @@ def test_fewer_classes_than_k():
     ],
 )
 def test_names_as_labels_are_refused(names):
-    model = make_model()
-    for step in (model.fit, model.evaluate):
+    for step in ways_to_take_labels(make_model()):
         with pytest.raises(ValueError, match=r"are strings.*tfxc\.data\.Vocabulary"):
-            step(features(2), names, verbose=0)
+            step(features(2), names)
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "category"])
 def test_labels_of_every_pandas_type_of_integers(dtype):
     model, x, y = make_model(), features(2), pd.Series([3, 1], [9, 8])
     assert model.evaluate(x, y.astype(dtype), verbose=0) == model.evaluate(x, y, verbose=0)
-    model.fit(x, y.astype(dtype), verbose=0)
+    for step in ways_to_take_labels(model):
+        step(x, y.astype(dtype))
 
 
 @pytest.mark.one_keras
@@ -340,10 +351,9 @@ def test_labels_of_every_pandas_type_of_integers(dtype):
     ],
 )
 def test_labels_that_are_no_array_are_refused(labels, what):
-    model = make_model()
-    for step in (model.fit, model.evaluate):
+    for step in ways_to_take_labels(make_model()):
         with pytest.raises(ValueError, match=f"but are {what}: pass np.array.*tf.ragged.constant"):
-            step(features(2), labels, verbose=0)
+            step(features(2), labels)
 
 
 def test_a_dataset_is_taken_without_a_warning():

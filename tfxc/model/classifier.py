@@ -269,6 +269,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             given.arguments.setdefault("shuffle", False)
         if "y" in given.arguments:
             given.arguments["y"] = as_array(given.arguments["y"])
+        held_out = given.arguments.get("validation_data")
+        if isinstance(held_out, list | tuple) and len(held_out) > 1:
+            x_of_them, labels, *weights = held_out
+            given.arguments["validation_data"] = (x_of_them, as_array(labels), *weights)
         with self.distribute_strategy.scope():
             on_servers = with_servers()
         if on_servers:
@@ -320,17 +324,17 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
         refuse_class_weight(class_weight)
-        return super().train_on_batch(x, y, sample_weight, None, *args, **kwargs)
+        return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
         self._refresh_head(x)
         return super().predict_on_batch(x)
 
-    def test_on_batch(self, x, *args, **kwargs):
+    def test_on_batch(self, x, y=None, *args, **kwargs):
         """As Keras's ``test_on_batch``."""
         self._refresh_head(x)
-        return super().test_on_batch(x, *args, **kwargs)
+        return super().test_on_batch(x, as_array(y), *args, **kwargs)
 
     def _refresh_head(self, x=None):
         """Brings up to date what was made before: traced functions, and cached class vectors, of inputs x."""
