@@ -32,8 +32,9 @@ def change_classes(model, names, new_rows=MEAN):
     the optimizer and the draws of the sampler go on where they were.
 
     The model that is given is used up: its weights are moved, through files in the folder for temporary files
-    (``TMPDIR``), where they need the space that the model takes in memory. So there is never more than one
-    model in memory, and any later use of the one given is a ValueError. If anything fails, it is as it was.
+    (``TMPDIR``), where they need the space that the model takes in memory. So it takes up to a third more
+    memory than the model, and any later use of the one given is a ValueError. If anything fails, it is as it
+    was.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a

@@ -41,9 +41,10 @@ class MACHHead(Head):
     With ``decoupled=True`` they count once there too.
 
     Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. ``top_k`` is exact: the compiled one
-    most often needs to look at few classes, in stock ops (``export``, no compiler) all are scored in blocks.
-    With ``num_probes`` it is an approximation that looks into the best buckets only, many times faster where
-    L is large; ``evaluate`` then measures what is served. Of few probes it may find fewer than k classes.
+    most often needs to look at few classes, in TensorFlow's own ops (``export``, no compiler) all are scored
+    in blocks. With ``num_probes`` it is an approximation that looks into the best buckets only, many times
+    faster where L is large; ``evaluate`` then measures what is served. Of few probes it may find fewer than
+    k classes.
 
     Args:
         num_classes: L.

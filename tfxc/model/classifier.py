@@ -504,7 +504,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         return self(x, training=False)
 
     def export(self, path, index=None, strings=False):
-        """Writes a SavedModel of stock TensorFlow ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
+        """Writes a SavedModel of TensorFlow's own ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
 
         See ``tfxc.model.export.export_classifier``.
         """

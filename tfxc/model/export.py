@@ -1,4 +1,4 @@
-"""A SavedModel of stock TensorFlow ops: loadable where tfxc is not installed."""
+"""A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
 
 import contextlib
 import ctypes
@@ -43,9 +43,9 @@ def export_classifier(model, path, index=None, strings=False):
 
     TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
     ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
-    Several inputs are given by name, ``serve(**inputs)``. Only stock ops; no sampler, no optimizer, and each
-    table once: that of the head only where the encoder or the ranking reads it. The names lie in
-    ``assets.extra/class_names.json``, too.
+    Several inputs are given by name, ``serve(**inputs)``. Only TensorFlow's own ops; no sampler, no
+    optimizer, and each table once: that of the head only where the encoder or the ranking reads it. The names
+    lie in ``assets.extra/class_names.json``, too.
 
     Weights that lie on parameter servers are written by them, 8 MB at a time, as a
     ``tfxc.cluster.Checkpoint`` is: the path is one that the coordinator and all servers see. The file is that

@@ -1,4 +1,4 @@
-"""An inverted index over a head's class vectors, searched by stock TensorFlow ops."""
+"""An inverted index over a head's class vectors, searched by TensorFlow's own ops."""
 
 import numbers
 
