@@ -37,7 +37,7 @@ class Checkpoint:
 
     Args:
         model: a built model; where it is compiled, with its optimizer's slots.
-        folder: a folder that the coordinator and all servers see under the same name.
+        directory: a folder that the coordinator and all servers see under the same name.
 
     Raises:
         ValueError: for a model that is not built, or a path of other storage; from ``save`` for a number that
@@ -56,24 +56,24 @@ class Checkpoint:
         3
     """
 
-    def __init__(self, model, folder):
+    def __init__(self, model, directory):
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
         self._model = model
-        self.folder = Path(local_folder(folder))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory = Path(local_folder(directory))
+        self.directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, epoch):
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
-        path = self.folder / _NAME.format(positive_int(epoch, "epoch", least=0))
+        path = self.directory / _NAME.format(positive_int(epoch, "epoch", least=0))
         newest = self._paths()[-1:]
         if newest and _epoch(newest[0]) > epoch:
             raise ValueError(
-                f"{self.folder} holds the checkpoint of epoch {_epoch(newest[0])}, beside which one of epoch "
-                f"{epoch} would count as old. Call restore() first, or name another folder."
+                f"{self.directory} holds the checkpoint of epoch {_epoch(newest[0])}, beside which one of "
+                f"epoch {epoch} would count as old. Call restore() first, or name another folder."
             )
         aside = path.with_suffix(".writing")
-        for left in self.folder.glob("*.writing"):
+        for left in self.directory.glob("*.writing"):
             shutil.rmtree(left)
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
@@ -81,7 +81,7 @@ class Checkpoint:
             sync(file)
         shutil.rmtree(path, ignore_errors=True)
         os.rename(aside, path)
-        sync(self.folder)
+        sync(self.directory)
         for old in self._paths()[:-_NUM_KEPT]:
             shutil.rmtree(old)
 
@@ -109,8 +109,8 @@ class Checkpoint:
             return _epoch(path)
         if damaged:
             raise DamagedFile(
-                f"No checkpoint in {self.folder} could be read: {', '.join(path.name for path in damaged)}. "
-                "The model may hold parts of them: build it anew. See that every server sees the folder."
+                f"No checkpoint in {self.directory} could be read: "
+                f"{', '.join(path.name for path in damaged)}. The model may hold parts of them: build it anew. See that every server sees the folder."
             )
         return 0
 
@@ -132,7 +132,7 @@ class Checkpoint:
 
     def _paths(self):
         """The checkpoints, the newest last."""
-        paths = [path for path in self.folder.iterdir() if _PATTERN.fullmatch(path.name)]
+        paths = [path for path in self.directory.iterdir() if _PATTERN.fullmatch(path.name)]
         return sorted(paths, key=_epoch)
 
 
