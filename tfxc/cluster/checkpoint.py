@@ -110,7 +110,8 @@ class Checkpoint:
         if damaged:
             raise DamagedFile(
                 f"No checkpoint in {self.directory} could be read: "
-                f"{', '.join(path.name for path in damaged)}. The model may hold parts of them: build it anew. See that every server sees the folder."
+                f"{', '.join(path.name for path in damaged)}. The model may hold parts of them: "
+                "build it anew. See that every server sees the folder."
             )
         return 0
 
