@@ -1,10 +1,12 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 
-from tfxc.data.names import Names
+from tfxc.data.names import Names, texts
 
 
 def test_reads_like_a_list():
@@ -32,7 +34,7 @@ def test_more_than_a_block():
 def test_arrow_arrays_of_any_string_type():
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         assert Names(pa.array(["x", "y"], kind)) == ["x", "y"]
-    with pytest.raises(ValueError, match="1 of 2 names are null"):
+    with pytest.raises(ValueError, match="1 of 2 names are null, the first at position 1"):
         Names(pa.array(["x", None]))
 
 
@@ -40,3 +42,48 @@ def test_pickle_and_repr():
     assert pickle.loads(pickle.dumps(Names("abcd"))) == list("abcd")
     assert repr(Names("ab")) == "['a', 'b']"
     assert repr(Names(range(11))).endswith("'8', '9', ... 11 names]")
+
+
+TEXTS = ["tea", "Käse", "7", " space "]
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant, pa.array, pd.Series, iter])
+def test_names_as_bytes_are_text(form):
+    given = [name.encode() for name in TEXTS]
+    assert texts(form(given)) == TEXTS and Names(form(given)) == TEXTS
+    assert texts(TEXTS) is TEXTS  # ten million cost no copy
+
+
+def test_bytes_are_text_wherever_they_stand():
+    assert texts(["tea", b"milk", 7]) == texts(np.array(["tea", b"milk", 7], object)) == ["tea", "milk", "7"]
+    assert texts([np.bytes_(b"tea"), np.str_("milk"), np.int8(7)]) == ["tea", "milk", "7"]
+    tensors = tf.data.Dataset.from_tensor_slices(["tea", "Käse"])
+    assert Names(tensors) == Names(text.numpy() for text in tensors) == ["tea", "Käse"]
+    assert Names(tf.constant([7, 8])) == Names(pa.chunked_array([["7"], ["8"]])) == ["7", "8"]
+    with pytest.raises(ValueError, match="'utf-8' codec can't decode"):
+        texts(["tea", b"\xff"])
+
+
+def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels():
+    names = pd.Series({2: "tea", 0: "milk", 1: "salt"})
+    for given in (names, names.astype("category"), names.astype("string"), names.str.encode("utf-8")):
+        assert texts(given) == ["tea", "milk", "salt"]
+
+
+@pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
+def test_a_missing_name_is_refused_by_its_position(missing):
+    with pytest.raises(ValueError, match="^The name at position 1 is missing: leave it out, or name it"):
+        Names(["tea", missing, b"milk"])
+    assert texts(["tea", missing, 7], keep_missing=True) == ["tea", None, "7"]
+
+
+@pytest.mark.parametrize("form", [list, np.float32, pd.Series, tf.constant, pa.array])
+def test_floats_are_no_names(form):
+    with pytest.raises(ValueError, match=r"the one at position 1 is the float 17.0: convert .*Int64"):
+        Names(form([float("nan"), 17.0, 5.0]))
+
+
+def test_names_of_several_dimensions_are_refused():
+    for names in (pd.DataFrame({"name": ["a"]}), tf.constant([["a"]])):
+        with pytest.raises(ValueError, match=r"Names must be of one dimension, but are of shape \(1, 1\)"):
+            Names(names)

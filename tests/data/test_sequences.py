@@ -2,6 +2,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxc.data import Sequences, Vocabulary
 
@@ -54,6 +55,17 @@ def test_from_lists():
     assert len(Sequences.from_lists([])) == 0
     with pytest.raises(ValueError, match="'z' is not in the vocabulary"):
         Sequences.from_lists(["az"], LETTERS)
+
+
+def test_from_lists_refuses_what_is_no_name():
+    sequences = Sequences.from_lists([["a", b"a"], tf.constant(["b"])])
+    assert sequences.vocabulary.names == ["a", "b"] and sequences.items.tolist() == [0, 0, 1]
+    with pytest.raises(ValueError, match="The name at position 1 of list 1 is missing"):
+        Sequences.from_lists([["a"], ["b", None]])
+    with pytest.raises(ValueError, match=r"the one at position 0 of list 1 is the float 17.0"):
+        Sequences.from_lists([["a"], [17.0, float("nan")]])
+    with pytest.raises(ValueError, match="The name at position 0 is missing"):
+        Sequences.from_lists([["a"]], user_ids=[None])
 
 
 def test_from_interactions_sorts_stably():

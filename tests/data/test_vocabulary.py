@@ -1,7 +1,9 @@
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
+import tensorflow as tf
 
 from tfxc.data import Vocabulary
 
@@ -23,6 +25,26 @@ def test_unknown_names():
     with pytest.raises(ValueError, match="'zebra'.*unknown=-1"):
         vocabulary.encode(["a", "zebra"])
     assert vocabulary.encode(["a", "zebra"], unknown=-1).tolist() == [0, -1]
+
+
+def test_bytes_and_tensors_are_text():
+    vocabulary = Vocabulary(tf.constant(["tea", "Käse"]))
+    assert vocabulary.names == ["tea", "Käse"] and b"tea" in vocabulary and tf.constant("tea") in vocabulary
+    assert vocabulary.encode(tf.constant(["Käse", "tea"])).tolist() == [1, 0]
+    assert vocabulary.encode([b"tea", "rum"], unknown=-1).tolist() == [0, -1]
+
+
+def test_missing_names_and_floats():
+    vocabulary = Vocabulary(["None", "nan", "<NA>", "17"])
+    missing = [None, np.nan, pd.NA]
+    assert vocabulary.encode([*missing, "17", 17], unknown=-1).tolist() == [-1, -1, -1, 3, 3]
+    assert not any(name in vocabulary for name in missing)
+    with pytest.raises(ValueError, match="name at position 1 is missing"):
+        vocabulary.encode(["17", None])
+    with pytest.raises(ValueError, match=r"position 0 is the float 17.0: convert them, with astype\(\"Int64"):
+        vocabulary.encode(pd.Series([17, np.nan]), unknown=-1)
+    with pytest.raises(ValueError, match="is the float 17.0"):
+        17.0 in vocabulary  # noqa: B015
 
 
 @pytest.mark.parametrize("ids", [[-1], [1], [[0, 7]]])

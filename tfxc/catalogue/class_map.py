@@ -14,8 +14,8 @@ class ClassMap:
 
     Args:
         old_names: the model's L names, in id order.
-        names: the L' names of the new classes, in id order; bytes are taken as UTF-8, anything else but a
-            string counts as its ``str``.
+        names: the L' names of the new classes, in id order; bytes are taken as UTF-8, an integer counts as
+            its ``str``.
 
     Attributes:
         old_ids: int64 [L'], the old id of each new class, -1 for one that is new.

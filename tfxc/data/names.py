@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import tensorflow as tf
 
 from tfxc.arguments import positions
 
 _PER_BLOCK = 1 << 16
 _SHOWN = 10
+_FLOAT = float | np.floating
 
 
 class Names(Sequence):
@@ -20,10 +22,10 @@ class Names(Sequence):
     positions or a boolean mask gives `Names` again.
 
     Args:
-        names: the strings; anything else is converted with `str`. An Arrow array of strings is not copied.
+        names: texts or UTF-8 bytes; an integer counts as its `str`. An Arrow array of strings is not copied.
 
     Raises:
-        ValueError: for an Arrow array with nulls.
+        ValueError: for a name that is missing (None, NaN, those of pandas and Arrow) or a float.
 
     Example:
         >>> names = Names(["ann", "bob", 7])
@@ -33,10 +35,13 @@ class Names(Sequence):
 
     def __init__(self, names: Iterable):
         array: Any = names.array if isinstance(names, Names) else names
-        if not isinstance(array, pa.Array):
-            array = pa.array([str(name) for name in names], pa.large_string())
+        if not isinstance(array, pa.Array) or pa.types.is_floating(array.type):
+            array = pa.array(texts(array), pa.large_string())
         if array.null_count:
-            raise ValueError(f"{array.null_count} of {len(array)} names are null; a name must be a string.")
+            raise ValueError(
+                f"{array.null_count} of {len(array)} names are null, the first at position "
+                f"{array.is_null().index(True)}: leave them out, or name them."
+            )
         self.array: pa.Array = array.cast(pa.large_string())
 
     def __len__(self) -> int:
@@ -63,3 +68,69 @@ class Names(Sequence):
     def __repr__(self) -> str:
         first = self.array.slice(0, _SHOWN).to_pylist()
         return repr(first) if len(self) <= _SHOWN else f"{repr(first)[:-1]}, ... {len(self)} names]"
+
+
+def texts(names: Iterable, where: str = "", keep_missing: bool = False) -> list:
+    """Raw names as a list of strings.
+
+    Bytes are UTF-8; an integer, as whatever else is no text, counts as its `str`.
+
+    Args:
+        names: a list, an array, a tensor, a pandas Series or anything else of one dimension.
+        where: they stand, for messages.
+        keep_missing: give None for a name that is missing (None, NaN, those of pandas and Arrow).
+
+    Raises:
+        ValueError: for a name that is missing or a float, bytes that are no UTF-8, or several dimensions.
+
+    Example:
+        >>> texts(["tea", b"milk", 7]), texts(tf.constant(["tea", "milk"]))
+        (['tea', 'milk', '7'], ['tea', 'milk'])
+    """
+    if not isinstance(names, list):
+        names = names.numpy() if tf.is_tensor(names) else names
+        if getattr(names, "ndim", 1) != 1:
+            raise ValueError(f"Names{where} must be of one dimension, but are of shape {names.shape}.")
+        names = list(names)
+    kinds = set(map(type, names))  # there may be ten million to ask
+    if kinds <= {str}:
+        return names
+    if any(issubclass(kind, pa.Scalar | tf.Tensor) for kind in kinds):
+        names = [_plain(name) for name in names]
+        kinds = set(map(type, names))
+    if all(issubclass(kind, str | int | np.integer) for kind in kinds):
+        return list(map(str, names))
+    if any(issubclass(kind, _FLOAT) for kind in kinds):
+        _refuse_floats(names, where)
+    own = [_text(name) for name in names]
+    if not keep_missing and None in own:
+        raise ValueError(
+            f"The name at position {own.index(None)}{where} is missing: leave it out, or name it."
+        )
+    return own
+
+
+def _plain(name):
+    if isinstance(name, pa.Scalar):
+        return name.as_py()
+    return name.numpy() if tf.is_tensor(name) else name
+
+
+def _refuse_floats(names, where):
+    for position, name in enumerate(names):
+        if isinstance(name, _FLOAT) and name == name:
+            raise ValueError(
+                f"Names are texts or integers, but the one at position {position}{where} is the float "
+                f'{name}: convert them, with astype("Int64") or astype(str) say.'
+            )
+
+
+def _text(name):
+    if isinstance(name, bytes):
+        return name.decode()
+    return str(name) if isinstance(name, str) or not _is_missing(name) else None
+
+
+def _is_missing(name):
+    # pandas, which need not be there, has one that cannot be compared: pandas.NA.
+    return name is None or type(name).__name__ == "NAType" or bool(name != name)

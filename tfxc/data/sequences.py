@@ -8,7 +8,7 @@ import numpy as np
 from tfxc.arguments import integers, positions
 from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, falls_inside, sort_by_time
-from tfxc.data.names import Names
+from tfxc.data.names import Names, texts
 from tfxc.data.vocabulary import Vocabulary, name_ids
 
 # What the batches of the pipeline call their own parts.
@@ -109,11 +109,15 @@ class Sequences:
         Without a `vocabulary`, names are numbered in order of first appearance.
 
         Raises:
-            ValueError: for a name that is not in the given vocabulary.
+            ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, those of pandas
+                and Arrow) or a float.
         """
         ids = name_ids(vocabulary)
         try:
-            encoded = [[ids[str(name)] for name in names] for names in lists]
+            encoded = [
+                [ids[name] for name in texts(names, f" of list {number}")]
+                for number, names in enumerate(lists)
+            ]
         except KeyError as error:
             raise ValueError(f"The item {error.args[0]!r} is not in the vocabulary.") from None
         offsets = np.cumsum([0] + [len(sequence) for sequence in encoded])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tfxc.arguments import integers
 from tfxc.checked_file import replacing
-from tfxc.data.names import Names
+from tfxc.data.names import Names, texts
 
 _HEADER = "tfxc-vocabulary 2"
 _HEADERS = rb"tfxc-vocabulary (?:1 (\d+)|2 (\d+) ([0-9a-f]{8}))\n"  # 1 had no checksum
@@ -20,14 +20,14 @@ _HEADERS = rb"tfxc-vocabulary (?:1 (\d+)|2 (\d+) ([0-9a-f]{8}))\n"  # 1 had no c
 class Vocabulary:
     """Two-way map between raw item names and class ids `0 .. L-1`.
 
-    The name at position i belongs to class i. Names are strings: anything else (an integer item
-    number, say) is converted with `str`, so `encode([17])` finds the item a file calls `17`.
+    The name at position i belongs to class i. Names are texts or UTF-8 bytes; an integer counts as its
+    `str`, so `encode([17])` finds the item a file calls `17`.
 
     Args:
         names: the L distinct item names, in the order of their class ids.
 
     Raises:
-        ValueError: if a name occurs twice.
+        ValueError: if a name occurs twice, is missing (None, NaN, those of pandas and Arrow) or a float.
 
     Example:
         >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])
@@ -86,7 +86,7 @@ class Vocabulary:
         return len(self.names)
 
     def __contains__(self, name) -> bool:
-        return str(name) in self.ids
+        return texts([name], keep_missing=True)[0] in self.ids
 
     def __eq__(self, other) -> bool:
         return isinstance(other, Vocabulary) and self.names == other.names
@@ -99,15 +99,17 @@ class Vocabulary:
 
         Args:
             names: raw names.
-            unknown: id given to a name that is not in the vocabulary, usually -1; None refuses it.
+            unknown: id given to a name that is missing or not in the vocabulary, usually -1; None refuses it.
 
         Raises:
-            ValueError: for a name that is not in the vocabulary when `unknown` is None.
+            ValueError: for a name that is missing or not in the vocabulary when `unknown` is None, and for a
+                float.
         """
+        own = texts(names, keep_missing=unknown is not None)
         if unknown is not None:
-            return np.array([self.ids.get(str(name), unknown) for name in names], np.int32)
+            return np.array([self.ids.get(name, unknown) for name in own], np.int32)
         try:
-            return np.array([self.ids[str(name)] for name in names], np.int32)
+            return np.array([self.ids[name] for name in own], np.int32)
         except KeyError as error:
             raise ValueError(
                 f"The name {error.args[0]!r} is not among the {len(self)} names of the vocabulary. "

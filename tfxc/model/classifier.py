@@ -39,7 +39,7 @@ from tfxc.model.memory import warn_of_large_save
 from tfxc.model.names_file import read_names, write_names
 from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
-from tfxc.model.raw_names import as_texts, names_array
+from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
@@ -108,9 +108,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         self._ranking = None
         self._traced_with = k, head.num_probes
         self._trained_with = Untracked((None, None))  # sampler and features of the traced step
-        names = as_texts(class_names)
-        names = names.copy() if hasattr(names, "copy") else names  # the caller may edit the list
-        self._names = Untracked(names)  # Keras would walk through ten million strings
+        self._names = Untracked(kept_names(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast before, would lose digits.

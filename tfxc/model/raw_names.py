@@ -6,32 +6,7 @@ from collections.abc import Mapping, Set
 import pyarrow as pa
 import tensorflow as tf
 
-
-def as_texts(names):
-    """Names of classes as strings where they come as a tensor, in bytes or from Arrow; others as they are.
-
-    Of a pandas Series, which reads ``names[i]`` by its labels, a list.
-
-    Raises:
-        UnicodeDecodeError: a ValueError, for bytes that are no UTF-8.
-
-    Example:
-        >>> as_texts(tf.constant(["tea", "milk"]))
-        ['tea', 'milk']
-        >>> as_texts(["tea", b"milk"])
-        ['tea', 'milk']
-    """
-    if names is None or isinstance(getattr(names, "array", None), pa.Array):
-        return names
-    if tf.is_tensor(names):
-        names = names.numpy()
-    if hasattr(names, "iloc"):
-        names = list(names)
-    kinds = set(map(type, names))  # there may be ten million to ask
-    if not any(issubclass(kind, bytes | pa.Scalar) for kind in kinds):
-        return names
-    plain = (name.as_py() if isinstance(name, pa.Scalar) else name for name in names)
-    return [name.decode() if isinstance(name, bytes) else name for name in plain]
+from tfxc.data.names import Names, texts
 
 
 def names_array(names, what):
@@ -39,40 +14,44 @@ def names_array(names, what):
 
     Args:
         names: a list, an array [L], ``vocabulary.names``, a tensor or a pandas Series; bytes are taken as
-            UTF-8, anything else but a string counts as its ``str``.
+            UTF-8, an integer counts as its ``str``.
         what: they are, for the error.
 
     Raises:
         ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN, those of
-            pandas and Arrow), or bytes that are no UTF-8.
+            pandas and Arrow) or a float, or bytes that are no UTF-8.
 
     Example:
         >>> names_array(["tea", 7], "The names").to_pylist()
         ['tea', '7']
     """
-    array = getattr(names, "array", None)
-    if not isinstance(array, pa.Array):
+    if isinstance(names, Names):
+        array = names.array
+    else:
         is_list = hasattr(names, "__getitem__") and getattr(names, "ndim", 1) == 1
         if isinstance(names, str | bytes | Mapping | Set) or not is_list:
             raise ValueError(
                 f"{what} must be a list of names in the order of the class ids, but are "
                 f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
             )
-        array = pa.array([_as_text(name) for name in as_texts(names)], pa.large_string())
+        array = pa.array(texts(names, keep_missing=True), pa.large_string())
     if not len(array):
         raise ValueError(f"{what} are an empty list.")
     if array.null_count:
         raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it one.")
-    return array.cast(pa.large_string())
+    return array
 
 
-def _as_text(name):
-    return str(name) if isinstance(name, str) or not _is_missing(name) else None
+def kept_names(names):
+    """The names as a model keeps them: strings in a list that the caller cannot edit.
 
+    `Names`, which nobody can, and None stay what they are.
 
-def _is_missing(name):
-    # pandas, which need not be there, has one that cannot be compared: pandas.NA.
-    return name is None or type(name).__name__ == "NAType" or bool(name != name)
+    Example:
+        >>> kept_names(["tea", b"milk", 7])
+        ['tea', 'milk', '7']
+    """
+    return names if names is None or isinstance(names, Names) else list(texts(names))
 
 
 class ClassNames(tf.Module):
