@@ -70,7 +70,7 @@ class Names(Sequence):
         return repr(first) if len(self) <= _SHOWN else f"{repr(first)[:-1]}, ... {len(self)} names]"
 
 
-def texts(names: Iterable, where: str = "", keep_missing: bool = False) -> list:
+def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     """Raw names as a list of strings.
 
     Bytes are UTF-8; an integer, as whatever else is no text, counts as its `str`.
