@@ -131,7 +131,7 @@ def make_model(name, negatives, train, names, num_steps, args):
     model = tfxc.ExtremeClassifier(
         encoder, head, sampler=make_sampler(negatives, args), k=5, class_names=names
     )
-    chances = tfxc.metrics.propensities(train.label_counts(), len(train))
+    chances = train.propensities()
     model.compile(
         make_optimizer(encoder, head, num_steps, args),
         loss=LOSSES[args.loss](),

@@ -226,7 +226,7 @@ def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, mon
 
 def write_named_points(folder, names, words):
     for name in ("train", "test"):
-        (folder / f"{name}.txt").write_text("2 3 2\n0 0:1 1:1\n1 2:1\n")
+        (folder / f"{name}.txt").write_text("3 3 2\n0 0:1 1:1\n1 2:1\n1 2:2\n")
     (folder / "label_names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
     (folder / "vocabulary.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8-sig")
 
@@ -234,7 +234,18 @@ def write_named_points(folder, names, words):
 def test_files_of_names_may_begin_with_a_byte_order_mark(tmp_path):
     write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])
     train, _, names = load(tmp_path, label_texts=True)
-    assert names == ["sea", "sky"] and len(train) == 3  # one of a name
+    assert names == ["sea", "sky"] and len(train) == 4  # one of a name
+
+
+def test_propensities_are_those_of_the_points_without_the_texts(tmp_path):
+    write_named_points(tmp_path, ["sea", "sky"], ["sea", "sky", "b"])
+    want = tfxc.metrics.propensities([1, 2], 3)
+    for label_texts, num_points in ((False, 3), (True, 5)):
+        train, test, names = load(tmp_path, label_texts, hash_features=3)
+        assert len(train) == num_points and train.propensities() == pytest.approx(want)
+        args = Namespace(label_order="random", seed=3)
+        train, _, names = extreme_classification.ordered((train, test, names), args)
+        assert names == ["sky", "sea"] and train.propensities() == pytest.approx(want[::-1])
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,25 @@
 
 import gzip
 import lzma
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
 import tfxc
-from common.label_texts import label_points, stack
+from common.label_texts import label_points
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPoints(tfxc.data.LabeledPoints):
+    """Training points: those of the file first, and perhaps some that are made of the labels' names."""
+
+    num_given: int  # how many the file has
+
+    def propensities(self):
+        """Of the labels, by the points of the file alone."""
+        given = replace(self, features=self.features[: self.num_given], labels=self.labels[: self.num_given])
+        return tfxc.metrics.propensities(given.label_counts(), self.num_given)
 
 
 def find(folder, name):
@@ -43,7 +55,8 @@ def load(folder, label_texts=False, hash_features=0):
             f"{len(names)}."
         )
     if not label_texts:
-        return *_hashed(tfxc.data.tfidf(*points), hash_features), names
+        train, test = _hashed(tfxc.data.tfidf(*points), hash_features)
+        return TrainingPoints(train.features, train.labels, len(train)), test, names
     if None in (names, paths["vocabulary"]):
         raise SystemExit(f"--label-texts needs label_names.txt and vocabulary.txt in {folder}.")
     words = lines_of(paths["vocabulary"])
@@ -54,7 +67,12 @@ def load(folder, label_texts=False, hash_features=0):
         )
     points = tfxc.data.tfidf(*points, label_points(names, words))
     train, test, texts = _hashed(points, hash_features)
-    return stack(train, texts), test, names
+    return _with_texts(train, texts), test, names
+
+
+def _with_texts(train, texts):
+    features, labels = ([getattr(part, name) for part in (train, texts)] for name in ("features", "labels"))
+    return TrainingPoints(sparse.vstack(features), sparse.vstack(labels), len(train))
 
 
 def _hashed(parts, num_features):

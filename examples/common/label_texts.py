@@ -21,9 +21,3 @@ def label_points(names, words):
     ids = np.concatenate([known[label] for label in labels])
     features = scipy.sparse.csr_matrix((np.ones(len(ids)), ids, offsets), (len(labels), len(words)))
     return tfxc.data.LabeledPoints(features, scipy.sparse.eye(len(names), format="csr")[labels])
-
-
-def stack(*parts):
-    """All points of several sets."""
-    features, labels = ([getattr(part, name) for part in parts] for name in ("features", "labels"))
-    return tfxc.data.LabeledPoints(scipy.sparse.vstack(features), scipy.sparse.vstack(labels))
