@@ -52,6 +52,16 @@ def test_integer_types(dtype):
     assert float(metric.result()) == 0.5
 
 
+@pytest.mark.parametrize(
+    "scores", [[1 - 1e-9, 1 - 1e-12, 0.5], [7e8 + 1, 7e8 + 2, 7e8], [-1e39, -5e38, -1e40], [1e39, 1e40, 1e38]]
+)
+def test_scores_that_float64_alone_tells_apart(scores):
+    assert ranked_ids(tf.constant([scores], tf.float64), 2).numpy().tolist() == [[1, 0]]
+    metric = PrecisionAtK(1)
+    metric.update_state([1, 2], np.array([scores, [-np.inf, np.nan, -1e39]]))
+    assert float(metric.result()) == 1.0
+
+
 def test_half_precision_scores():
     metric = RecallAtK(1)
     metric.update_state([1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16))

@@ -36,8 +36,9 @@ def ranked_ids(scores_or_ids, k: int):
     """
     if scores_or_ids.dtype.is_integer:
         return tf.cast(scores_or_ids[:, :k], tf.int64)
-    scores = tf.cast(scores_or_ids, tf.float32)
-    scores = tf.where(tf.math.is_nan(scores), -float("inf"), scores)
+    narrow = scores_or_ids.dtype.size < tf.float32.size
+    scores = tf.cast(scores_or_ids, tf.float32) if narrow else scores_or_ids
+    scores = tf.where(tf.math.is_nan(scores), tf.constant(-float("inf"), scores.dtype), scores)
     best, ids = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
     return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
 
