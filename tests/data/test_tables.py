@@ -1,8 +1,11 @@
+import warnings
+
 import numpy as np
 import polars
 import pyarrow as pa
 import pytest
 
+from tfxc.data import from_frame
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.tables import open_table
 
@@ -84,6 +87,18 @@ def test_skipped_rows_shift_the_numbers_of_those_behind_them(tmp_path):
 def test_quoted_fields_of_a_text_file(tmp_path):
     (tmp_path / "t.csv").write_text('a,b\n"x, ""y""\nz",1\n')
     assert rows_of(open_table(tmp_path / "t.csv", ["a"], ["a"], BadRows("t", "row"))) == [{"a": 'x, "y"\nz'}]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_last_line_without_an_end_may_be_cut(end, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(f"u,i{end or chr(10)}1,27{end or chr(10)}1,2{end}".encode())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert from_frame(path, "u", "i").vocabulary.names == ["27", "2"]
+    told = [f"{path}: the last line has no end (b'1,2'). It was read as it stands"] * (not end)
+    assert [str(warning.message).partition(";")[0] for warning in caught] == told
+    assert all(warning.filename == __file__ for warning in caught)
 
 
 def test_a_column_twice():

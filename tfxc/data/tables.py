@@ -1,6 +1,7 @@
 """Tables of any origin as one stream of Arrow batches: data frames, Parquet, CSV."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -187,6 +188,7 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
             num_rows += len(batch)
             yield batch.select(columns)
         lines.report(lambda position: _rows(skipped, position))
+        _warn_without_end(path)
 
     try:
         reader = pyarrow.csv.open_csv(
@@ -204,6 +206,21 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
     _check(columns, reader.schema.names, path)
     schema = _schema(reader.schema, columns)
     return Table(path, schema, wanted(_guarded(path, reader)), None, skipped, is_text=True)
+
+
+def _warn_without_end(path):
+    """Of compressed files, those that are cut short are known by that."""
+    if path.endswith(".gz"):
+        return
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 40))
+        last = file.read()
+    if not last.endswith((b"\n", b"\r")):
+        warnings.warn(
+            f"{path}: the last line has no end ({last.splitlines()[-1]!r}). It was read as it stands; if the "
+            "file was cut short there, fetch it again.",
+            stacklevel=8,
+        )
 
 
 def _guarded(path, batches):
