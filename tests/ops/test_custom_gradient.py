@@ -1,6 +1,7 @@
 """Custom gradients: what they give is TensorFlow's, and they go with their graph."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -64,6 +65,85 @@ def test_nothing_stays_of_a_graph_that_is_gone(function):
     assert made() == before
 
 
+def looped(x):
+    return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, tf.nn.silu(y)), (0, x))[1]
+
+
+def branched(x):
+    return tf.cond(x > 0, lambda: tf.nn.silu(x), lambda: x)
+
+
+def chosen(x):
+    return tf.switch_case(tf.cast(x, tf.int32), [lambda: x, lambda: tf.nn.silu(x)])
+
+
+def called(x):
+    return tf.function(tf.recompute_grad(looped))(x)
+
+
+def gradient_at_one(function):
+    return float(gradient_of(function, tf.constant(1.0)))
+
+
+def gradient_of(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("function", [looped, branched, chosen, called])
+def test_nothing_stays_of_loops_branches_and_functions(function):
+    expected, before = gradient_at_one(function), made()
+
+    @tf.function
+    def step(x):
+        with kept_by_graph():
+            return gradient_of(function, x)
+
+    assert float(step(tf.constant(1.0))) == pytest.approx(expected)
+    assert made() > before
+    del step
+    assert made() == before
+
+
+def test_a_function_keeps_its_gradient_when_what_traced_it_is_gone():
+    inner = tf.function(tf.nn.silu)
+
+    @tf.function
+    def outer(x):
+        with kept_by_graph():
+            return inner(x)
+
+    outer(tf.constant(1.0))
+    before = made()
+    del outer
+    assert made() == before
+    assert gradient_at_one(inner) == gradient_at_one(tf.nn.silu)
+
+
+def test_what_another_thread_traces_meanwhile_keeps_its_gradient():
+    opened, other_done = threading.Event(), threading.Event()
+
+    @tf.function
+    def step(x):
+        with kept_by_graph():
+            opened.set()
+            other_done.wait()
+            return x + 1
+
+    thread = threading.Thread(target=step, args=[tf.constant(1.0)])
+    thread.start()
+    opened.wait()
+    other = tf.function(tf.nn.silu)
+    other(tf.constant(1.0))
+    other_done.set()
+    thread.join()
+    del step, thread
+    gc.collect()
+    assert gradient_at_one(other) == gradient_at_one(tf.nn.silu)
+
+
 class Own(tfxc.layers.Head):
     """A head without a reduction of its own."""
 
@@ -103,3 +183,29 @@ def test_nothing_stays_of_a_model_that_was_trained(head, num_negatives):
     assert made() > before
     del model, head, sampler, optimizers
     assert made() == before
+
+
+class Gate(keras.layers.Layer):
+    """Keeps the function that it calls."""
+
+    def build(self, shape):
+        self.gate = tf.function(tf.nn.silu)
+        self.built = True
+
+    def call(self, inputs):
+        return self.gate(inputs)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def test_an_encoder_keeps_its_gradients_when_the_model_is_gone():
+    x, y = np.ones([8, 4], np.float32), np.arange(8)
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Gate()])
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(50), k=3)
+    model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy())
+    model.fit(x, y, verbose=0)
+    del model
+    gc.collect()
+    expected = gradient_of(lambda x: tf.nn.silu(encoder.layers[0](x)), tf.constant(x))
+    np.testing.assert_allclose(gradient_of(encoder, tf.constant(x)), expected, rtol=1e-5)

@@ -7,6 +7,8 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+_ASKS = "_gradient_op_type"  # of an op whose gradient is not that of its type
+
 
 def custom_gradient(function):
     """``tf.custom_gradient``, of which nothing stays when its graph is gone.
@@ -42,7 +44,9 @@ def kept_by_graph():
 
     TensorFlow keeps them for the life of the process, and with them the graph and all variables that it
     reads: each model that is trained and thrown away would stay in memory. Its own functions make such
-    gradients, too: ``tf.recompute_grad``, and the sum over replicas, of which there may be one.
+    gradients, too: ``tf.recompute_grad``, and the sum over replicas, of which there may be one. A gradient
+    goes with the graph whose ops ask for it: a function that is traced inside keeps its own, and what another
+    thread makes meanwhile stays as TensorFlow keeps it.
 
     Example:
         >>> @tf.function
@@ -56,11 +60,25 @@ def kept_by_graph():
         yield
         return
     graph, known = tf.compat.v1.get_default_graph(), set(ops.gradient_registry._registry)
+    num_ops, functions = len(graph.get_operations()), set(graph._functions)
     try:
         yield
     finally:
-        for name in set(ops.gradient_registry._registry) - known:
-            if name.startswith("CustomGradient-"):
+        made = set(ops.gradient_registry._registry) - known
+        _tie_all(graph, graph.get_operations()[num_ops:], made)
+        # Those of loops and branches are among them, and what these call, too.
+        for name in set(graph._functions) - functions:
+            part = getattr(graph._functions[name], "_cached_graph", None)  # of a definition alone: none
+            if part is not None:
+                _tie_all(part, part.get_operations(), made)
+
+
+def _tie_all(graph, operations, made):
+    """Has a graph hold the gradients that its ops ask for, of those that were made."""
+    for op in operations:
+        if op.type == "IdentityN" and _ASKS in op.node_def.attr:
+            name = op.get_attr(_ASKS).decode()
+            if name in made:
                 _tie(graph, name)
 
 
