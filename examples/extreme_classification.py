@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from common import classification_heads, training_log
-from common.arguments import count, rate, share, whole
+from common.arguments import count, from_two, rate, share, whole
 from common.classification_data import load
 from common.classification_heads import HEADS, make_encoder, make_head
 from common.plots import plot
@@ -63,7 +63,8 @@ def parse_arguments(argv=None):
     add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
     add("--num-negatives", type=count, default=64, help="negatives a point")
     add("--num-hard", type=count, default=8, help="astra, curriculum: hard ones among them")
-    add("--start-epoch", type=whole, default=5, help="first epoch with hard negatives, counted from 0")
+    starts = "first epoch with hard negatives, counted from 0; at least 2"
+    add("--start-epoch", type=from_two, default=5, help=starts)
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
     add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
@@ -80,6 +81,11 @@ def parse_arguments(argv=None):
         )
     if {"astra", "curriculum", "searched"} & set(args.negatives) and args.num_hard > args.num_negatives:
         parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
+    if "mach" in args.heads and args.negatives != ["all"]:
+        parser.error(
+            f"--heads mach trains all of its buckets, so --negatives {' '.join(args.negatives)} does not go "
+            "with it: give the other heads alone, or --negatives all"
+        )
     return args
 
 

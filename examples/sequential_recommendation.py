@@ -59,7 +59,23 @@ def parse_arguments(argv=None):
     add("--rowwise-adagrad", type=rate, metavar="RATE", help="of a RowwiseAdagrad for the items' vectors")
     training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    trouble = what_does_not_suit(args)
+    if trouble is not None:
+        parser.error(f"--loss {args.loss} does not go with {trouble}")
+    return args
+
+
+def what_does_not_suit(args):
+    """The option that the loss does not go with, and why; None if they go together."""
+    loss = LOSSES[args.loss]()
+    if "mach" in args.heads and loss.needs_sampler:
+        return "--heads mach, which has no sampler"
+    if "mach" in args.heads and not loss.labels_share_probability:
+        return "--heads mach, whose buckets have a softmax: give --loss softmax or partition"
+    if "dense" in args.heads and "full" in args.samplers and loss.needs_sampler:
+        return "the sampler full, as it weighs by what a sampler draws: give --samplers without it"
+    return None
 
 
 def make_head(name, num_classes, args):

@@ -67,12 +67,34 @@ def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
         ("--num-hard 0", "argument --num-hard: must be at least 1, but is 0"),
         ("--negatives curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
         ("--negatives astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
+        ("--negatives random hard --start-epoch 1", "argument --start-epoch: must be at least 2, but is 1"),
+        ("--heads dense mach --negatives all random", "--negatives all random does not go with it"),
     ],
 )
 def test_options_that_make_no_training_are_refused_at_once(options, message, capsys):
     with pytest.raises(SystemExit):
         extreme_classification.parse_arguments(options.split())
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--loss softmax-at-k --samplers midx-rq full", "does not go with the sampler full, as it weighs by"),
+        ("--loss softmax-at-k --heads mach", "does not go with --heads mach, which has no sampler"),
+        ("--loss gbce --heads dense mach", "--loss gbce does not go with --heads mach, whose buckets have"),
+        ("--loss binary --heads mach", "--loss binary does not go with --heads mach"),
+    ],
+)
+def test_losses_of_recommendation_that_do_not_suit_a_run_are_refused_at_once(options, message, capsys):
+    with pytest.raises(SystemExit):
+        sequential_recommendation.parse_arguments(options.split())
+    assert message in capsys.readouterr().err
+
+
+def test_losses_of_recommendation_that_suit_each_run():
+    for options in ("--loss softmax-at-k --samplers midx-rq", "--loss partition --heads dense mach"):
+        assert sequential_recommendation.parse_arguments(options.split())
 
 
 def test_a_language_model_of_any_number_of_streams_shows_what_it_expects(tmp_path, capsys):
