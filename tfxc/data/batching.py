@@ -44,6 +44,19 @@ class EpochOrder:
         return np.int64(self.next - 1)
 
 
+def epoch_orders(dataset: tf.data.Dataset) -> list[EpochOrder]:
+    """Those that a dataset reads, itself or what it is made of.
+
+    Example:
+        >>> dataset = row_batches(100, 10, lambda rows: rows, seed=0)
+        >>> epoch_orders(dataset.map(lambda rows: rows + 1)) == [dataset.epoch_order]
+        True
+    """
+    if hasattr(dataset, "epoch_order"):
+        return [dataset.epoch_order]
+    return [order for part in dataset._inputs() for order in epoch_orders(part)]
+
+
 def row_batches(num_rows: int, batch_size: int, batch_of, seed: int | None = None) -> tf.data.Dataset:
     """A dataset of ``batch_of(rows)``, each for the numbers int64 [B] of some rows; the last may be smaller.
 

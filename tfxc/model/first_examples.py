@@ -5,6 +5,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
+from tfxc.data.batching import epoch_orders
 
 
 def first_examples(x):
@@ -21,7 +22,11 @@ def first_examples(x):
         [2.0]
     """
     if isinstance(x, tf.data.Dataset):
-        return unpack_x_y_sample_weight(next(iter(x)))[0]
+        orders = [(order, order.next) for order in epoch_orders(x)]
+        batch = next(iter(x))
+        for order, epoch in orders:  # no epoch was read
+            order.next = epoch
+        return unpack_x_y_sample_weight(batch)[0]
     if hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
         return unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
     if hasattr(x, "__next__"):
