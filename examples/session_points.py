@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from common.arguments import count
-from common.recommendation_data import FORMATS, HELP_ON_BAD_LINES, HELP_ON_FORMATS, reader
+from common.recommendation_data import FORMATS, HELP_ON_BAD_LINES, HELP_ON_FORMATS, reader, too_short
 from scipy.sparse import csr_matrix
 
 from tfxc import data
@@ -69,6 +69,8 @@ def main(argv=None):
     os.makedirs(args.output, exist_ok=True)
     for name, sequences, num_last in (("train", train, args.num_last), ("test", test, 1)):
         points = points_of(sequences, num_last)
+        if not len(points):
+            raise SystemExit(too_short(args.data if name == "train" else args.test_data, sequences))
         data.write_extreme_classification(args.output / f"{name}.txt", points)
         print(
             f"{name}: {len(points):,} points, {points.num_features:,} features, {points.num_labels:,} labels"

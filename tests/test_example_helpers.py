@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import extreme_classification  # noqa: E402
 import language_model  # noqa: E402
 import sequential_recommendation  # noqa: E402
+import session_points  # noqa: E402
 from common.arguments import count, rate, share, whole  # noqa: E402
 from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
@@ -127,6 +128,18 @@ def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path)
     (tmp_path / "train").write_text(9 * "a b c\n")
     with pytest.raises(SystemExit, match="has 9 sessions of two items or more, too few"):
         load_split(args)
+
+
+@pytest.mark.parametrize("example", ["recommendation", "points"])
+def test_test_sessions_of_one_item_are_told(example, tmp_path):
+    (tmp_path / "train").write_text(20 * "a b c\n")
+    (tmp_path / "test").write_text("a\nb\n")
+    options = ["--format", "sessions", "--data", f"{tmp_path}/train", "--test-data", f"{tmp_path}/test"]
+    with pytest.raises(SystemExit, match="test has 2 sequences, none of two items or more"):
+        if example == "recommendation":
+            load_split(sequential_recommendation.parse_arguments(options))
+        else:
+            session_points.main([*options, "--output", f"{tmp_path}/out"])
 
 
 def test_names_of_other_labels_are_refused_by_the_name_of_their_file(tmp_path):

@@ -35,6 +35,14 @@ def reader(args):
     return partial(getattr(data, f"read_{args.format}"), on_error=on_error)
 
 
+def too_short(path, sequences):
+    """What to say of a file none of whose sequences has two items."""
+    return (
+        f"{path} has {len(sequences)} sequences, none of two items or more: the last item of each is to be "
+        "found from those before it."
+    )
+
+
 def load_split(args):
     """The ``data.Split`` that the command line asks for.
 
@@ -54,6 +62,9 @@ def load_split(args):
     if args.test_data is None:
         return data.leave_last_out(sequences)
     test = read(args.test_data, vocabulary=sequences.vocabulary)
+    usable_tests = np.flatnonzero(test.lengths >= 2)
+    if not len(usable_tests):
+        raise SystemExit(too_short(args.test_data, test))
     usable = np.flatnonzero(sequences.lengths >= 2)
     if len(usable) < LEAST_SESSIONS:
         raise SystemExit(
@@ -66,7 +77,7 @@ def load_split(args):
     in_train = np.ones(len(sequences), bool)
     in_train[held_out] = False
     return data.Split(
-        sequences.select(in_train), sequences.select(np.sort(held_out)), test.select(test.lengths >= 2)
+        sequences.select(in_train), sequences.select(np.sort(held_out)), test.select(usable_tests)
     )
 
 

@@ -102,6 +102,15 @@ def test_the_wrong_number_of_points(tmp_path, num):
         read_extreme_classification(written(tmp_path, f"{num} 4 5\n0 1:1\n0 1:1\n"))
 
 
+@pytest.mark.parametrize(("num", "blank"), [(1, 1), (2, 3), (3, 0)])
+def test_blank_lines_behind_the_last_point_are_none(tmp_path, num, blank):
+    text = f"{num} 4 5\n" + "0 1:1\n" * (num - 1) + "\n" * (blank + 1)  # the last point has nothing
+    points = read_extreme_classification(written(tmp_path, text))
+    assert len(points) == num and points.labels.nnz == num - 1
+    with pytest.raises(ValueError, match=f"but {num + 1} lines .* header does not count them all"):
+        read_extreme_classification(written(tmp_path, text + "0 1:1\n"))
+
+
 @pytest.mark.parametrize("suffix", ["txt", "gz", "xz"])
 def test_there_and_back(tmp_path, suffix):
     points, path = random_points(), tmp_path / f"points.{suffix}"

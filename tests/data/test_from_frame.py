@@ -329,6 +329,17 @@ def test_held_out_data_with_the_ids_of_training():
             "rename",
         ),
         (pa.table(ROWS), {"on_error": "ignore"}, "'raise' or 'skip'"),
+        (pa.table(ROWS), {"columns": "price"}, r"columns must be a list of names, .* pass \['price'\]"),
+        (
+            pa.table(ROWS).rename_columns(["who", "what", "when", "example_ids", "b"]),
+            {"columns": ["example_ids"]},
+            "rename",
+        ),
+        (
+            pandas.DataFrame({**ROWS, "who": [2**80] * 6}),
+            {},
+            r"Of \['who', .* more than 64 bits .*astype\(str\)",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused(frame, options, message):

@@ -117,6 +117,18 @@ def test_tail_split_bad_fractions(fractions):
         tail_split(Sequences.from_lists(["ab"]), *fractions)
 
 
+def test_tail_split_of_sequences_that_are_too_short():
+    with pytest.raises(
+        ValueError, match="validation part would be empty: 0.05 of the longest .* of 39 items"
+    ):
+        tail_split(Sequences.from_lists([range(39)]), 0.05, 0.1)
+    with pytest.raises(ValueError, match="test part would be empty: 0.05 of .* of 39 items, are fewer than"):
+        tail_split(Sequences.from_lists([range(39)]), 0.1, 0.05)
+    with pytest.raises(ValueError, match="of 0 items"):
+        tail_split(Sequences.from_lists([]))
+    assert len(tail_split(Sequences.from_lists([range(40)]), 0.05, 0.05).test[0]) == 2
+
+
 def test_moments_of_a_split_in_any_form():
     days = np.arange(np.datetime64("2024-05-01"), np.datetime64("2024-05-10"))
     log = Sequences(range(9), [0, 9], Vocabulary(range(9)), times=days)

@@ -101,6 +101,21 @@ def test_a_last_line_without_an_end_may_be_cut(end, tmp_path):
     assert all(warning.filename == __file__ for warning in caught)
 
 
+@pytest.mark.parametrize("text", ["u,i\n1,2\n".encode("utf-16"), "u,i,prénom\n1,2,x\n".encode("latin-1")])
+def test_a_header_that_is_not_utf8_is_told(text, tmp_path):
+    (tmp_path / "t.csv").write_bytes(text)
+    with pytest.raises(ValueError, match="t.csv must be UTF-8, but its header is not .* save it as UTF-8"):
+        open_table(tmp_path / "t.csv", ["u"], ["u"], BadRows("t", "row"))
+
+
+def test_suffixes(tmp_path):
+    (tmp_path / "T.CSV").write_text("u,i\n1,2\n")
+    assert rows_of(open_table(tmp_path / "T.CSV", ["u"], [], BadRows("t", "row"))) == [{"u": 1}]
+    (tmp_path / "log.txt").write_text("u,i\n1,2\n")
+    with pytest.raises(ValueError, match=r"taken for Parquet, as all but .csv, .*tfxc.data.read_csv"):
+        open_table(tmp_path / "log.txt", ["u"], [], BadRows("t", "row"))
+
+
 def test_a_column_twice():
     table = pa.table([[1], [2]], names=["a", "a"])
     with pytest.raises(ValueError, match="'a' occurs twice"):

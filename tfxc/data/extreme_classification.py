@@ -123,7 +123,11 @@ def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
     text = iter(lines)
     num_points, num_features, num_labels = _header(next(text, ""), lines.path)
     labels, features = _Rows(num_labels), _Rows(num_features)
+    num_blank = 0
     for line in text:
+        if lines.number > num_points + 1 and not line.strip():
+            num_blank += 1  # behind the last point
+            continue
         match = _POINT.fullmatch(line)
         if match is None:
             lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
@@ -139,10 +143,13 @@ def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
             continue
         labels.add(own_labels, np.ones(len(own_labels)))
         features.add(ids, values)
-    if lines.number - 1 != num_points:
+    num_lines = lines.number - 1 - num_blank
+    if num_lines != num_points:
+        is_cut = num_lines < num_points
         raise ValueError(
-            f"{lines.path}: the header says {num_points} points, but {lines.number - 1} lines follow: the "
-            "file is cut short or damaged. Fetch it again, or mend the header."
+            f"{lines.path}: the header says {num_points} points, but {num_lines} lines follow: the "
+            f"{'file is cut short or damaged' if is_cut else 'header does not count them all'}. Fetch it "
+            "again, or mend the header."
         )
     lines.report()
     return LabeledPoints(features.matrix(), labels.matrix())

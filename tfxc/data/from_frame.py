@@ -71,6 +71,8 @@ def from_frame(
     """
     start = clock.perf_counter()
     bad = BadRows(os.fspath(frame) if isinstance(frame, str | os.PathLike) else "the table", "row", on_error)
+    if isinstance(columns, str):
+        raise ValueError(f"columns must be a list of names, but is the text {columns!r}: pass [{columns!r}].")
     vocabularies: dict[str, Vocabulary | None] = (
         {name: column.vocabulary for name, column in columns.items()}
         if isinstance(columns, Mapping)

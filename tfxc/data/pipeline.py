@@ -82,7 +82,8 @@ def sequence_evaluation_dataset(
         exclude_seen: whether to hand out the history for exclusion.
 
     Raises:
-        ValueError: for other sizes, or if a sequence has fewer than 2 items (a history and a target).
+        ValueError: for other sizes, without a sequence, or if one has fewer than 2 items (a history and a
+            target).
 
     Example:
         >>> sequences = Sequences.from_lists([[*"abcd"], [*"aba"]])
@@ -94,8 +95,12 @@ def sequence_evaluation_dataset(
         [[0, 1, 2], [-1, -1, 1]]
     """
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
+    if not len(sequences):
+        raise ValueError(
+            "There is no sequence to evaluate on: it takes one of 2 items, a history and a target."
+        )
     num_short = int((sequences.lengths < 2).sum())
-    if num_short or not len(sequences):
+    if num_short:
         raise ValueError(
             f"{num_short} of {len(sequences)} sequences have fewer than 2 items, a history and a target: "
             f"leave them out with sequences.select(sequences.lengths >= 2)."

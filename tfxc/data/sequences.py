@@ -11,8 +11,8 @@ from tfxc.data.grouping import by_group, falls_inside, sort_by_time
 from tfxc.data.names import Names, texts
 from tfxc.data.vocabulary import Vocabulary, name_ids
 
-# What the batches of the pipeline call their own parts.
-_RESERVED = ("items", "exclude")
+# What the batches of the pipeline and of with_example_ids call their own parts.
+_RESERVED = ("items", "exclude", "example_ids")
 
 
 def check_column_name(name: str):

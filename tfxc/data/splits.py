@@ -178,7 +178,7 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         test_fraction: in (0, 1); both together below 1.
 
     Raises:
-        ValueError: for other fractions.
+        ValueError: for other fractions, or if a part would have no sequence of two items.
 
     Example:
         >>> split = tail_split(Sequences.from_lists([range(100)]), 0.1, 0.05)
@@ -193,7 +193,18 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     lengths, every = sequences.lengths, np.arange(len(sequences))
     test_starts = lengths - _shares(lengths, test_fraction)
     starts = test_starts - _shares(lengths, validation_fraction)
-    evaluated = (test_starts - starts >= 2) | (lengths - test_starts >= 2)
+    in_validation, in_test = test_starts - starts >= 2, lengths - test_starts >= 2
+    for name, is_in, fraction in (
+        ("validation", in_validation, validation_fraction),
+        ("test", in_test, test_fraction),
+    ):
+        if not is_in.any():
+            raise ValueError(
+                f"The {name} part would be empty: {fraction} of the longest sequence, of "
+                f"{max(lengths, default=0)} items, are fewer than the 2 that give a target. Take a larger "
+                "fraction or longer sequences."
+            )
+    evaluated = in_validation | in_test
     return Split(
         sequences.slices(every, 0, starts),
         sequences.slices(every, starts, test_starts),

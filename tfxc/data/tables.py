@@ -17,6 +17,7 @@ from tfxc.data.quotes import QuotedLines, num_line_ends
 _ROWS_PER_BATCH = 1 << 17
 _CSV_BLOCK = 1 << 23
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_TAKEN_AS_PARQUET = "It was taken for Parquet, as all but .csv, .tsv, .csv.gz and .tsv.gz. "
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
         path = os.fspath(frame)
         if not os.path.exists(path):
             raise FileNotFoundError(f"There is no file or folder {path}.")
-        delimiter = _DELIMITERS.get(os.path.splitext(path.removesuffix(".gz"))[1])
+        delimiter = _DELIMITERS.get(os.path.splitext(path.removesuffix(".gz"))[1].lower())
         return _parquet(path, columns) if delimiter is None else _csv(path, delimiter, columns, text, bad)
     if not hasattr(frame, "__arrow_c_stream__"):
         raise ValueError(
@@ -89,6 +90,11 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
             f"A column mixes types ({error}): convert it to one, with astype(str) say."
+        ) from error
+    except OverflowError as error:
+        raise ValueError(
+            f"Of {columns} one holds integers of more than 64 bits ({error}): convert it, with astype(str) "
+            "say."
         ) from error
     _check(columns, table.schema.names, bad.source)
     schema = _schema(table.schema, columns)
@@ -152,7 +158,7 @@ def _parquet(path, columns) -> Table:
         schema = _common_schema(path, dataset, columns)
         num_rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, error, _TAKEN_AS_PARQUET) from error
     batches = _guarded(path, _file_batches(dataset.files, columns))
     return Table(path, schema, (_converted(batch, schema) for batch in batches), num_rows)
 
@@ -176,9 +182,9 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
 
     def wanted(batches):
         lines, num_rows = QuotedLines(path, delimiter), 0
-        others = [number for number, name in enumerate(reader.schema.names) if name not in columns]
+        others = [number for number, name in enumerate(names) if name not in columns]
         for number in others:
-            name = reader.schema.names[number]
+            name = names[number]
             lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may take in rows, too
         for batch in batches:
             for number in others:
@@ -201,9 +207,15 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
             ),
             pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
         )
+        names = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} must be UTF-8, but its header is not ({error}): save it as UTF-8. UTF-16 is what Excel "
+            "calls Unicode text."
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
-    _check(columns, reader.schema.names, path)
+    _check(columns, names, path)
     schema = _schema(reader.schema, columns)
     return Table(path, schema, wanted(_guarded(path, reader)), None, skipped, is_text=True)
 
@@ -230,9 +242,9 @@ def _guarded(path, batches):
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path, error):
+def _unreadable(path, error, taken_as=""):
     return ValueError(
-        f"{path} cannot be read as a table: {error}. It is damaged or not what its suffix says; "
+        f"{path} cannot be read as a table: {error}. {taken_as}It is damaged or not what its suffix says; "
         "tfxc.data.read_csv names each bad line of a text file. Where later rows are of another type than "
         "the first ones, give the data frame that pandas makes of it."
     )
