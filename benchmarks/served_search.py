@@ -129,20 +129,24 @@ def serve(folder, dtypes, num_cells, rounds):
         seconds = {name: [] for name in tasks}
         for turn in range(rounds):
             for name, task in tasks.items():
-                # Many single ones in a row: a server has its model in the cache, and no other.
+                own = []
                 for number in range(turn * requests, (turn + 1) * requests):
                     first = number * batch_size % (len(queries) - batch_size)
                     start = time.perf_counter()
                     task(queries[first : first + batch_size])
-                    seconds[name].append(time.perf_counter() - start)
+                    own.append(time.perf_counter() - start)
+                seconds[name].append(own)
         for name, times in seconds.items():
-            times = np.array(times[2:])
+            times = np.array(times[1:])
             if batch_size > 1:
                 facts[name][f"queries_per_second_{batch_size}"] = float(batch_size / np.median(times))
                 facts[name][f"best_queries_per_second_{batch_size}"] = float(batch_size / times.min())
             else:
+                # A server has its model in the cache, and no other: of many single ones in a row the first,
+                # which finds there what another model has left, stands apart.
+                facts[name]["first_ms"] = float(np.median(times[:, 0]) * 1e3)
                 facts[name]["p50_ms"], facts[name]["p99_ms"] = map(
-                    float, np.percentile(times, [50, 99]) * 1e3
+                    float, np.percentile(times[:, 1:], [50, 99]) * 1e3
                 )
     print(json.dumps(facts))
 
@@ -186,7 +190,7 @@ def main():
         facts.setdefault(name, {}).update(more)
     columns = ["megabytes", "build_seconds", "num_cells", "num_probes", "num_scanned", "recall"]
     columns += ["queries_per_second_64", "queries_per_second_512", "best_queries_per_second_64"]
-    columns += ["best_queries_per_second_512", "p50_ms", "p99_ms"]
+    columns += ["best_queries_per_second_512", "first_ms", "p50_ms", "p99_ms"]
     rows = [[name, *(own.get(column, "") for column in columns)] for name, own in facts.items()]
     show(f"{args.num_classes:,} classes of width {args.dim}, k = {K}", rows, ["", *columns])
     keep(args.results)
