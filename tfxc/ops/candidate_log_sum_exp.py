@@ -29,7 +29,8 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
         label_ids: ``[N, P]`` int32 in ``[0, L)``; -1 has score 0 and no gradient.
         class_ids: ``[N, S]`` int32 in ``[0, L)``, the candidates; -1 is an empty slot, which adds nothing.
         offsets: ``[N, S]``, or what broadcasts to it, added to the candidates' scores. A slot with -infinity
-            is empty, too.
+            is empty, too. Offsets for all queries have the static shape ``[1, S]``: with a batch size that is
+            not known they are taken as one row for each query.
         normalize: Whether class vectors are scaled to length one. The query is taken as it is.
         row_offset: Number of table rows before the row of class 0.
 
