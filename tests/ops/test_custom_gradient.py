@@ -209,3 +209,29 @@ def test_an_encoder_keeps_its_gradients_when_the_model_is_gone():
     gc.collect()
     expected = gradient_of(lambda x: tf.nn.silu(encoder.layers[0](x)), tf.constant(x))
     np.testing.assert_allclose(gradient_of(encoder, tf.constant(x)), expected, rtol=1e-5)
+
+
+def silu_encoder():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation=tf.nn.silu)])
+
+
+@pytest.mark.parametrize(
+    "make_head",
+    [
+        lambda: tfxc.layers.DenseHead(50),
+        lambda: tfxc.layers.EncodedHead(silu_encoder(), np.ones([50, 4], np.float32)),
+    ],
+    ids=["dense", "encoded"],
+)
+def test_nothing_stays_of_a_model_that_was_evaluated(make_head):
+    x, y = np.ones([8, 4], np.float32), np.arange(8)
+    encoder, head = silu_encoder(), make_head()
+    before = made()
+    model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.Uniform(5, seed=0), k=3)
+    model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy())
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    model.predict(x, verbose=0)
+    model.rank(x, 3)
+    assert made() > before
+    del model, encoder, head
+    assert made() <= before

@@ -14,6 +14,7 @@ from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
+from tfxc.ops.custom_gradient import kept_by_graph
 
 _BLOCK_ROWS = 4096  # classes encoded at once for the cache
 _FILE = "features.npz"
@@ -203,7 +204,9 @@ class EncodedHead(Head):
         # Of no class at all, BatchNorm would learn a mean of NaN: then class 0 is encoded, and left out.
         read = tf.pad(class_ids, [[0, tf.cast(tf.size(class_ids) == 0, tf.int32)]])
         features = tf.nest.map_structure(lambda part: tf.gather(part, read), self.features)
-        vectors = tf.cast(self.item_encoder(features, training=training), tf.float32)[: tf.size(class_ids)]
+        with kept_by_graph():  # swish has a custom gradient
+            encoded = self.item_encoder(features, training=training)
+        vectors = tf.cast(encoded, tf.float32)[: tf.size(class_ids)]
         return vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
 
     @property

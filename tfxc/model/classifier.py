@@ -404,7 +404,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def _encoded(self, inputs, training):
         """The encoder's output; the first one builds head and sampler."""
-        query = check_queries(self.encoder(inputs, training=training))
+        with kept_by_graph():  # swish has a custom gradient
+            query = check_queries(self.encoder(inputs, training=training))
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
                 f"The encoder gives {query.shape} here, whose width is not known: call the model on one "
