@@ -235,3 +235,37 @@ def test_nothing_stays_of_a_model_that_was_evaluated(make_head):
     assert made() > before
     del model, encoder, head
     assert made() <= before
+
+
+def train_by_a_loop(make_optimizer):
+    """One step; gives the custom gradients that there were then."""
+    encoder, head = keras.layers.Dense(4), tfxc.layers.DenseHead(50)
+    encoder.build((None, 4))
+    head.build((None, 4))
+    optimizer, loss = make_optimizer(head), tfxc.losses.SoftmaxCrossentropy()
+    variables = [*encoder.trainable_variables, *head.trainable_variables]
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_mean(tfxc.head_loss(head, loss, encoder(x), y))
+        optimizer.apply_gradients(zip(tape.gradient(total, variables), variables, strict=True))
+
+    step(tf.ones([8, 4]), tf.range(8)[:, tf.newaxis])
+    return made()
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda head: tfxc.optimizers.LazyAdam(),
+        lambda head: tfxc.optimizers.MultiOptimizer(
+            keras.optimizers.Adam(), (tfxc.optimizers.LazySGD(), head)
+        ),
+    ],
+    ids=["lazy", "multi"],
+)
+def test_nothing_stays_of_a_loop_of_ones_own(make_optimizer):
+    before = made()
+    assert train_by_a_loop(make_optimizer) > before
+    assert made() == before

@@ -8,6 +8,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.optimizers import learning_rate_variable, scales_loss, start_optimizer, variable_index
 from tfxc._keras.weights import layer_and_name, tf_variable
+from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.optimizers.slots import slots_of
 
 
@@ -177,7 +178,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         for optimizer in self.optimizers:
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
             if has_none or any(gradient is not None for gradient, _ in own):
-                optimizer.apply_gradients(own, **options)
+                with kept_by_graph():
+                    optimizer.apply_gradients(own, **options)
             elif own:
                 names = [layer_and_name(variable) for _, variable in own]
                 warnings.warn(f"No gradient of the loss reaches {names}: they stay.", stacklevel=2)

@@ -15,6 +15,7 @@ from tfxc._keras.optimizers import (
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import seed_int
 from tfxc.ops import library
+from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import whole_of, with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
@@ -124,7 +125,9 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         return self._clip(grads) if CLIPS_SUMMED_GRADIENTS else grads
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+        with kept_by_graph():
+            summed = super()._all_reduce_sum_gradients(grads_and_vars)
+        grads, variables = zip(*summed, strict=True)
         return list(zip(self._clip(grads), variables, strict=True))
 
     def aggregate_gradients(self, grads_and_vars):
@@ -132,7 +135,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
 
         With parameter servers a worker is alone in its step; gradients would only travel to it, and back.
         """
-        return grads_and_vars if with_servers() else super().aggregate_gradients(grads_and_vars)
+        with kept_by_graph():
+            return grads_and_vars if with_servers() else super().aggregate_gradients(grads_and_vars)
 
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
