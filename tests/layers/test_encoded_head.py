@@ -428,6 +428,31 @@ def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classe
     assert tfxc.change_classes(loaded, names[::-1]).head.cache_age == 0
 
 
+def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
+    model, (x, y) = model_of(), learnable(16)
+    query = keras.Input((DIM,))
+    wrapper = keras.Model(query, model(query))
+    model.fit(x, y, verbose=0)
+    traced = tf.function(lambda x: model(x)), tf.function(lambda x: model.rank(x, 3))
+    for ask in (lambda x: wrapper.predict(x, verbose=0), *traced):
+        model.head.expire_cache()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"out of date.*call model.head.refresh\(\)"):
+            ask(tf.constant(x))
+        want = model.predict(x, verbose=0)
+        np.testing.assert_allclose(ask(tf.constant(x))["scores"], want["scores"], rtol=1e-5)
+
+
+@pytest.mark.one_keras
+def test_a_prediction_goes_on_while_a_thread_trains():
+    model, (x, y) = model_of(), learnable(16)
+
+    class Train(keras.callbacks.Callback):
+        def on_predict_batch_end(self, batch, logs=None):
+            model.train_on_batch(x, y)
+
+    assert model.predict(x, batch_size=8, callbacks=[Train()], verbose=0)["ids"].shape == (16, 3)
+
+
 @pytest.mark.one_keras
 def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
     head, made = head_of(), EncodedHead._cache_vectors

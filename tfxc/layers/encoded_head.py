@@ -15,6 +15,7 @@ from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
 from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.require import require
 
 _BLOCK_ROWS = 4096  # classes encoded at once for the cache
 _FILE = "features.npz"
@@ -247,6 +248,16 @@ class EncodedHead(Head):
         for start in range(0, len(class_ids), _BLOCK_ROWS):
             ids = tf.constant(class_ids[start : start + _BLOCK_ROWS], tf.int32)
             tf_variable(self.cache).scatter_update(tf.IndexedSlices(self._compiled_encode.value(ids), ids))
+
+    def require_fresh(self):
+        """As of ``Head``."""
+        if tf.executing_eagerly() or not self.built:
+            return []
+        return require(
+            tf.equal(tf_variable(self.steps_since), 0),
+            "The class vectors of this EncodedHead are out of date, and a graph (of a tf.function, or of a "
+            "Keras model around this one) cannot compute them: call model.head.refresh() before you call it.",
+        )
 
     def effective_query(self, query):
         return tf.cast(query, tf.float32)

@@ -193,6 +193,10 @@ class Head(keras.layers.Layer):
     def refresh(self):
         """Computes cached class vectors anew, for a head that has them."""
 
+    def require_fresh(self):
+        """What ``tfxc.require`` gives: a graph reads no old class vectors, of a head that caches them."""
+        return []
+
     def reduce_classes(self, query, labels, loss):
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
 

@@ -368,6 +368,11 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def call(self, inputs, training=None):
         if tf.executing_eagerly() and not training:
             self._refresh_head(inputs)
+        with tf.control_dependencies([] if training else self.head.require_fresh()):
+            return self._best(inputs, training)
+
+    def _best(self, inputs, training=False):
+        """The k best of encoder inputs, with which ``exclude`` may stand."""
         inputs, reserved = split_inputs(inputs, self.encoder)
         k = min(self.k, self.head.num_classes)
         return self._rank(inputs, k, reserved.get("exclude"), training=training)
@@ -392,7 +397,9 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
         inputs = tf.nest.map_structure(as_tensor, inputs)
-        return self._ranking.value(inputs, as_tensor(k), as_tensor(exclude), as_tensor(allow), training)
+        k, exclude, allow = as_tensor(k), as_tensor(exclude), as_tensor(allow)
+        with tf.control_dependencies(self.head.require_fresh()):
+            return self._ranking.value(inputs, k, exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
@@ -500,7 +507,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def predict_step(self, data):
         x, _, _ = unpack_x_y_sample_weight(data)
-        return self(x, training=False)
+        return self._best(x)  # by class vectors of when predict began, though a thread may train
 
     def export(self, path, index=None, strings=False):
         """Writes a SavedModel of TensorFlow's own ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
