@@ -11,6 +11,7 @@ A run that was interrupted goes on where it stopped when the same command is giv
 
 import argparse
 import json
+import math
 import os
 import time
 from functools import partial
@@ -82,8 +83,13 @@ def make_head(name, num_classes, args):
     """Buckets, or a head that shares the table of the encoder's item embedding."""
     if name == "mach":
         return tfxc.layers.MACHHead(num_classes, args.num_buckets, args.num_repetitions, seed=args.seed)
+    bias = {}
+    if not LOSSES[args.loss]().labels_share_probability:
+        # Of yes and no for each item, start at no. What pushes all items down goes into the biases; else it
+        # goes into the vectors, which become alike, and training stays at the items' popularity for long.
+        bias = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-math.log(num_classes))}
     return tfxc.layers.DenseHead(
-        num_classes, tied_to="item_embedding", row_offset=1, table_dtype=args.table_dtype
+        num_classes, tied_to="item_embedding", row_offset=1, table_dtype=args.table_dtype, **bias
     )
 
 

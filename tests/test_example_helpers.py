@@ -207,6 +207,24 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
     assert "| uniform | 1 | 2.0 | 2.0 | 0.1000 |" in sequential_recommendation.table(results)
 
 
+@pytest.mark.parametrize(
+    ("loss", "start"),
+    [
+        ("softmax", None),
+        ("partition", None),
+        ("softmax-at-k", None),
+        ("binary", -np.log(50)),
+        ("gbce", -np.log(50)),
+    ],
+)
+def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss, start):
+    args = sequential_recommendation.parse_arguments(["--loss", loss, "--samplers", "uniform"])
+    head = sequential_recommendation.make_head("dense", 50, args)
+    assert head.use_bias == (start is not None)
+    if head.use_bias:
+        assert float(head.bias_initializer([1])[0]) == pytest.approx(start)
+
+
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
         model, batches = small_model()

@@ -18,6 +18,9 @@ class GBCE(BinaryCrossentropy):
     them, where it is ``S / (L − 1)``. With any other sampler each class has its own α and is calibrated as
     well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
 
+    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``: else the
+    vectors have to push all classes down, become alike, and the model may rank by popularity for many epochs.
+
     Args:
         calibration: t in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
         reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
