@@ -55,6 +55,7 @@ class OneByOne(SoftmaxCrossentropy):
     log_sum_of_candidates = None
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "head",
     [
