@@ -72,6 +72,20 @@ def test_reductions_and_weights():
     )
 
 
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "none"])
+def test_only_the_result_is_of_the_narrow_dtype(reduction):
+    """Neither a sum over examples, nor their number, nor a weight has to fit into float16."""
+    num_examples = weight = 70_000
+    loss = SoftmaxCrossentropy(reduction=reduction, dtype="float16")
+    value = loss(
+        tf.zeros([num_examples], tf.int32),
+        tf.tile([[7.0, 0.0]], [num_examples, 1]),
+        sample_weight=tf.fill([num_examples], float(weight)),
+    )
+    assert value.dtype == tf.float16
+    np.testing.assert_allclose(value, tf.fill(tf.shape(value), weight * np.log1p(np.exp(-7))), rtol=2e-3)
+
+
 def test_bad_input():
     loss, logits = SoftmaxCrossentropy(), logits_for(2, 4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside \[0, 4\)"):

@@ -109,10 +109,13 @@ class ClassificationLoss(keras.losses.Loss):
 
         As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
         """
-        if self.result_dtype is not None:
-            losses = tf.cast(losses, self.result_dtype)
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
+        value = self._reduced(losses)
+        # Only now: a sum, a number of examples or a weight may be too large for the dtype of the result.
+        return value if self.result_dtype is None else tf.cast(value, self.result_dtype)
+
+    def _reduced(self, losses):
         if self.reduction in ("none", None):
             return losses
         total = tf.reduce_sum(losses)
