@@ -84,18 +84,23 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     nothing = tf.fill([tf.shape(query)[0]], -np.inf)
     initial = nothing, tf.zeros_like(nothing), nothing, nothing
     log_total, mean_ratio, log_square, log_count = head.scan(query, fold, initial)
-    without = tf.where(tf.equal(log_count, -np.inf))[:1, 0]
-    message = (
-        f"{type(sampler).__name__} has no candidates for a query, so there is nothing to measure: give more "
-        "examples with labels. Without candidates is the query of row"
-    )
-    with tf.control_dependencies(require(tf.equal(tf.size(without), 0), message, without)):
+    with tf.control_dependencies(_has_candidates(sampler, log_count)):
         hits = _expected_hits(question, labels, log_count)
     return ProposalQuality(
         kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
         effective_sample_size=tf.exp(2 * log_total - log_square),
         accidental_hits=hits,
     )
+
+
+def _has_candidates(sampler, log_count):
+    """``require``: no query's log count [N], of its candidates or of the likeliest class, is that of none."""
+    without = tf.where(tf.equal(log_count, -np.inf))[:1, 0]
+    message = (
+        f"{type(sampler).__name__} has no candidates for a query, so there is nothing to measure: give more "
+        "examples with labels. Without candidates is the query of row"
+    )
+    return require(tf.equal(tf.size(without), 0), message, without)
 
 
 def _expected_hits(question, labels, log_count):
@@ -125,6 +130,7 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
 
     Raises:
         ValueError: if the sampler does not know its expected counts (``DNS``).
+        tf.errors.InvalidArgumentError: for a query without any candidate, as ``proposal_quality`` does.
 
     Example:
         >>> head = tfxc.layers.DenseHead(4)
@@ -150,9 +156,11 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
         log_counts[:, block] = (
             logits[:, block] if question is None else question.log_count(tf.range(block.start, block.stop))
         )
+    largest = log_counts.max(1)
+    _has_candidates(sampler, largest)
     mean = np.zeros(head.num_classes)
-    for own, log_weights in zip(logits, log_counts, strict=True):
-        weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    for own, log_weights, shift in zip(logits, log_counts, largest, strict=True):
+        weights = np.exp(log_weights.astype(np.float64) - shift)
         best_first = np.argsort(-own, kind="stable")
         mean += np.cumsum(weights[best_first]) / weights.sum() / len(query)
     return mean
