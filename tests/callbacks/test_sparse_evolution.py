@@ -129,6 +129,18 @@ def test_bad_arguments(options):
         SparseEvolution(**options)
 
 
+def test_heads_within_models_are_found_each_once():
+    inner, outer = Recorder(3), Recorder(1)
+    nested = [keras.Sequential([keras.Input((2,)), inner]) for _ in range(2)]
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, outer(keras.layers.Add()([part(inputs) for part in nested])))
+    model.compile("sgd", loss="mse")
+    model.fit(
+        tf.zeros([2, 2]), tf.zeros([2, 1]), batch_size=1, callbacks=[SparseEvolution(every=2)], verbose=0
+    )
+    assert inner.fractions == outer.fractions == [0.1]
+
+
 def test_a_model_without_a_sparse_head():
     with pytest.raises(ValueError, match="needs a model with a sparse head"):
         make_model().fit(*learnable(8), callbacks=[SparseEvolution()], verbose=0)

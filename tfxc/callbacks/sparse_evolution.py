@@ -5,6 +5,7 @@ import time
 import warnings
 
 from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
 
@@ -100,8 +101,7 @@ class SparseEvolution(keras.callbacks.Callback):
             logs.update(self._logs)
 
     def _heads(self):
-        layers = [getattr(self.model, "head", None), *self.model.layers]
-        return list({id(layer): layer for layer in layers if hasattr(layer, "rewire")}.values())
+        return [layer for layer in layers_of(self.model) if hasattr(layer, "rewire")]
 
     def _rewire(self, now):
         if self.stop_after is not None and now > self.stop_after:
