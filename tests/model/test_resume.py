@@ -45,6 +45,27 @@ def test_several_steps_at_once(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
+def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
+    options = {"x": data, "y": None, "steps_per_epoch": 4, "epochs": 6}
+    expected = script(tmp_path / "whole", initial_epoch=3, **options)
+    assert script(tmp_path / "killed", 3, 6, initial_epoch=3, **options) is None
+    # Where it began counts, whatever the script says now.
+    assert script(tmp_path / "killed", 3, 9, initial_epoch=4, **options) is None
+    assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
+
+
+def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
+    script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
+    options = {"x": data, "y": None, "steps_per_epoch": 3}
+    expected = script(tmp_path / "whole", **options)
+    assert script(tmp_path / "killed", "epoch", 8, **options) is None and list(
+        (tmp_path / "killed").iterdir()
+    )
+    assert_same(script(tmp_path / "killed", **options), expected)
+
+
 def test_several_inputs_in_a_list(tmp_path):
     inputs = [keras.Input((DIM,)), keras.Input((DIM,))]
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))

@@ -194,6 +194,15 @@ def steps_per_execution(model):
     return int(model._steps_per_execution.numpy())  # of a strategy's variable, int() would not do
 
 
+def batches_of_epoch(model, steps):
+    """How many batches ``fit`` reads of data without end for an epoch of so many steps.
+
+    Keras 3 makes whole executions; tf-keras shortens the last one.
+    """
+    at_once = steps_per_execution(model) if IS_KERAS_3 else 1
+    return math.ceil(steps / at_once) * at_once
+
+
 def list_of_callbacks(callbacks):
     """What ``fit`` takes as callbacks, None, one, a list of them or a ``CallbackList``, as a list."""
     callbacks = getattr(callbacks, "callbacks", callbacks)

@@ -89,12 +89,13 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._folder = None
 
     @contextlib.contextmanager
-    def at_work(self, model, callbacks):
+    def at_work(self, model, callbacks, first_epoch):
         """Opens the folder for one call of ``fit``; gives the ``Position`` to begin at, None for the start.
 
         Args:
             model: built and compiled.
             callbacks: all whose state is kept, in the order in which they are called, this one last.
+            first_epoch: with which ``fit`` begins where there is no backup.
         """
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
@@ -110,6 +111,9 @@ class BackupAndRestore(keras.callbacks.Callback):
         if self._found is not None:
             self._check()
             self._position = Position(*self._found[1]["position"])
+            # Backups of earlier versions do not say.
+            first_epoch = self._found[1].get("first_epoch", first_epoch)
+        self.first_epoch = first_epoch
         self._rates = self._rates_told(model)
         try:
             with self._watching_for_sigterm():
@@ -175,6 +179,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         states = {name: to_json(self._state(name), arrays) for name in self._others}
         notes = {
             "position": position,
+            "first_epoch": self.first_epoch,
             "has_ended": has_ended,
             "seeds": self._seeds,
             "class_names": self._class_names,

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
+from tfxc._keras.training import batches_of_epoch
 from tfxc.callbacks import BackupAndRestore
 from tfxc.data.batching import in_any_order, row_batches
 
@@ -47,7 +48,7 @@ def resuming(model, arguments):
     callbacks = [own for own in callbacks if own is not backup]
     if not any(isinstance(own, keras.callbacks.History) for own in callbacks):
         callbacks.append(keras.callbacks.History())
-    with backup.at_work(model, callbacks) as position:
+    with backup.at_work(model, callbacks, arguments.get("initial_epoch") or 0) as position:
         if position is not None:
             if data.has_nothing_left(position):
                 position = backup.begin_next_epoch()
@@ -56,7 +57,7 @@ def resuming(model, arguments):
             arguments["initial_epoch"] = position.epoch
             if position.has_stopped:
                 arguments["epochs"] = position.epoch
-            data.start_at(position)
+            data.start_at(position, backup.first_epoch)
             model.first_batch = position.batch
         arguments["callbacks"] = [data, *callbacks, backup]
         yield
@@ -72,7 +73,7 @@ class _Data(keras.callbacks.Callback):
 
     def __init__(self, model, arguments):
         super().__init__()
-        self._arguments = arguments
+        self._model, self._arguments = model, arguments
         self._num_skipped, self._first_epoch = 0, None
         if _are_arrays(arguments):
             _arrays_to_dataset(arguments)
@@ -101,11 +102,12 @@ class _Data(keras.callbacks.Callback):
             return False
         return next(iter(dataset.skip(position.batch)), None) is None
 
-    def start_at(self, position):
-        """Leaves out the batches before a position."""
+    def start_at(self, position, first_epoch):
+        """Leaves out the batches before a position; the training began with ``first_epoch``."""
         self._num_skipped, self._first_epoch = position.batch, position.epoch
-        if self._is_endless:
-            self._num_skipped += position.epoch * self._arguments["steps_per_epoch"]
+        if self._is_endless and position.epoch > first_epoch:
+            steps = batches_of_epoch(self._model, self._arguments["steps_per_epoch"])
+            self._num_skipped += (position.epoch - first_epoch) * steps
         if not self._num_skipped or not self._is_dataset:
             return
         dataset = self._arguments["x"]
