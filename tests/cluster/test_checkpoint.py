@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import NUM_CLASSES, learnable, make_model
+from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 
 import tfxc
 from tfxc._keras import keras
@@ -198,12 +198,17 @@ def cut_index(folder):
     path.write_bytes(path.read_bytes()[:100])
 
 
+def cut_notes(folder):
+    path = folder / "notes"
+    path.write_bytes(path.read_bytes()[:20])
+
+
 def remove_all(folder):
     for path in folder.iterdir():
         path.unlink()
 
 
-@pytest.mark.parametrize("damage", [flip_data, cut_data, cut_index, remove_all])
+@pytest.mark.parametrize("damage", [flip_data, cut_data, cut_index, cut_notes, remove_all])
 def test_of_a_damaged_one_the_one_before_is_used(tmp_path, damage):
     model = fitted()
     checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)
@@ -238,6 +243,31 @@ def test_another_model_is_named(tmp_path):
     other = make_model(head=tfxc.layers.DenseHead(NUM_CLASSES + 1))
     with pytest.raises(ValueError, match="of another model"):
         tfxc.cluster.Checkpoint(other, tmp_path).restore()
+
+
+def named(names):
+    head = tfxc.layers.DenseHead(NUM_CLASSES)
+    return tfxc.ExtremeClassifier(dense_encoder(), head=head, class_names=names)
+
+
+def test_classes_of_other_names_or_in_another_order_are_refused(tmp_path):
+    names = [f"item {number}" for number in range(NUM_CLASSES)]
+    tfxc.cluster.Checkpoint(named(names), tmp_path).save(1)
+    for others in (names[::-1], [*names[1:], "new"]):
+        model = named(others)
+        before = model.head.table.numpy()
+        with pytest.raises(ValueError, match="epoch-000001 is of another model: .* other class names"):
+            tfxc.cluster.Checkpoint(model, tmp_path).restore()
+        np.testing.assert_array_equal(model.head.table.numpy(), before)
+    for alike in (names, None):
+        assert tfxc.cluster.Checkpoint(named(alike), tmp_path).restore() == 1
+
+
+def test_a_checkpoint_that_says_nothing_of_class_names_is_taken(tmp_path):
+    names = [f"item {number}" for number in range(NUM_CLASSES)]
+    tfxc.cluster.Checkpoint(named(names), tmp_path).save(1)
+    (tmp_path / "epoch-000001" / "notes").unlink()  # earlier versions wrote none
+    assert tfxc.cluster.Checkpoint(named(names[::-1]), tmp_path).restore() == 1
 
 
 class Names(keras.Model):

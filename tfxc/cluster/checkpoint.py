@@ -12,7 +12,8 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
-from tfxc.checked_file import DamagedFile, sync
+from tfxc.backup.state import digest_of
+from tfxc.checked_file import DamagedFile, read_arrays, sync, write_arrays
 from tfxc.model.adapted import follow_weights
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
@@ -22,6 +23,7 @@ from tfxc.samplers import Sampler
 _NAME = "epoch-{:06d}"
 _PATTERN = re.compile(r"epoch-(\d{6,})")
 _VARIABLES = "variables"
+_NOTES = "notes"
 _NUM_KEPT = 2
 _DAMAGES = tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError
 
@@ -42,7 +44,8 @@ class Checkpoint:
     Raises:
         ValueError: for a model that is not built, or a path of other storage; from ``save`` for a number that
             is not whole, or below that of a checkpoint that is there; from ``restore`` if the checkpoint is
-            of another model, or if (``DamagedFile``) there are some and none can be read.
+            of another model, also of one with other class names, or with the same in another order, or if
+            (``DamagedFile``) there are some and none can be read.
 
     Example:
         >>> import tempfile
@@ -60,6 +63,7 @@ class Checkpoint:
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
         self._model = model
+        self._class_names = digest_of(getattr(model, "class_names", None))
         self.directory = Path(local_folder(directory))
         self.directory.mkdir(parents=True, exist_ok=True)
 
@@ -77,6 +81,7 @@ class Checkpoint:
             shutil.rmtree(left)
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
+        write_arrays(aside / _NOTES, {}, {"class_names": self._class_names})
         for file in (*aside.iterdir(), aside):
             sync(file)
         shutil.rmtree(path, ignore_errors=True)
@@ -129,6 +134,14 @@ class Checkpoint:
                 f"The checkpoint {path} is of another model: {len(differ)} of its variables differ, "
                 f"the first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here "
                 "(None: missing). Build and compile the model as it was, under the same Keras."
+            )
+        notes = path / _NOTES
+        names = read_arrays(notes)[1]["class_names"] if notes.exists() else None  # earlier versions: none
+        if None not in (names, self._class_names) and names != self._class_names:
+            raise ValueError(
+                f"The checkpoint {path} is of another model: it has other class names, or the same in "
+                "another order. Restore it into a model with its class names and give that to "
+                "change_classes, or name another folder."
             )
 
     def _paths(self):
