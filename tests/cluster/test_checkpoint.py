@@ -1,5 +1,7 @@
 """Checkpoints on one machine; those of shards are in test_servers.py."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +164,59 @@ def test_the_last_two_stay_and_what_a_kill_left_does_not_count(tmp_path):
     assert checkpoint.restore() == 3
     checkpoint.save(4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
+
+
+class Killed(BaseException):
+    """Where a process ends."""
+
+
+def killed_at(function, last):
+    """The function, which ends the process in the place of its call number ``last``."""
+    calls = iter(range(1, last))
+
+    def call(*args, **options):
+        if next(calls, None) is None:
+            raise Killed
+        return function(*args, **options)
+
+    return call
+
+
+def test_a_kill_while_the_only_one_is_written_anew_leaves_one(tmp_path, monkeypatch):
+    model = make_model()
+    table = model.head.table
+    for module, name, last in ((os, "rename", 1), (os, "rename", 2), (shutil, "rmtree", 1)):
+        folder = tmp_path / f"{name} {last}"
+        checkpoint = tfxc.cluster.Checkpoint(model, folder)
+        table.assign(tf.zeros_like(table))
+        checkpoint.save(1)
+        table.assign(tf.ones_like(table))
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(module, name, killed_at(getattr(module, name), last))
+            checkpoint.save(1)
+        again = make_model()
+        assert tfxc.cluster.Checkpoint(again, folder).restore() == 1
+        assert (again.head.table.numpy() == (name == "rmtree")).all()  # then the new one has its name
+        checkpoint.save(2)
+        checkpoint.save(3)
+        assert sorted(path.name for path in folder.iterdir()) == ["epoch-000002", "epoch-000003"]
+
+
+def test_what_a_kill_left_of_an_earlier_save_is_passed_over(tmp_path, monkeypatch):
+    model = make_model()
+    checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)
+    checkpoint.save(1)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "rename", killed_at(os.rename, 2))
+        checkpoint.save(1)
+    checkpoint.save(1)  # where only the one set aside is there
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(shutil, "rmtree", killed_at(shutil.rmtree, 1))
+        checkpoint.save(1)
+    assert len(list(tmp_path.iterdir())) == 2
+    checkpoint.save(1)  # where both are
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001"]
 
 
 def test_an_epoch_below_those_that_are_there_is_refused(tmp_path):

@@ -21,7 +21,8 @@ from tfxc.optimizers.slots import slots_of
 from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"
-_PATTERN = re.compile(r"epoch-(\d{6,})")
+_REPLACED = ".replaced"  # the checkpoint of an epoch while the next of that epoch takes its name
+_PATTERN = re.compile(rf"epoch-(\d{{6,}})({re.escape(_REPLACED)})?")
 _VARIABLES = "variables"
 _NOTES = "notes"
 _NUM_KEPT = 2
@@ -76,19 +77,27 @@ class Checkpoint:
                 f"{self.directory} holds the checkpoint of epoch {_epoch(newest[0])}, beside which one of "
                 f"epoch {epoch} would count as old. Call restore() first, or name another folder."
             )
-        aside = path.with_suffix(".writing")
-        for left in self.directory.glob("*.writing"):
-            shutil.rmtree(left)
+        aside, replaced = path.with_suffix(".writing"), path.with_suffix(_REPLACED)
+        self._remove_what_kills_left()
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
         write_arrays(aside / _NOTES, {}, {"class_names": self._class_names})
         for file in (*aside.iterdir(), aside):
             sync(file)
-        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            os.rename(path, replaced)
         os.rename(aside, path)
         sync(self.directory)
+        shutil.rmtree(replaced, ignore_errors=True)
         for old in self._paths()[:-_NUM_KEPT]:
             shutil.rmtree(old)
+
+    def _remove_what_kills_left(self):
+        """Removes what is not whole, and what was replaced by one that is."""
+        replaced = self.directory.glob(f"*{_REPLACED}")
+        done = [path for path in replaced if path.with_suffix("").exists()]
+        for left in (*self.directory.glob("*.writing"), *done):
+            shutil.rmtree(left)
 
     def restore(self):
         """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
@@ -147,7 +156,7 @@ class Checkpoint:
     def _paths(self):
         """The checkpoints, the newest last."""
         paths = [path for path in self.directory.iterdir() if _PATTERN.fullmatch(path.name)]
-        return sorted(paths, key=_epoch)
+        return sorted(paths, key=lambda path: (_epoch(path), path.suffix != _REPLACED))
 
 
 def _epoch(path):
