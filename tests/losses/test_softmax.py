@@ -160,6 +160,58 @@ def test_positives_that_were_passed_over_by_hand(slots):
         assert plain == told
 
 
+def test_gradients_with_positives_that_were_passed_over():
+    """Several labels, padding, slots of 0 and more, and infinite logits, by the definition in float64."""
+    random = np.random.default_rng(0)
+    logits = (5 * random.normal(size=(64, 8))).astype(np.float32)
+    logits[random.random(logits.shape) < 0.1] = -np.inf
+    logits[:8, 5:] = MASKED_LOGIT
+    is_label = random.random((64, 5)) < 0.7
+    slots = np.where(is_label, random.integers(0, 3, is_label.shape), 0).astype(np.float32)
+    loss = SoftmaxCrossentropy()
+
+    def sampled(logits):
+        positives, negatives = (Scored(part, tf.zeros([1])) for part in (logits[:, :5], logits[:, 5:]))
+        return loss.sampled(positives, negatives, tf.constant(is_label), no_hits(negatives), slots)
+
+    def by_definition(logits):
+        times = slots[:, np.newaxis] + np.eye(5) * np.where(slots > 0, 0, 1)[:, np.newaxis]
+        weights = tf.exp(logits)
+        total = (
+            tf.reduce_sum(times * weights[:, np.newaxis, :5], 2) + tf.reduce_sum(weights[:, 5:], 1)[:, None]
+        )
+        terms = tf.where(is_label, tf.math.log(total) - logits[:, :5], 0.0)
+        return tf.math.divide_no_nan(tf.reduce_sum(terms, 1), is_label.sum(1))
+
+    got, want = (
+        value_and_gradient(sampled, logits),
+        value_and_gradient(by_definition, logits.astype(np.float64)),
+    )
+    for one, two in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_many_labels_take_little_memory(decoupled):
+    """A batch with one example of very many labels has room for so many in each."""
+    num_examples, num_labels, num_candidates = 6, 400, 50
+    loss = SoftmaxCrossentropy(decoupled=decoupled)
+
+    def gradient(logits, negatives, which, slots):
+        positives, negatives = (Scored(part, tf.zeros([1])) for part in (logits, negatives))
+        losses = loss.sampled(positives, negatives, tf.ones_like(logits, tf.bool), which, slots)
+        return tf.gradients(losses, logits)
+
+    shape, wide = (num_examples, num_candidates), (num_examples, num_labels)
+    graph = (
+        tf.function(gradient)
+        .get_concrete_function(tf.zeros(wide), tf.zeros(shape), tf.zeros(shape, tf.int32), tf.ones(wide))
+        .graph
+    )
+    sizes = [out.shape.num_elements() or 0 for op in graph.get_operations() for out in op.outputs]
+    assert max(sizes) <= num_examples * (num_labels + 1)
+
+
 def test_decoupled_estimators_by_hand():
     """A positive's term has the draws of the positive itself, and no other positive."""
     hits = [-1, 1, -1, -1]

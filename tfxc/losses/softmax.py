@@ -166,7 +166,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if not self._counts_hits:
             return super().sampled(positives, negatives, is_label, hits, label_slots)
         # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
-        num_hits = tf.reduce_sum(tf.one_hot(hits, tf.shape(is_label)[1]), 1)
+        num_hits = _num_hits(hits, tf.shape(is_label)[1])
         if label_slots is not None:
             num_hits += tf.maximum(label_slots - 1.0, 0.0)
         log_own = tf.math.log1p(num_hits)
@@ -193,9 +193,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
                 folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
             return tf.nn.softplus(-corrected) + folded
         if self.estimator == "ranking":
-            if label_slots is not None:
-                folded = _with_positives(folded, corrected, label_slots)
-            return tf.nn.softplus(folded - corrected)
+            if label_slots is None:
+                return tf.nn.softplus(folded - corrected)
+            log_sum = _with_positives(folded, corrected, label_slots)
+            # One sum for all of an example's positives: one for each would take [N, P, P]. A positive with
+            # slots stands in it already.
+            return tf.where(label_slots > 0, log_sum - corrected, tf.nn.softplus(log_sum - corrected))
         if self.decoupled:
             return tf.nn.softplus(folded - own)
         log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
@@ -208,13 +211,16 @@ def _corrected(positives):
 
 
 def _with_positives(log_sum, corrected, label_slots):
-    """log Σ exp [N, P]: of the candidates [N, 1] and, for each positive, of the positives in their slots.
+    """log Σ exp [N, 1]: of the candidates [N, 1] and of the positives in their slots."""
+    filled = corrected + tf.math.log(tf.maximum(label_slots, 1.0))
+    filled = tf.where(label_slots > 0, filled, MASKED_LOGIT)
+    return log_sum_exp(tf.concat([filled, log_sum], 1))
 
-    One slot of its own is left out: there the positive stands already.
-    """
-    num_labels = tf.shape(corrected)[1]
-    slots = label_slots[:, tf.newaxis] - tf.eye(num_labels)
-    filled = corrected[:, tf.newaxis] + tf.math.log(tf.maximum(slots, 1.0))
-    positives = tf.where(slots > 0, filled, MASKED_LOGIT)
-    candidates = tf.repeat(log_sum[:, tf.newaxis], num_labels, axis=1)
-    return tf.reduce_logsumexp(tf.concat([positives, candidates], 2), axis=2)
+
+def _num_hits(hits, num_labels):
+    """How many candidates are which positive, float32 [N, P]; a one-hot would take [N, S, P]."""
+    num_queries = tf.shape(hits)[0]
+    own = num_labels * tf.range(num_queries)[:, tf.newaxis] + hits
+    own = tf.where(hits >= 0, own, -1)  # which a sum by segments leaves out
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(own, tf.float32), own, num_queries * num_labels)
+    return tf.reshape(counts, [num_queries, num_labels])
