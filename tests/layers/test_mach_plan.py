@@ -35,14 +35,17 @@ def test_one_class():
     assert suggest_mach(1, 4, 1000) == (2, 1, 40, 0.0)
 
 
-@pytest.mark.parametrize("num_classes", [10, 100_000])
-def test_a_budget_too_small_names_one_that_is_not(num_classes):
-    with pytest.raises(ValueError, match=r"500 bytes are too few.*takes about [\d,]+\.") as error:
-        suggest_mach(num_classes, 64, 500)
-    named = int(str(error.value).split("takes about ")[1].split(". ")[0].replace(",", ""))
-    assert suggest_mach(num_classes, 64, named).memory <= named
+@pytest.mark.parametrize("num_classes", [2, 3, 10, 100_000])
+@pytest.mark.parametrize("collision", [0.5, 1e-3, 1e-6])
+@pytest.mark.parametrize("num_repetitions", [1, 5, 50])
+def test_a_budget_too_small_names_the_smallest_that_is_not(num_classes, collision, num_repetitions):
+    options = {"collision": collision, "num_repetitions": num_repetitions}
+    with pytest.raises(ValueError, match=r"1 bytes are too few.*takes [\d,]+\.") as error:
+        suggest_mach(num_classes, 64, 1, **options)
+    named = int(str(error.value).split("takes ")[1].split(". ")[0].replace(",", ""))
+    assert suggest_mach(num_classes, 64, named, **options).memory == named
     with pytest.raises(ValueError, match="too few"):
-        suggest_mach(num_classes, 64, 0.9 * named)
+        suggest_mach(num_classes, 64, named - 1, **options)
 
 
 @pytest.mark.parametrize(

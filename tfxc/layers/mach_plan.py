@@ -67,12 +67,10 @@ def suggest_mach(num_classes, dim, memory, collision=1e-3, num_repetitions=1):
         bound = collision_bound(num_classes, buckets, repetitions)
         if bound <= collision:
             return MACHPlan(buckets, repetitions, repetitions * buckets * bytes_a_bucket, bound)
-    # R · M is smallest where M = e, and 3 ** (1 / 3) > 2 ** (1 / 2).
-    needed = 3 * math.ceil(max(_log_pairs(num_classes) - math.log(collision), 0) / math.log(3))
-    least = max(needed, 2 * num_repetitions) * bytes_a_bucket
+    least = _least_cells(num_classes, collision, num_repetitions) * bytes_a_bucket
     raise ValueError(
         f"{memory:,} bytes are too few to keep {num_classes:,} classes apart with probability "
-        f"{1 - collision:g}: it takes about {least:,}. Raise memory or collision, or narrow the query."
+        f"{1 - collision:g}: it takes {least:,}. Raise memory or collision, or narrow the query."
     )
 
 
@@ -84,6 +82,18 @@ def collision_bound(num_classes, num_buckets, num_repetitions):
     """
     log_bound = _log_pairs(num_classes) - num_repetitions * math.log(num_buckets)
     return math.exp(min(log_bound, 0.0))
+
+
+def _least_cells(num_classes, collision, num_repetitions):
+    """The smallest R · M that keeps the bound, R being at least that much."""
+    cells = []
+    # From M = 6 on, twice the repetitions of √M buckets, rounded up, do as well with no more cells.
+    for buckets in range(2, min(max(num_classes, 2), 5) + 1):
+        repetitions = num_repetitions
+        while collision_bound(num_classes, buckets, repetitions) > collision:
+            repetitions += 1
+        cells.append(repetitions * buckets)
+    return min(cells)
 
 
 def _log_pairs(num_classes):
