@@ -92,6 +92,17 @@ def test_heads_that_do_not_fit_together(other, message):
         merge_mach_heads([make_head(0), make_head(**other)])
 
 
+def test_how_they_started_and_whether_they_train_on_has_no_part_in_it():
+    heads = [
+        make_head(first, kernel_initializer=keras.initializers.RandomNormal(seed=first)) for first in (0, 2)
+    ]
+    heads[0].trainable = False
+    merged, query = merge_mach_heads(heads), queries(3, 8)
+    parts = [head(query[:, 4 * i : 4 * i + 4]) for i, head in enumerate(heads)]
+    np.testing.assert_allclose(merged(query), np.mean(parts, axis=0), rtol=1e-5)
+    assert merged.trainable
+
+
 def test_other_hash_functions_than_the_seed_says():
     head = make_head(2)
     tf_variable(head.hashes).assign(tf_variable(head.hashes) + 1)

@@ -6,6 +6,8 @@ from tfxc._keras.weights import tf_variable
 from tfxc.hashing.universal import universal_coefficients
 from tfxc.layers.mach_head import MACHHead
 
+_MAY_DIFFER = ("name", "trainable", "first_repetition", "kernel_initializer", "bias_initializer")
+
 
 def merge_mach_heads(heads):
     """One head with the repetitions of several, each of which reads its own part of the query.
@@ -19,10 +21,11 @@ def merge_mach_heads(heads):
 
     Returns:
         A built ``MACHHead`` with ``num_groups`` the number of heads; in the order of ``first_repetition``.
+        It is frozen if all of them are.
 
     Raises:
-        ValueError: if sizes, arguments or hash functions differ, repetitions come twice, or there is a gap
-            between them. That the first and the last are there only the caller knows.
+        ValueError: if sizes, arguments (initializers may) or hash functions differ, repetitions come twice,
+            or there is a gap between them. That the first and the last are there only the caller knows.
 
     Example:
         >>> heads = [MACHHead(50, 8, 2, seed=3, first_repetition=first) for first in (2, 0)]
@@ -42,6 +45,7 @@ def merge_mach_heads(heads):
             **first.get_config(),
             "num_repetitions": count * first.num_repetitions,
             "num_groups": count * first.num_groups,
+            "trainable": any(head.trainable for head in heads),
         }
     )
     merged.build((None, count * first.query_dim))
@@ -87,4 +91,4 @@ def _check(heads):
 def _arguments(head):
     """What heads must agree in."""
     config = {**head.get_config(), "width of the query": head.query_dim}
-    return {name: value for name, value in config.items() if name not in ("name", "first_repetition")}
+    return {name: value for name, value in config.items() if name not in _MAY_DIFFER}
