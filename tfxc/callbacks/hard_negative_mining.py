@@ -34,18 +34,20 @@ class HardNegativeMining(keras.callbacks.Callback):
     returned) all starts anew.
 
     Shown in the logs of the epoch: ``mining/staleness``, the epochs since the table's queries were computed;
-    ``mining/recall`` of its search, against exact search on 256 examples; ``mining/search_seconds``; NaN
-    without a table of this run. ``mining/filled``, the share of the hard slots that held a hard class: below
-    1 where there is no table yet, or where its rows are used up by positives (raise ``num_retrieved``). And
-    ``mining/failures`` so far.
+    ``mining/recall`` of its search, against exact search of the same vectors on 256 examples (those of a
+    ``UniformSparseHead`` are sketches, whose nearest are often not the classes that score highest);
+    ``mining/search_seconds``; NaN without a table of this run. ``mining/filled``, the share of the hard slots
+    that held a hard class: below 1 where there is no table yet, or where its rows are used up by positives
+    (raise ``num_retrieved``). And ``mining/failures`` so far.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
         num_examples: N; example ids are in [0, N).
         start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
         every_epochs: epochs between refreshes.
-        curriculum: None, or the number of epochs from the first table on in which the share of hard
-            negatives grows from ``1 / curriculum`` to all of ``num_hard``.
+        curriculum: None, or the number of epochs from ``start_epoch`` on in which the share of hard negatives
+            grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes: 0, where that is
+            the nearest, as in the first of 10 epochs with ``num_hard=4``.
         index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
             string for inner products.
         class_vectors: None to search the head's class vectors; or vectors float32 [L, D] to search
