@@ -388,6 +388,44 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert (tmp_path / "project" / "1" / "saved_model.pb").exists()
 
 
+@pytest.mark.parametrize("name", ["1.writing", "1.old"])
+def test_a_folder_of_another_beside_it_is_left_alone(tmp_path, monkeypatch, exported, name):
+    monkeypatch.setattr(export, "_exchange", lambda one, other: False)
+    shutil.copytree(exported[1], tmp_path / "1")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "saved_model.pb").write_text("kept")
+    if name == "1.writing":
+        with pytest.raises(ValueError, match=r"1\.writing .*holds 'saved_model\.pb'.* move it"):
+            make_model(k=3).export(tmp_path / "1")
+    else:
+        make_model(k=3).export(tmp_path / "1")
+    assert sorted(os.listdir(tmp_path)) == ["1", name]
+    assert (tmp_path / name / "saved_model.pb").read_text() == "kept"
+
+
+def test_one_that_is_killed_between_two_renames_leaves_the_old_one(tmp_path, monkeypatch, exported):
+    monkeypatch.setattr(export, "_exchange", lambda one, other: False)
+    path, killed = tmp_path / "served" / "1", tmp_path / "killed" / "1"
+    shutil.copytree(exported[1], path)
+    before, rename = (path / "saved_model.pb").read_bytes(), os.rename
+
+    def fail(one, other):
+        if other == str(path) and not killed.parent.exists():  # the old one is aside, the new one not there
+            shutil.copytree(path.parent, killed.parent)
+            raise OSError("a disk that fails")
+        rename(one, other)
+
+    monkeypatch.setattr(export.os, "rename", fail)
+    with pytest.raises(OSError, match="a disk that fails"):
+        make_model().export(path)
+    assert (path / "saved_model.pb").read_bytes() == before and os.listdir(path.parent) == ["1"]
+    assert os.listdir(killed.parent) == ["1.writing"]
+    named_k = keras.Sequential([keras.Input((DIM,), name="k"), keras.layers.Dense(DIM)])
+    with pytest.raises(ValueError, match="clash"):
+        make_model(encoder=named_k).export(killed)
+    assert (killed / "saved_model.pb").read_bytes() == before and os.listdir(killed.parent) == ["1"]
+
+
 def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
     encoder = keras.Sequential([keras.Input((DIM,), name="user-id"), keras.layers.Dense(DIM)])
     with pytest.raises(ValueError, match="'user-id'.*rename"):

@@ -28,6 +28,7 @@ _EXCLUDE = "exclude"
 _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
+_WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
 
 
 def export_classifier(model, path, index=None, strings=False):
@@ -52,7 +53,8 @@ def export_classifier(model, path, index=None, strings=False):
     of a model on one machine, and no table is whole anywhere but in it.
 
     An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
-    leaves it whole. A folder that holds anything else is refused.
+    leaves it whole. A folder that holds anything else is refused, and so is such a one beside it, of the same
+    name and ".writing", where an export is written.
 
     Args:
         model: a built ``ExtremeClassifier``.
@@ -67,10 +69,10 @@ def export_classifier(model, path, index=None, strings=False):
     Raises:
         ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers,
             the index is of another head, or of this one before further training, or the path is no folder of
-            this machine, a file or a folder of other things; if strings are asked of a model without class
-            names, with names that are not distinct lines, with a tied head whose table has no row for
-            padding, or whose histories are not known or go with other inputs position by position; in the
-            scope of the strategy that made the weights.
+            this machine, a file or a folder of other things, or such a one is in the way beside it; if
+            strings are asked of a model without class names, with names that are not distinct lines, with a
+            tied head whose table has no row for padding, or whose histories are not known or go with other
+            inputs position by position; in the scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -165,13 +167,33 @@ def _written_aside(path):
             f"{path} is no SavedModel, which an export could take the place of, but holds {held[0]!r}"
             f"{' and more' if held[1:] else ''}: name a new folder, such as {os.path.join(path, '1')}."
         )
-    aside = f"{path}.writing"
-    shutil.rmtree(aside, ignore_errors=True)
+    workplace = f"{path}.writing"
+    _require_own(workplace)
+    _clear(workplace, path)
     try:
-        yield aside
-        _replace_folder(aside, path)
+        yield os.path.join(workplace, _WRITTEN)
+        _replace_folder(workplace, path)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        _clear(workplace, path)
+
+
+def _require_own(workplace):
+    """Raises ValueError where a folder to write in, which is deleted later, holds what no export left."""
+    if not os.path.lexists(workplace):
+        return
+    is_folder = os.path.isdir(workplace) and not os.path.islink(workplace)
+    others = sorted({*os.listdir(workplace)} - {_WRITTEN, _REPLACED}) if is_folder else []
+    if others or not is_folder:
+        found = f"holds {others[0]!r}, which no export left there" if others else "is there, and no folder"
+        raise ValueError(f"An export is written in {workplace} first, but that {found}: move it elsewhere.")
+
+
+def _clear(workplace, path):
+    """Removes a folder to write in; an export of before that is still in it gets its place back."""
+    replaced = os.path.join(workplace, _REPLACED)
+    if os.path.exists(replaced) and not os.path.exists(path):
+        os.rename(replaced, path)
+    shutil.rmtree(workplace, ignore_errors=True)
 
 
 def _refuse_scope(model):
@@ -352,18 +374,13 @@ def _lookup_tables(encoder):
     return [layer.lookup_table for layer in layers_of(encoder) if hasattr(layer, "lookup_table")]
 
 
-def _replace_folder(new, path):
-    """Puts a folder in another's place; at no moment is there none."""
+def _replace_folder(workplace, path):
+    """Puts what is written in another's place; at no moment is there none, where the system can."""
+    new = os.path.join(workplace, _WRITTEN)
+    if os.path.exists(path) and not _exchange(new, path):
+        os.rename(path, os.path.join(workplace, _REPLACED))
     if not os.path.exists(path):
         os.rename(new, path)
-    elif _exchange(new, path):
-        shutil.rmtree(new, ignore_errors=True)
-    else:
-        old = f"{path}.old"
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(path, old)
-        os.rename(new, path)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _exchange(one, other):
