@@ -285,6 +285,21 @@ def test_numbers_of_numpy_are_served_as_int32(tmp_path):
     assert loaded.serve(features(2))["ids"].shape == (2, 3)
 
 
+def test_numbers_that_predict_refuses_are_refused(tmp_path):
+    model = make_model()
+    index = index_of(model)
+    for k in (2.7, True, 0, tf.constant(0)):
+        model.k = k
+        with pytest.raises(ValueError, match="k must be"):
+            model.export(tmp_path / "1")
+    model.k = NUM_CLASSES + 1
+    for num_probes in (2.9, 0):
+        index.num_probes = num_probes
+        with pytest.raises(ValueError, match="num_probes must be"):
+            model.export(tmp_path / "1", index=index)
+    assert os.listdir(tmp_path) == []
+
+
 def test_an_index_that_does_not_fit_is_refused(tmp_path):
     model = make_model()
     with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):

@@ -281,6 +281,13 @@ def test_an_index_holds_the_class_vectors_of_now():
     assert np.abs(found.scores).min() > 0
 
 
+def test_a_number_of_probes_that_was_set_is_checked(small, monkeypatch):
+    (_, index), query = small, queries(2, 7)
+    monkeypatch.setattr(index, "num_probes", 2.9)
+    with pytest.raises(ValueError, match=r"num_probes must be an int .* but got 2\.9"):
+        index.top_k(query, 3)
+
+
 def test_lists_of_ids_are_traced_once(small):
     head, index = small
     query = head.effective_query(queries(2, 6))

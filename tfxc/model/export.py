@@ -13,7 +13,7 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras.layers import is_declared_as, layers_of
 from tfxc._keras.weights import variables_of
-from tfxc.arguments import local_folder
+from tfxc.arguments import local_folder, positive_int, require_count
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
 from tfxc.model.names_file import write_names
@@ -67,12 +67,13 @@ def export_classifier(model, path, index=None, strings=False):
             histories.
 
     Raises:
-        ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers,
-            the index is of another head, or of this one before further training, or the path is no folder of
-            this machine, a file or a folder of other things, or such a one is in the way beside it; if
-            strings are asked of a model without class names, with names that are not distinct lines, with a
-            tied head whose table has no row for padding, or whose histories are not known or go with other
-            inputs position by position; in the scope of the strategy that made the weights.
+        ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers;
+            if the model's k, or num_probes of the index or head, is no integer of at least 1; if the index is
+            of another head, or of this one before further training; if the path is no folder of this machine,
+            a file or a folder of other things, or such a one is in the way beside it; if strings are asked of
+            a model without class names, with names that are not distinct lines, with a tied head whose table
+            has no row for padding, or whose histories are not known or go with other inputs position by
+            position; in the scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -260,7 +261,7 @@ def _serving_function(model, index, module, strings):
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become the signature's defaults, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
-    k = tf.constant(int(min(model.k, model.head.num_classes)), tf.int32)  # NumPy's integers would be int64
+    k = _default_count(model.k, _K, model.head.num_classes)
     defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
     if index is None:
         ranked, num_probes = model.head, model.head.num_probes
@@ -268,7 +269,7 @@ def _serving_function(model, index, module, strings):
         ranked, num_probes = index.for_serving(), index.num_probes
         module.columns = ranked.columns
     if num_probes is not None:
-        defaults[_NUM_PROBES] = tf.constant(int(num_probes), tf.int32)
+        defaults[_NUM_PROBES] = _default_count(num_probes, _NUM_PROBES, tf.int32.max)
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
@@ -294,6 +295,12 @@ def _serving_function(model, index, module, strings):
     shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
     optional = [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
     return tf.function(serve, input_signature=[*specs, *optional], autograph=False)
+
+
+def _default_count(value, name, most):
+    """A count of Python, NumPy or TensorFlow as int32; ValueError for one that ``predict`` would refuse."""
+    require_count(value, name)
+    return tf.constant(min(positive_int(int(value), name), most), tf.int32)
 
 
 def _histories(specs, strings):

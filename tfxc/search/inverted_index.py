@@ -249,11 +249,11 @@ class InvertedIndex(keras.layers.Layer):
                 f"{query.shape}: give it head.effective_query(query), of the head it was built from."
             )
         require_count(k, "k", self.num_classes)
-        if num_probes is not None:
-            require_count(num_probes, "num_probes")
+        num_probes = self.num_probes if num_probes is None else num_probes
+        require_count(num_probes, "num_probes")
         if isinstance(num_probes, numbers.Integral):  # one that no int32 holds asks for all cells, too
             num_probes = min(num_probes, self.num_classes)
-        num_probes = tf.cast(self.num_probes if num_probes is None else num_probes, tf.int32)
+        num_probes = tf.cast(num_probes, tf.int32)
         # A list would be traced anew each time.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
         allow = padded_ids(allow, "allow")
