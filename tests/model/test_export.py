@@ -198,9 +198,10 @@ def test_what_cannot_be_exported_says_why(tmp_path):
 
     with pytest.raises(ValueError, match=r"starts with keras\.Input"):
         make_model(encoder=Unknown()).export(tmp_path / "1")
-    named_k = keras.Sequential([keras.Input((DIM,), name="k"), keras.layers.Dense(DIM)])
-    with pytest.raises(ValueError, match="clash with the signature's own inputs"):
-        make_model(encoder=named_k).export(tmp_path / "1")
+    for name in ("k", "K"):
+        named_k = keras.Sequential([keras.Input((DIM,), name=name), keras.layers.Dense(DIM)])
+        with pytest.raises(ValueError, match="clash with the signature's own inputs"):
+            make_model(encoder=named_k).export(tmp_path / "1")
     assert os.listdir(tmp_path) == []
 
 
@@ -441,9 +442,18 @@ def test_one_that_is_killed_between_two_renames_leaves_the_old_one(tmp_path, mon
     assert (killed / "saved_model.pb").read_bytes() == before and os.listdir(killed.parent) == ["1"]
 
 
-def test_inputs_that_cannot_be_arguments_are_named(tmp_path):
-    encoder = keras.Sequential([keras.Input((DIM,), name="user-id"), keras.layers.Dense(DIM)])
-    with pytest.raises(ValueError, match="'user-id'.*rename"):
+@pytest.mark.parametrize("names", [("user-id",), ("größe",), ("_x",), ("User", "user")])
+def test_inputs_that_cannot_be_arguments_are_named(tmp_path, names):
+    inputs = [keras.Input((DIM,), name=name) for name in names]
+    encoder = keras.Model(inputs, keras.layers.Average()([*inputs, *inputs]))
+    with pytest.raises(ValueError, match=rf"inputs \['{names[0]}'.*Rename"):
+        make_model(encoder=encoder).export(tmp_path / "1")
+
+
+def test_nested_inputs_are_refused(tmp_path):
+    inputs = [keras.Input((DIM,), name=name) for name in "qr"]
+    encoder = keras.Model({"n": dict(zip("qr", inputs, strict=True))}, keras.layers.Average()(inputs))
+    with pytest.raises(ValueError, match=r"'n'\] hold several"):
         make_model(encoder=encoder).export(tmp_path / "1")
 
 

@@ -5,6 +5,7 @@ import ctypes
 import inspect
 import keyword
 import os
+import re
 import shutil
 import tempfile
 
@@ -28,6 +29,7 @@ _EXCLUDE = "exclude"
 _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
+_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
 _WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
 
 
@@ -67,13 +69,13 @@ def export_classifier(model, path, index=None, strings=False):
             histories.
 
     Raises:
-        ValueError: if the encoder's inputs are not known yet, are ragged, or their names are no identifiers;
-            if the model's k, or num_probes of the index or head, is no integer of at least 1; if the index is
-            of another head, or of this one before further training; if the path is no folder of this machine,
-            a file or a folder of other things, or such a one is in the way beside it; if strings are asked of
-            a model without class names, with names that are not distinct lines, with a tied head whose table
-            has no row for padding, or whose histories are not known or go with other inputs position by
-            position; in the scope of the strategy that made the weights.
+        ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot be
+            arguments; if the model's k, or num_probes of the index or head, is no integer of at least 1; if
+            the index is of another head, or of this one before further training; if the path is no folder of
+            this machine, a file or a folder of other things, or such a one is in the way beside it; if
+            strings are asked of a model without class names, with names that are not distinct lines, with a
+            tied head whose table has no row for padding, or whose histories are not known or go with other
+            inputs position by position; in the scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -122,7 +124,8 @@ def export_item_encoder(head, path):
         path: folder to write, as of ``export_classifier``.
 
     Raises:
-        ValueError: for another head, or an item encoder whose inputs are not known, or are ragged.
+        ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested, or
+            cannot be arguments.
 
     Example:
         >>> import tempfile
@@ -342,17 +345,30 @@ def _encoder_inputs(encoder, options=()):
             "The encoder's inputs are not known: export needs a functional or Sequential encoder that "
             "starts with keras.Input(...). Wrap a subclassed one: keras.Model(inputs, encoder(inputs))."
         )
+    is_dict = isinstance(structure, dict)
+    nested = [name for name, part in structure.items() if tf.nest.is_nested(part)] if is_dict else []
+    if nested:
+        raise ValueError(
+            f"Encoder inputs {nested} hold several inputs each, but a served function takes each by a name: "
+            "build the encoder of a dict without others in it, keras.Model({name: input, ...}, query)."
+        )
     tensors = tf.nest.flatten(structure)
-    keys = sorted(structure) if isinstance(structure, dict) else [t.name.split(":")[0] for t in tensors]
-    if set(options) & set(keys):
+    keys = sorted(structure) if is_dict else [t.name.split(":")[0] for t in tensors]
+    folded = [key.lower() for key in keys]  # a SavedModel does not tell user from User
+    if set(options) & set(folded):
         raise ValueError(
             f"Encoder inputs {keys} clash with the signature's own inputs {sorted(options)}: rename."
         )
-    unfit = [key for key in keys if not key.isidentifier() or keyword.iskeyword(key) or key == "self"]
-    if unfit:
+    reserved = {"self", *keyword.kwlist}
+    fit = [
+        _ARGUMENT.fullmatch(key) and key not in reserved and folded.count(key.lower()) == 1 for key in keys
+    ]
+    if not all(fit):
+        unfit = [key for key, is_fit in zip(keys, fit, strict=True) if not is_fit]
         raise ValueError(
-            f"Encoder inputs {unfit} cannot be arguments of a served function: rename them, "
-            'keras.Input(..., name="user_id").'
+            f"Encoder inputs {unfit} cannot be arguments of a served function: names hold letters of ASCII, "
+            "digits and underscores, begin with a letter, are no keyword, and differ by more than case. "
+            'Rename them, keras.Input(..., name="user_id").'
         )
     ragged = [key for key, tensor in zip(keys, tensors, strict=True) if is_declared_as(tensor, "ragged")]
     if ragged:  # rows come padded, and what pads them would be read as items
