@@ -4,6 +4,7 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import struct
 import zlib
 
@@ -26,7 +27,8 @@ class DamagedFile(ValueError):
 def replacing(path):
     """Gives the name of a file to be written aside; it takes the place of ``path`` when it is on the disk.
 
-    A write that fails, or is killed, leaves an earlier file as it was.
+    A write that fails, or is killed, leaves an earlier file as it was. A symbolic link stays: the file that it
+    names is replaced. The new file has the mode of the earlier one.
 
     Example:
         >>> import pathlib, tempfile
@@ -36,14 +38,16 @@ def replacing(path):
         >>> os.listdir(os.path.dirname(path))
         ['notes.txt']
     """
-    path = os.fspath(path)
-    folder, name = os.path.split(path)
-    aside = os.path.join(folder, ASIDE + name)  # in front: whoever writes may go by the suffix
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)  # a rename works within one disk
+    aside = os.path.join(folder, ASIDE + os.path.basename(path))  # whoever writes may go by the suffix
     try:
         yield aside
         sync(aside)
-        os.replace(aside, path)
-        sync(folder or ".")  # the name, too, has to last
+        with contextlib.suppress(OSError):  # there is no earlier file, or the disk keeps no modes
+            shutil.copymode(target, aside)
+        os.replace(aside, target)
+        sync(folder)  # the name, too, has to last
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(aside)
@@ -108,6 +112,27 @@ def map_arrays(path):
     with open(path, "rb") as file:
         index, notes = _read_index(file, path)
     return _mapped(path, index), notes
+
+
+def index_checksum(path):
+    """What tells a file of arrays from others, in which a byte of an array or the notes differ.
+
+    Raises:
+        DamagedFile: naming the file, if its end is missing or not what was written.
+        OSError: if it cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> one, other = (os.path.join(tempfile.mkdtemp(), "weights") for _ in range(2))
+        >>> write_arrays(one, {"table": np.zeros(3)}, {})
+        >>> write_arrays(other, {"table": np.ones(3)}, {})
+        >>> index_checksum(one) == index_checksum(other)
+        False
+    """
+    with open(path, "rb") as file:
+        _read_index(file, path)
+        file.seek(-_TAIL.size, os.SEEK_END)
+        return _TAIL.unpack(file.read())[1]
 
 
 def _mapped(path, index):

@@ -2,13 +2,14 @@
 
 import os
 import resource
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfxc.backup.folder import BackupFolder
-from tfxc.checked_file import DamagedFile
+from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
 
 
 def with_steps(path, *steps):
@@ -104,6 +105,31 @@ def test_where_what_changes_are_told_from_is_gone_a_whole_one_is_written(tmp_pat
         BackupFolder(tmp_path).newest()
     write_changes(folder, 4, 5)
     assert_newest(tmp_path, 5)
+
+
+def test_changes_are_not_put_onto_the_base_of_another_training(tmp_path):
+    """As where two folders are copied into one."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    write_changes(BackupFolder(own), 1, 3)
+    folder = BackupFolder(other)
+    folder.write(1, {"table": tf.fill([20_000, 4], 7.0)}, {"step": 1})
+    folder.wait()
+    base = "step-000000000001.backup"
+    shutil.copy(other / base, own / base)
+    with pytest.warns(UserWarning, match=f"since {base}, but .* of that name is another"):
+        arrays, notes = BackupFolder(own).newest()
+    assert notes == {"step": 1} and (arrays["table"] == 7).all()
+    assert sorted(path.suffix for path in own.iterdir()) == [".backup", ".damaged", ".damaged"]
+
+
+def test_changes_that_do_not_tell_their_base_apart_are_taken(tmp_path):
+    write_changes(BackupFolder(tmp_path), 1, 2)
+    path = tmp_path / "step-000000000002.backup"
+    arrays, notes = read_arrays(path)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    del notes["base_checksum"]  # earlier versions wrote none
+    write_arrays(path, arrays, notes)
+    assert_newest(tmp_path, 2)
 
 
 def test_where_none_is_whole_nothing_starts_anew_by_itself(tmp_path):

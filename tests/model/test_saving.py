@@ -39,6 +39,17 @@ def test_a_save_that_fails_leaves_the_earlier_file_whole(tmp_path, monkeypatch, 
     assert path.read_bytes() == whole and [file.name for file in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(("method", "name"), [("save", "model.keras"), ("save_weights", "model.weights.h5")])
+def test_through_a_link_it_is_the_target_that_is_written(tmp_path, method, name):
+    target, link = tmp_path / "disk" / "blob", tmp_path / name
+    target.parent.mkdir()
+    target.write_text("old")
+    link.symlink_to(target)
+    getattr(make_model(), method)(link)
+    assert link.is_symlink() and target.read_bytes() == link.read_bytes() != b"old"
+    assert len(list(target.parent.iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "options"), [("model.h5", {}), ("model.hdf5", {}), ("model", {"save_format": "h5"})]
 )

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxc.background import lower_priority
 from tfxc.backup.changes import changes_since, mostly_changed, with_changes
-from tfxc.checked_file import ASIDE, DamagedFile, map_arrays, read_arrays, write_arrays
+from tfxc.checked_file import ASIDE, DamagedFile, index_checksum, map_arrays, read_arrays, write_arrays
 
 _NAME = "step-{:012d}.backup"
 _PATTERN = re.compile(r"step-\d{12}\.backup")
@@ -94,6 +94,12 @@ class BackupFolder:
             raise DamagedFile(f"{path} tells what changed since itself.")
         if not base.exists():
             raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
+        checksum = index_checksum(base)
+        if notes.get("base_checksum", checksum) != checksum:  # earlier versions wrote none
+            raise DamagedFile(
+                f"{path} tells what changed since {base.name}, but the file of that name is another one, as "
+                "where the backups of two trainings are copied into one folder."
+            )
         return with_changes(read_arrays(base)[0], arrays), notes["own"], base
 
     def _files(self):
@@ -127,12 +133,13 @@ class BackupFolder:
         path = self.path / _NAME.format(step)
         try:
             # Where several batches make one step, a later backup may take the place of a base.
-            changes = None if path in self._bases else self._changes(arrays)
-            if changes is None:
+            changed = None if path in self._bases else self._changes(arrays)
+            if changed is None:
                 write_arrays(path, arrays, {"base": None, "own": notes})
                 self._bases, self._num_changes = [*self._bases[-1:], path], 0
             else:
-                write_arrays(path, changes, {"base": self._bases[-1].name, "own": notes})
+                changes, told_from = changed
+                write_arrays(path, changes, {**told_from, "own": notes})
                 self._num_changes += 1
             self.last_step = step
             for old in self._files()[:-_NUM_KEPT]:
@@ -142,17 +149,22 @@ class BackupFolder:
             self._error = error
 
     def _changes(self, arrays):
-        """What changed since the last base; None where a whole backup is due, or takes hardly more room."""
+        """What changed since the last base, and what tells that base from others.
+
+        None where a whole backup is due, or takes hardly more room.
+        """
         if self._num_changes == _MOST_CHANGES:
             return None
         try:
-            if mostly_changed(map_arrays(self._bases[-1])[0], arrays):
+            path = self._bases[-1]
+            if mostly_changed(map_arrays(path)[0], arrays):
                 return None
-            base, _ = read_arrays(self._bases[-1])
+            base, _ = read_arrays(path)
+            told_from = {"base": path.name, "base_checksum": index_checksum(path)}
         except (DamagedFile, FileNotFoundError):
             return None
         changes = changes_since(base, arrays)
-        return changes if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
+        return (changes, told_from) if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
 
 
 def _num_bytes(arrays):
