@@ -27,7 +27,7 @@ class DamagedFile(ValueError):
 def replacing(path):
     """Gives the name of a file to be written aside; it takes the place of ``path`` when it is on the disk.
 
-    A write that fails, or is killed, leaves an earlier file as it was. A symbolic link stays: the file that it
+    A write that fails, or is killed, leaves an earlier file as it was. A symbolic link stays, and what it
     names is replaced. The new file has the mode of the earlier one.
 
     Example:
