@@ -54,6 +54,25 @@ def test_an_item_encoder_may_have_a_weight_without_rows():
     assert report.tables == own and report.step == own + report.encoder
 
 
+def test_features_of_an_encoded_head_are_kept(tmp_path, monkeypatch):
+    texts = keras.layers.TextVectorization(output_sequence_length=1, vocabulary=["tea"])
+    inputs = {
+        "price": keras.Input((300,), name="price"),
+        "name": keras.Input((), dtype="string", name="name"),
+    }
+    word = keras.layers.Flatten()(keras.layers.Embedding(3, D)(texts(inputs["name"])))
+    item_encoder = keras.Model(inputs, keras.layers.Add()([keras.layers.Dense(D)(inputs["price"]), word]))
+    features = {"price": np.zeros([L, 300], np.float32), "name": np.full(L, "tea")}
+    model = compiled(layers.EncodedHead(item_encoder, features))
+    report = tfxc.memory_report(model)
+    kept = 4 * L * 300 + L * (24 + 3)
+    assert report.indices == kept + 4 * L * D + 8  # beside them the cache and its age
+    assert report.save == 3 * (report.encoder + report.tables + report.indices + report.slots)
+    monkeypatch.setattr(memory, "_LARGE_SAVE", 3 * kept)
+    with pytest.warns(UserWarning, match="Checkpoint"):
+        model.save(tmp_path / "model.keras")
+
+
 def test_rowwise_adagrad_keeps_a_number_a_class():
     report = tfxc.memory_report(compiled(layers.DenseHead(L), optimizer=optimizers.RowwiseAdagrad(0.1)))
     assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100

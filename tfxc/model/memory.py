@@ -3,12 +3,15 @@
 import warnings
 from typing import NamedTuple
 
+import tensorflow as tf
+
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.arguments import positive_int
+from tfxc.layers import EncodedHead
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
 from tfxc.ops.remote import shards_of
@@ -24,7 +27,8 @@ class MemoryReport(NamedTuple):
     Args:
         encoder: the encoder's weights, tables shared with the head among them.
         tables: the head's trainable weights that are not the encoder's.
-        indices: all else that head and sampler keep: connections, codebooks, hash tables, counts.
+        indices: all else that head and sampler keep: connections, codebooks, hash tables, counts, and the
+            features of an ``EncodedHead``.
         slots: what the optimizer keeps.
         step: about what a training step adds: gradients, and the class vectors of its candidates.
         save: about what ``model.save`` needs while it writes, the model itself included; a
@@ -106,7 +110,8 @@ def memory_report(model, batch_size=32, num_labels=1):
         for part in [sampler, *getattr(sampler, "parts", [])]
         for weight in part.weights
     ]
-    everything = _size([*model.encoder.weights, *model.head.weights, *of_sampler])
+    weights = [*model.encoder.weights, *model.head.weights, *of_sampler]
+    everything = _size(weights) + _size_of_features(model.head)
     return MemoryReport(
         encoder=encoder,
         tables=tables,
@@ -119,7 +124,7 @@ def memory_report(model, batch_size=32, num_labels=1):
 
 def warn_of_large_save(model):
     """Says so before Keras begins to write a model that needs 4 GB for it, and names what needs less."""
-    needed = _COPIES_OF_A_SAVE * (_size(model.weights) + _slots(model))
+    needed = _COPIES_OF_A_SAVE * (_size(model.weights) + _size_of_features(model.head) + _slots(model))
     if needed > _LARGE_SAVE:
         warnings.warn(
             f"Saving this model takes about {needed / 2**30:.1f} GB of memory, the model itself included. "
@@ -134,6 +139,20 @@ def _size(weights):
         id(variable): variable for variable in map(tf_variable, weights) if hasattr(variable, "shape")
     }
     return sum(each.shape.num_elements() * each.dtype.size for each in variables.values())
+
+
+def _size_of_features(head):
+    """Bytes of the features of an ``EncodedHead``, which are no weights."""
+    if not isinstance(head, EncodedHead) or head.features is None:
+        return 0
+    return sum(map(_size_of_tensor, tf.nest.flatten(head.features)))
+
+
+def _size_of_tensor(tensor):
+    """Bytes: a text has its own, and 24 beside them."""
+    if tensor.dtype != tf.string:
+        return tensor.shape.num_elements() * tensor.dtype.size
+    return int(tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64) + 24))
 
 
 def _parts(weight):
