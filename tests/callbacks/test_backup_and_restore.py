@@ -180,6 +180,40 @@ def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
         assert model.fit(X, Y, callbacks=[backup], verbose=0).history == expected
 
 
+class Active(keras.layers.Layer):
+    """Updates a metric of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.share = keras.metrics.Mean(name="active")
+
+    def call(self, inputs):
+        self.share.update_state(tf.cast(inputs > 0, tf.float32))
+        return inputs
+
+
+def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
+    inner = keras.Sequential([keras.Input((DIM,)), Active()])  # lists the metric, too
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), inner])
+    script = Again(make_model(tfxc.samplers.Uniform(6), encoder=encoder)).run
+    options = {"batch_size": 10, "epochs": 2}
+    expected = script(tmp_path / "whole", 3, **options)
+    assert len(expected[1]["active"]) == 2
+    assert script(tmp_path / "killed", 3, 7, **options) is None
+    shutil.copytree(tmp_path / "killed", tmp_path / "without")
+    assert_same(script(tmp_path / "killed", 3, **options), expected)
+
+    def as_of_earlier_versions(folder):
+        arrays, notes = newest(folder)
+        return {name: array for name, array in arrays.items() if not name.startswith("metric")}, notes
+
+    newest = BackupFolder.newest
+    with mock.patch.object(BackupFolder, "newest", as_of_earlier_versions):
+        values, logs, _, _ = script(tmp_path / "without", 3, **options)
+    np.testing.assert_array_equal(values["weight 0"], expected[0]["weight 0"])
+    assert logs["loss"] == expected[1]["loss"]
+
+
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
     expected = script(tmp_path, callbacks=stopping)

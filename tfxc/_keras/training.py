@@ -224,6 +224,10 @@ def variables_of_training(model):
         "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
         "loss": [] if not hasattr(model, "loss_tracker") else model.loss_tracker.variables,
     }
+    of_loss = {id(variable) for variable in groups["loss"]}
+    metrics = [own for metric in metrics_not_compiled(model) for own in metric.variables]
+    # A metric of a layer within another is listed for both.
+    groups["metric"] = list({id(own): own for own in metrics if id(own) not in of_loss}.values())
     return {
         f"{group} {number}": tf_variable(variable)
         for group, variables in groups.items()

@@ -41,8 +41,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     After a kill at any moment the same script continues, and ends as if it had never been interrupted, to
     the bit: weights, the optimizer's slots and counters, samplers, random states of layers (dropout),
     callbacks (their attributes that training changed and that are numbers, strings or arrays, or lists and
-    dicts of such; those of this package wholly), the running loss, the history and the order of the
-    remaining batches are kept.
+    dicts of such; those of this package wholly), the running loss and metrics of layers, the history and
+    the order of the remaining batches are kept.
 
     A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
     the disk. A backup begins that much earlier than ``save_freq`` steps after the one before, and training
@@ -224,7 +224,10 @@ class BackupAndRestore(keras.callbacks.Callback):
         """That the backup is of this model and data."""
         arrays, notes = self._found
         saved = {name: array for name, array in arrays.items() if not name.startswith("value ")}
-        for name in sorted({*saved, *self._variables}):
+        names = {*saved, *self._variables}
+        # Those of layers: backups of earlier versions lack them, and some are made when they are first used.
+        names -= {name for name in saved.keys() ^ self._variables.keys() if name.startswith("metric ")}
+        for name in sorted(names):
             own, kept = self._variables.get(name), saved.get(name)
             if own is None or kept is None or tuple(own.shape) != kept.shape or own.dtype != kept.dtype:
                 own = "nothing" if own is None else f"{own.name} {own.dtype.name} {tuple(own.shape)}"
@@ -288,7 +291,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def _restore_variables(self):
         for name, variable in self._variables.items():
-            variable.assign(self._found[0][name])
+            if name in self._found[0]:
+                variable.assign(self._found[0][name])
 
     def _restore_callbacks(self):
         arrays, notes = self._found
