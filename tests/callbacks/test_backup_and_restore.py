@@ -392,6 +392,17 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
             assert fit(0.001, epochs) == 0.5
 
 
+def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
+    assert script(tmp_path / "within", 3, 17, epochs=2) is None
+    message = "fit has 8 batches, but .* was interrupted after batch [4-6] of 10: in the rest of epoch 1 some"
+    with pytest.warns(UserWarning, match=message):
+        script(tmp_path / "within", 3, epochs=2, batch_size=12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert script(tmp_path / "between", "epoch", 11, epochs=2) is None
+        script(tmp_path / "between", "epoch", epochs=2, batch_size=12)
+
+
 def test_a_backup_of_other_class_names_is_refused(tmp_path):
     names = [f"item {i}" for i in range(NUM_CLASSES)]
 

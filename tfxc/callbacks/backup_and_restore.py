@@ -134,6 +134,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._restore_variables()
             if self._position.batch == 0:
                 self._restore_callbacks()
+            else:
+                self._warn_of_other_data()
 
     def on_epoch_begin(self, epoch, logs=None):
         # The others have begun an epoch: where it is the rest of one, what that did is undone.
@@ -180,6 +182,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         notes = {
             "position": position,
             "first_epoch": self.first_epoch,
+            "num_batches": self.params.get("steps"),
             "has_ended": has_ended,
             "seeds": self._seeds,
             "class_names": self._class_names,
@@ -305,6 +308,20 @@ class BackupAndRestore(keras.callbacks.Callback):
                 callback.restore_state(state)
             else:
                 set_attributes(callback, state, StepClock)
+
+    def _warn_of_other_data(self):
+        """Where an epoch has another number of batches than when the rest of one was left to do."""
+        # None where it is not known; backups of earlier versions do not say.
+        began, now = self._found[1].get("num_batches"), self.params.get("steps")
+        if None not in (began, now) and began != now:
+            position = self._position
+            warnings.warn(
+                f"An epoch of this fit has {now} batches, but the training in {self.directory} was "
+                f"interrupted after batch {position.batch} of {began}: in the rest of epoch "
+                f"{position.epoch} some data may come twice, or not at all. Give the data it began with, or "
+                "name another directory.",
+                stacklevel=2,
+            )
 
     def _warn_of_errors(self):
         error = self._folder.take_error()
