@@ -392,6 +392,22 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
             assert fit(0.001, epochs) == 0.5
 
 
+def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script):
+    class Best(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.lowest = None
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.lowest = epoch if self.lowest is None else min(self.lowest, epoch)
+
+    of_the_cell, of_a_new_process = Best(), Best()
+    assert script(tmp_path, 3, 14, callbacks=[of_the_cell]) is None
+    assert script(tmp_path, 3, 24, callbacks=[of_the_cell]) is None
+    assert script(tmp_path, 3, callbacks=[of_a_new_process])
+    assert of_a_new_process.lowest == 0
+
+
 def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
     assert script(tmp_path / "within", 3, 17, epochs=2) is None
     message = "fit has 8 batches, but .* was interrupted after batch [4-6] of 10: in the rest of epoch 1 some"

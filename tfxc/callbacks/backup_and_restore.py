@@ -105,7 +105,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._class_names = digest_of(model.class_names)
         self._others = _named(callback for callback in callbacks if callback is not self)
         # What neither the start of training nor training changes, a callback was told: it is no state.
-        self._told = [self._snapshots()]
+        # What a backup held was learnt, also by a callback that lives on and has had it since.
+        self._told, self._learnt = [self._snapshots()], {name: set() for name in self._others}
         self._pace, self._is_due, self._terminated = None, False, False
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
@@ -205,7 +206,9 @@ class BackupAndRestore(keras.callbacks.Callback):
         callback = self._others[name]
         if hasattr(callback, "state_to_keep"):
             return callback.state_to_keep()
-        return changed_attributes(_attributes(callback), *(told[name] for told in self._told))
+        attributes, learnt = _attributes(callback), self._learnt[name]
+        changed = changed_attributes(attributes, *(told[name] for told in self._told))
+        return changed | {key: value for key, value in attributes.items() if key in learnt}
 
     def _rates_told(self, model):
         """The learning rates that the script named when the training began; warns if it names others now."""
@@ -308,6 +311,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 callback.restore_state(state)
             else:
                 set_attributes(callback, state, StepClock)
+                self._learnt[name] |= state.keys()
 
     def _warn_of_other_data(self):
         """Where an epoch has another number of batches than when the rest of one was left to do."""
