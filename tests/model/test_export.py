@@ -492,7 +492,7 @@ def test_strings_of_several_inputs(tmp_path):
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
     for strings, message in (
-        (True, r"could all be histories of class names: name those that are, as strings=\('items',\)"),
+        (True, r"could all be histories of class names: name those that are, as strings=\('items',\), or"),
         (("item",), r"names no input of integers \[B, T\]: these are \['items', 'user'\]"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -502,6 +502,22 @@ def test_strings_of_several_inputs(tmp_path):
     found = served.serve(items=tf.constant([["item 3", "gone", "item 4"]]), user=tf.constant([[7]]))["ids"]
     want = model.rank([np.int32([[0, 4, 5]]), np.int32([[7]])], 5)["ids"]
     np.testing.assert_array_equal(found, want)
+
+
+def test_strings_of_an_input_that_may_be_an_id(tmp_path):
+    user = keras.Input((1,), dtype="int32", name="user")
+    query = keras.layers.Flatten()(keras.layers.Embedding(NUM_CLASSES + 1, DIM)(user))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(keras.Model(user, query), DenseHead(NUM_CLASSES), class_names=names)
+    with pytest.raises(ValueError, match=r"'user' of one .* strings=\(\), or, .* strings=\('user',\)"):
+        model.export(tmp_path / "1", strings=True)
+    model.export(tmp_path / "1", strings=())
+    served, best = tf.saved_model.load(str(tmp_path / "1")), model.rank([[7]], 1)["ids"]
+    found = served.serve(user=tf.constant([[7]]), exclude=tf.constant([[names[best[0, 0]]]]))["ids"]
+    np.testing.assert_array_equal(found, model.rank([[7]], 10, exclude=best)["ids"])
+    model.export(tmp_path / "1", strings=("user",))
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_array_equal(served.serve(user=tf.constant([["item 6"]]), k=1)["ids"], best)
 
 
 def test_strings_of_positions_that_would_not_line_up(tmp_path):

@@ -65,8 +65,8 @@ def export_classifier(model, path, index=None, strings=False):
         strings: whether raw names come in, too: histories (inputs of integers [B, T], oldest first; the
             encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that are no
             class are passed over; histories are cut to their last items, or padded, as the encoder's input
-            is long. Pad them with "". Where several inputs are integers [B, T], the names of those that are
-            histories.
+            is long. Pad them with "". Where several inputs are integers [B, T], or the one has T = 1, the
+            names of those that are histories: () for none.
 
     Raises:
         ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot be
@@ -88,7 +88,8 @@ def export_classifier(model, path, index=None, strings=False):
         TensorShape([2, 3])
     """
     _check_index(index, model.head)
-    if strings and model.class_names is None:
+    takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
+    if takes_names and model.class_names is None:
         raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
     if strings and model.head.tied_to and model.head.row_offset == 0:
         raise ValueError(
@@ -100,7 +101,7 @@ def export_classifier(model, path, index=None, strings=False):
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
-            names_file = os.path.join(scratch, "names.txt") if strings else None
+            names_file = os.path.join(scratch, "names.txt") if takes_names else None
             module = _servable(served, index, names_file, strings)
             tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
         if elsewhere:
@@ -255,7 +256,7 @@ def _add_values(folder, kept, elsewhere):
 def _serving_function(model, index, module, strings):
     names, specs, structure = _encoder_inputs(model.encoder, _OPTIONS)
     ids_of = getattr(module, "class_ids", None)
-    histories = _histories(specs, strings)
+    histories = {} if ids_of is None else _histories(specs, strings)
     specs = [
         tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
         for spec in specs
@@ -308,8 +309,6 @@ def _default_count(value, name, most):
 
 def _histories(specs, strings):
     """The inputs that are histories of class names, by name."""
-    if not strings:
-        return {}
     could_be = {
         spec.name: spec for spec in specs if spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
     }
@@ -317,7 +316,13 @@ def _histories(specs, strings):
     if strings is True and len(could_be) > 1:
         raise ValueError(
             f"The inputs {list(could_be)} could all be histories of class names: name those that are, as "
-            f"strings=({next(iter(could_be))!r},)."
+            f"strings=({next(iter(could_be))!r},), or strings=() for none."
+        )
+    if strings is True and any(spec.shape[1] == 1 for spec in could_be.values()):
+        name = next(iter(could_be))
+        raise ValueError(
+            f"The input {name!r} of one integer may be an id of another kind: export with strings=(), or, if "
+            f"it is a history of class names, with strings=({name!r},)."
         )
     unfit = [name for name in named if name not in could_be]
     if unfit:
