@@ -351,3 +351,16 @@ def test_a_model_that_is_not_built_is_refused(tmp_path):
     model = tfxc.ExtremeClassifier(keras.Sequential([keras.layers.Dense(3)]), tfxc.layers.DenseHead(5))
     with pytest.raises(ValueError, match="not built"):
         tfxc.cluster.Checkpoint(model, tmp_path)
+
+
+def test_a_model_that_is_used_up_is_refused(tmp_path):
+    names = [f"item {number}" for number in range(NUM_CLASSES)]
+    model = named(names)
+    checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)
+    checkpoint.save(1)
+    tfxc.change_classes(model, names[3:])
+    uses = checkpoint.restore, lambda: checkpoint.save(2), lambda: tfxc.cluster.Checkpoint(model, tmp_path)
+    for use in uses:
+        with pytest.raises(ValueError, match="used up by change_classes; use what it returned"):
+            use()
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001"]

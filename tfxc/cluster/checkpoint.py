@@ -15,6 +15,7 @@ from tfxc.arguments import local_folder, positive_int
 from tfxc.backup.state import digest_of
 from tfxc.checked_file import DamagedFile, read_arrays, sync, write_arrays
 from tfxc.model.adapted import follow_weights
+from tfxc.model.used_up import refuse_used_up
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
@@ -43,10 +44,10 @@ class Checkpoint:
         directory: a folder that the coordinator and all servers see under the same name.
 
     Raises:
-        ValueError: for a model that is not built, or a path of other storage; from ``save`` for a number that
-            is not whole, or below that of a checkpoint that is there; from ``restore`` if the checkpoint is
-            of another model, also of one with other class names, or with the same in another order, or if
-            (``DamagedFile``) there are some and none can be read.
+        ValueError: for a model that is not built or was given to ``change_classes``, or a path of other
+            storage; from ``save`` for a number that is not whole, or below that of a checkpoint that is
+            there; from ``restore`` if the checkpoint is of another model, also of one with other class names,
+            or with the same in another order, or if (``DamagedFile``) there are some and none can be read.
 
     Example:
         >>> import tempfile
@@ -61,6 +62,7 @@ class Checkpoint:
     """
 
     def __init__(self, model, directory):
+        refuse_used_up(model)
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
         self._model = model
@@ -70,6 +72,7 @@ class Checkpoint:
 
     def save(self, epoch):
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
+        refuse_used_up(self._model)
         path = self.directory / _NAME.format(positive_int(epoch, "epoch", least=0))
         newest = self._paths()[-1:]
         if newest and _epoch(newest[0]) > epoch:
@@ -105,6 +108,7 @@ class Checkpoint:
         One that is damaged is named in a warning, and where an earlier one is whole, it is called
         ``.damaged``.
         """
+        refuse_used_up(self._model)
         damaged, tables = [], _tables(self._model)
         for path in reversed(self._paths()):
             try:
