@@ -64,6 +64,11 @@ def test_bytes_are_text_wherever_they_stand():
         texts(["tea", b"\xff"])
 
 
+def test_half_a_character_is_named_by_its_position():
+    with pytest.raises(ValueError, match=r"^The name at position 1, '.ud83d', holds half a character"):
+        Names(["tea", "\ud83d"])
+
+
 def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels():
     names = pd.Series({2: "tea", 0: "milk", 1: "salt"})
     for given in (names, names.astype("category"), names.astype("string"), names.str.encode("utf-8")):

@@ -62,6 +62,11 @@ def test_what_is_no_list_of_names_is_refused(names, message):
     assert names_array(Vocabulary(["a", "b"]).names, "The names").to_pylist() == ["a", "b"]
 
 
+def test_half_a_character_is_named_by_its_class():
+    with pytest.raises(ValueError, match=r"^The name of class 1, '.ud83d', holds half a character"):
+        names_array(["a", "\ud83d"], "The names")
+
+
 def test_names_of_ids():
     got = ClassNames(NAMES).of(tf.constant([[4, -1], [1, 2]])).numpy()
     assert got.tolist() == [[b"milk", b""], ["Käse".encode(), b"7"]]

@@ -36,7 +36,7 @@ class Names(Sequence):
     def __init__(self, names: Iterable):
         array: Any = names.array if isinstance(names, Names) else names
         if not isinstance(array, pa.Array) or pa.types.is_floating(array.type):
-            array = pa.array(texts(array), pa.large_string())
+            array = arrow_texts(texts(array))
         if array.null_count:
             raise ValueError(
                 f"{array.null_count} of {len(array)} names are null, the first at position "
@@ -108,6 +108,29 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
             f"The name at position {own.index(None)}{where} is missing: leave it out, or name it."
         )
     return own
+
+
+def arrow_texts(names: list, where: str = "at position") -> pa.Array:
+    """Strings, and None where there is none, as an Arrow array.
+
+    Args:
+        names: the strings.
+        where: what comes before the number of a name, for the error.
+
+    Raises:
+        ValueError: for a string that UTF-8 cannot write.
+
+    Example:
+        >>> arrow_texts(["tea", None]).null_count
+        1
+    """
+    try:
+        return pa.array(names, pa.large_string())
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"The name {where} {names.index(error.object)}, {error.object!r}, holds half a character (a lone "
+            'surrogate), which is no text: name.encode("utf-8", "replace").decode() puts "?" in its place.'
+        ) from error
 
 
 def _plain(name):

@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Set
 
-import pyarrow as pa
 import tensorflow as tf
 
-from tfxc.data.names import Names, texts
+from tfxc.data.names import Names, arrow_texts, texts
 
 
 def names_array(names, what):
@@ -19,7 +18,7 @@ def names_array(names, what):
 
     Raises:
         ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN, those of
-            pandas and Arrow) or a float, or bytes that are no UTF-8.
+            pandas and Arrow) or a float, or bytes or a string that UTF-8 cannot read or write.
 
     Example:
         >>> names_array(["tea", 7], "The names").to_pylist()
@@ -34,7 +33,7 @@ def names_array(names, what):
                 f"{what} must be a list of names in the order of the class ids, but are "
                 f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
             )
-        array = pa.array(texts(names, keep_missing=True), pa.large_string())
+        array = arrow_texts(texts(names, keep_missing=True), "of class")
     if not len(array):
         raise ValueError(f"{what} are an empty list.")
     if array.null_count:
