@@ -2,8 +2,8 @@
 
     python examples/query_saved_model.py demo/served the old man looked at the
 
-Names of items, oldest first; those the model does not know are passed over. Without any, lines of names are
-read from the standard input. The milliseconds are those of the call, the median of twenty.
+Names of items, oldest first; those the model does not know are passed over. Without any, lines of names
+without blanks are read from the standard input. The milliseconds are those of the call, the median of twenty.
 """
 
 import argparse
@@ -52,9 +52,12 @@ def main(argv=None):
             f"{args.folder} holds no SavedModel: run examples/sequential_recommendation.py, or name another."
         )
     served = tf.saved_model.load(str(args.folder))
-    signature = served.signatures["serving_default"].structured_input_signature[1]
-    if signature["exclude"].dtype != tf.string:
-        raise SystemExit(f"{args.folder} takes no names: export the model with strings=True.")
+    signature = served.signatures.get("serving_default")
+    exclude = signature and signature.structured_input_signature[1].get("exclude")
+    if exclude is None or exclude.dtype != tf.string:
+        raise SystemExit(
+            f"{args.folder} takes no names: name a SavedModel that model.export(path, strings=True) wrote."
+        )
     for names in [args.names] if args.names else map(str.split, sys.stdin):
         if names:
             print(answer(served, names, args.k), flush=True)

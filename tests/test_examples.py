@@ -160,6 +160,16 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert not {"the", "old", "looked"} & set(best.replace(",", "").split()) and best.count(",") == 4
 
 
+def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
+    module = tf.Module()
+    module.serve = tf.function(lambda price: {"vectors": price}, [tf.TensorSpec([None, 3], name="price")])
+    tf.saved_model.save(module, tmp_path / "items", signatures={"serving_default": module.serve})
+    tf.saved_model.save(tf.Module(), tmp_path / "nothing")
+    for folder in ("items", "nothing"):
+        with pytest.raises(AssertionError, match=f"{folder} .*model.export.path, strings=True"):
+            run("query_saved_model.py", tmp_path / folder, "tea")
+
+
 def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join(lines))
