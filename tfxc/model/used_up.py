@@ -4,6 +4,7 @@ _USES = (
     *("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"),
     *("call", "rank", "queries", "examples"),
     *("save", "save_weights", "load_weights", "export", "export_item_encoder"),
+    *("compile", "get_weights", "set_weights"),
     "_trackable_children",  # tf.train.Checkpoint asks for them
 )
 
