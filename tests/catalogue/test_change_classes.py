@@ -64,6 +64,16 @@ def values(model):
     }
 
 
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras keeps the state of dropout where nobody can read it")
+def test_random_states_of_layers_go_on():
+    dropout = keras.layers.Dropout(0.5, seed=3)
+    encoder = keras.Sequential([keras.Input((DIM,)), dropout, keras.layers.Dense(DIM)])
+    model = trained(named(encoder=encoder))
+    state = dropout.seed_generator.state.numpy()
+    changed = tfxc.change_classes(model, OTHER)
+    np.testing.assert_array_equal(changed.encoder.layers[0].seed_generator.state.numpy(), state)
+
+
 HEADS = {
     "dense": lambda: {"head": layers.DenseHead(NUM_CLASSES, use_bias=True)},
     "normalized": lambda: {"head": layers.DenseHead(NUM_CLASSES, normalize=True, temperature=0.1)},

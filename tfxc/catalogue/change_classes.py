@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, parts_of, places_without_decay, variables_of_optimizer
-from tfxc._keras.weights import tf_variable, variables_of
+from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
@@ -29,7 +29,8 @@ def change_classes(model, names, new_rows=MEAN):
     head and of item embeddings (shared with the head or not), biases, connections, what the optimizer
     remembers, counts and the cells of a sampler's index. Lookup layers get the new names. Of a retired class
     nothing is left. New classes start as ``new_rows`` says, with slots as of a new optimizer. The steps of
-    the optimizer and the draws of the sampler go on where they were.
+    the optimizer and the draws of the sampler go on where they were; in Keras 3 those of random layers
+    (dropout), too.
 
     The model that is given is used up: its weights are moved, through files in the folder for temporary files
     (``TMPDIR``), where they need the space that the model takes in memory. So it takes up to a third more
@@ -116,7 +117,7 @@ class _Variables:
     def __init__(self, model):
         self.optimizer = getattr(model, "optimizer", None)
         self.trained = model.trainable_variables
-        self.all = variables_of(model)
+        self.all = [tf_variable(weight) for weight in weights_of(model)]
         if self.optimizer is not None:
             self.all += variables_of_optimizer(self.optimizer)
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
