@@ -1,7 +1,5 @@
 """A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
 
-import contextlib
-import ctypes
 import inspect
 import keyword
 import os
@@ -14,9 +12,10 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras.layers import is_declared_as, layers_of
 from tfxc._keras.weights import variables_of
-from tfxc.arguments import local_folder, positive_int, require_count
+from tfxc.arguments import positive_int, require_count
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
+from tfxc.model.exported_folder import exported_folder
 from tfxc.model.names_file import write_names
 from tfxc.model.on_servers import is_on_servers
 from tfxc.model.raw_names import ClassIds, ClassNames
@@ -30,7 +29,6 @@ _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
-_WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
 
 
 def export_classifier(model, path, index=None, strings=False):
@@ -99,7 +97,7 @@ def export_classifier(model, path, index=None, strings=False):
         )
     _refuse_scope(model)
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
-    with _written_aside(path) as aside, tempfile.TemporaryDirectory() as scratch:
+    with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
             names_file = os.path.join(scratch, "names.txt") if takes_names else None
             module = _servable(served, index, names_file, strings)
@@ -156,49 +154,8 @@ def export_item_encoder(head, path):
     module.serve = tf.function(serve, input_signature=specs, autograph=False)
     module.kept = variables_of(encoder)
     module.tables = _lookup_tables(encoder)
-    with _written_aside(path) as aside:
+    with exported_folder(path) as aside:
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
-
-
-@contextlib.contextmanager
-def _written_aside(path):
-    """A folder to write, that takes its place under the path when it is whole."""
-    path = os.path.realpath(local_folder(path))  # a link would be exchanged in place of the folder
-    if os.path.isfile(path):
-        raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
-    held = sorted(os.listdir(path)) if os.path.isdir(path) else []
-    if held and "saved_model.pb" not in held:
-        raise ValueError(
-            f"{path} is no SavedModel, which an export could take the place of, but holds {held[0]!r}"
-            f"{' and more' if held[1:] else ''}: name a new folder, such as {os.path.join(path, '1')}."
-        )
-    workplace = f"{path}.writing"
-    _require_own(workplace)
-    _clear(workplace, path)
-    try:
-        yield os.path.join(workplace, _WRITTEN)
-        _replace_folder(workplace, path)
-    finally:
-        _clear(workplace, path)
-
-
-def _require_own(workplace):
-    """Raises ValueError where a folder to write in, which is deleted later, holds what no export left."""
-    if not os.path.lexists(workplace):
-        return
-    is_folder = os.path.isdir(workplace) and not os.path.islink(workplace)
-    others = sorted({*os.listdir(workplace)} - {_WRITTEN, _REPLACED}) if is_folder else []
-    if others or not is_folder:
-        found = f"holds {others[0]!r}, which no export left there" if others else "is there, and no folder"
-        raise ValueError(f"An export is written in {workplace} first, but that {found}: move it elsewhere.")
-
-
-def _clear(workplace, path):
-    """Removes a folder to write in; an export of before that is still in it gets its place back."""
-    replaced = os.path.join(workplace, _REPLACED)
-    if os.path.exists(replaced) and not os.path.exists(path):
-        os.rename(replaced, path)
-    shutil.rmtree(workplace, ignore_errors=True)
 
 
 def _refuse_scope(model):
@@ -400,22 +357,3 @@ def _as_declared(structure, inputs):
 def _lookup_tables(encoder):
     """Resources that an encoder's lookup layers own, which a SavedModel must hold as well."""
     return [layer.lookup_table for layer in layers_of(encoder) if hasattr(layer, "lookup_table")]
-
-
-def _replace_folder(workplace, path):
-    """Puts what is written in another's place; at no moment is there none, where the system can."""
-    new = os.path.join(workplace, _WRITTEN)
-    if os.path.exists(path) and not _exchange(new, path):
-        os.rename(path, os.path.join(workplace, _REPLACED))
-    if not os.path.exists(path):
-        os.rename(new, path)
-
-
-def _exchange(one, other):
-    """Swaps the names of two folders in one step; False where the system or its file system cannot."""
-    at_cwd, exchange = -100, 2
-    try:
-        renameat2 = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError):
-        return False
-    return renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0

@@ -1,0 +1,106 @@
+"""The folder of an export: an earlier one stays until the new one is whole; other things are left alone."""
+
+import os
+import shutil
+
+import pytest
+
+from tfxc.model import exported_folder as module
+from tfxc.model.exported_folder import exported_folder
+
+pytestmark = pytest.mark.one_keras
+
+
+def write(path, content="new"):
+    with exported_folder(path) as folder:
+        os.makedirs(folder)
+        with open(os.path.join(folder, "saved_model.pb"), "w", encoding="utf-8") as file:
+            file.write(content)
+
+
+def content(path):
+    return (path / "saved_model.pb").read_text()
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "renames"])
+def exchanges(request, monkeypatch):
+    """Whether the system can exchange the names of two folders in one step."""
+    if not request.param:
+        monkeypatch.setattr(module, "_exchange", lambda one, other: False)
+    return request.param
+
+
+def test_it_takes_the_place_of_another(tmp_path, exchanges):
+    for text in ("first", "second"):
+        write(tmp_path / "1", text)
+        assert content(tmp_path / "1") == text and os.listdir(tmp_path) == ["1"]
+
+
+def test_one_that_fails_leaves_the_old_one(tmp_path, exchanges):
+    write(tmp_path / "1", "old")
+    with pytest.raises(KeyboardInterrupt), exported_folder(tmp_path / "1") as folder:
+        os.makedirs(folder)
+        raise KeyboardInterrupt
+    assert content(tmp_path / "1") == "old" and os.listdir(tmp_path) == ["1"]
+
+
+def test_one_that_is_killed_between_two_renames_leaves_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_exchange", lambda one, other: False)
+    path, killed, rename = tmp_path / "served" / "1", tmp_path / "killed" / "1", os.rename
+    path.parent.mkdir()
+    write(path, "old")
+
+    def fail(one, other):
+        if other == str(path) and not killed.parent.exists():  # the old one is aside, the new one not there
+            shutil.copytree(path.parent, killed.parent)
+            raise OSError("a disk that fails")
+        rename(one, other)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="a disk that fails"):
+        write(path)
+    assert content(path) == "old" and os.listdir(path.parent) == ["1"]
+    assert os.listdir(killed.parent) == ["1.writing"]
+    with pytest.raises(ZeroDivisionError), exported_folder(killed):
+        assert content(killed) == "old"  # in its place again before anything is written
+        raise ZeroDivisionError
+    assert content(killed) == "old" and os.listdir(killed.parent) == ["1"]
+
+
+def test_a_link_stays_and_the_folder_that_it_names_is_written(tmp_path):
+    write(tmp_path / "v1", "old")
+    (tmp_path / "current").symlink_to(tmp_path / "v1")
+    write(tmp_path / "current")
+    assert sorted(os.listdir(tmp_path)) == ["current", "v1"] and (tmp_path / "current").is_symlink()
+    assert content(tmp_path / "v1") == "new"
+
+
+def test_a_file_is_left_alone(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ValueError, match="is a file"):
+        write(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "project" / "1").mkdir(parents=True)
+    (tmp_path / "project" / "train.py").write_text("kept")
+    with pytest.raises(ValueError, match=r"holds '1' and more: name a new folder, such as .*project.1\.$"):
+        write(tmp_path / "project")
+    assert (tmp_path / "project" / "train.py").read_text() == "kept"
+    write(tmp_path / "project" / "1")  # an empty folder may be there
+    assert content(tmp_path / "project" / "1") == "new"
+
+
+@pytest.mark.parametrize("name", ["1.writing", "1.old"])
+def test_a_folder_of_another_beside_it_is_left_alone(tmp_path, exchanges, name):
+    write(tmp_path / "1", "old")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "saved_model.pb").write_text("kept")
+    if name == "1.writing":
+        with pytest.raises(ValueError, match=r"1\.writing .*holds 'saved_model\.pb'.* move it"):
+            write(tmp_path / "1")
+    else:
+        write(tmp_path / "1")
+    assert sorted(os.listdir(tmp_path)) == ["1", name] and content(tmp_path / name) == "kept"
+    assert content(tmp_path / "1") == ("old" if name == "1.writing" else "new")

@@ -1,0 +1,77 @@
+"""The folder of an export: written aside, and put in its place when it is whole."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+
+from tfxc.arguments import local_folder
+
+_WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
+
+
+@contextlib.contextmanager
+def exported_folder(path):
+    """Gives a folder to write, which takes its place under the path when it is whole.
+
+    An earlier export there is exchanged for it in a moment; one that fails, or is killed, leaves it whole.
+
+    Raises:
+        ValueError: if the path is no folder of this machine, a file or a folder of other things, or such a
+            one is in the way beside it.
+    """
+    path = os.path.realpath(local_folder(path))  # a link would be exchanged in place of the folder
+    if os.path.isfile(path):
+        raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
+    held = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    if held and "saved_model.pb" not in held:
+        raise ValueError(
+            f"{path} is no SavedModel, which an export could take the place of, but holds {held[0]!r}"
+            f"{' and more' if held[1:] else ''}: name a new folder, such as {os.path.join(path, '1')}."
+        )
+    workplace = f"{path}.writing"
+    _require_own(workplace)
+    _clear(workplace, path)
+    try:
+        yield os.path.join(workplace, _WRITTEN)
+        _replace_folder(workplace, path)
+    finally:
+        _clear(workplace, path)
+
+
+def _require_own(workplace):
+    """Raises ValueError where a folder to write in, which is deleted later, holds what no export left."""
+    if not os.path.lexists(workplace):
+        return
+    is_folder = os.path.isdir(workplace) and not os.path.islink(workplace)
+    others = sorted({*os.listdir(workplace)} - {_WRITTEN, _REPLACED}) if is_folder else []
+    if others or not is_folder:
+        found = f"holds {others[0]!r}, which no export left there" if others else "is there, and no folder"
+        raise ValueError(f"An export is written in {workplace} first, but that {found}: move it elsewhere.")
+
+
+def _clear(workplace, path):
+    """Removes a folder to write in; an export of before that is still in it gets its place back."""
+    replaced = os.path.join(workplace, _REPLACED)
+    if os.path.exists(replaced) and not os.path.exists(path):
+        os.rename(replaced, path)
+    shutil.rmtree(workplace, ignore_errors=True)
+
+
+def _replace_folder(workplace, path):
+    """Puts what is written in another's place; at no moment is there none, where the system can."""
+    new = os.path.join(workplace, _WRITTEN)
+    if os.path.exists(path) and not _exchange(new, path):
+        os.rename(path, os.path.join(workplace, _REPLACED))
+    if not os.path.exists(path):
+        os.rename(new, path)
+
+
+def _exchange(one, other):
+    """Swaps the names of two folders in one step; False where the system or its file system cannot."""
+    at_cwd, exchange = -100, 2
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0
