@@ -125,6 +125,11 @@ def test_replicas_have_the_same_index(results):
     assert set(results["refreshed"].values()) == {0.0}, results["refreshed"]
 
 
+def test_replicas_have_their_training_back_from_a_backup(results):
+    trained, restored = results["backed_up"]
+    assert restored == trained
+
+
 def test_replicas_go_on_where_they_were_kept(results):
     for losses in results["kept"].values():
         np.testing.assert_allclose(losses, results["kept"]["model"], rtol=1e-6)

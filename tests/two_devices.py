@@ -185,6 +185,19 @@ def kept_by_replicas():
     return {"kept": dict(zip(("model", "file", "checkpoint"), one_more, strict=True))}
 
 
+def backed_up_by_replicas():
+    """The weights after a training, and as its backup gives them to another model of two replicas."""
+    x, y = learnable(64)
+    weights = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            with TWO.scope():
+                model = make_model(optimizer=tfxc.optimizers.LazySGD(RATE))
+            model.fit(x, y, callbacks=[tfxc.callbacks.BackupAndRestore(folder)], verbose=0)
+            weights.append([weight.tolist() for weight in model.get_weights()])
+    return {"backed_up": weights}
+
+
 def optimizers_of_parts():
     """Losses of two epochs by a ``MultiOptimizer`` made in the scope of one device, and of two."""
     x, y = learnable(64)
@@ -213,6 +226,7 @@ if __name__ == "__main__":
                 **counts_of_replicas(),
                 **refreshed_replicas(),
                 **kept_by_replicas(),
+                **backed_up_by_replicas(),
                 **optimizers_of_parts(),
             }
         )

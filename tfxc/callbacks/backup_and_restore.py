@@ -212,12 +212,13 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def _rates_told(self, model):
         """The learning rates that the script named when the training began; warns if it names others now."""
-        own = [float(value) for name, value in self._variables.items() if name.startswith("learning_rate")]
+        rates = [own for name, own in self._variables.items() if name.startswith("learning_rate")]
+        own = [float(rate.numpy()) for rate in rates]
         # Backups of earlier versions do not say.
         told = own if self._found is None else self._found[1].get("learning_rates", own)
         # A model that has done steps may have another rate for that reason, as where a cell runs again.
-        if told != own and int(steps_variable(model.optimizer)) == 0:
-            named, began = (", ".join(f"{rate:.6g}" for rate in rates) for rates in (own, told))
+        if told != own and int(steps_variable(model.optimizer).numpy()) == 0:
+            named, began = (", ".join(f"{rate:.6g}" for rate in each) for each in (own, told))
             warnings.warn(
                 f"The script names the learning rate {named}, but the training in {self.directory} began "
                 f"with {began}, and goes on with the rate of its backup. Set another by a callback, as "
@@ -274,7 +275,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         """
         steps = steps_variable(model.optimizer)
         name = next(name for name, variable in self._variables.items() if variable is steps)
-        own, saved = int(steps), int(self._found[0][name])
+        own, saved = int(steps.numpy()), int(self._found[0][name])
         # Backups of earlier versions do not say whether their fit came to its end.
         if own > saved and (is_finished or self._found[1].get("has_ended")):
             raise ValueError(
