@@ -73,11 +73,16 @@ def test_save_and_load(tmp_path, names):
     assert os.listdir(tmp_path) == ["vocabulary.txt"]
 
 
-def test_failed_save_leaves_the_old_file(tmp_path):
+def test_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "vocabulary.txt"
     Vocabulary(["old"]).save(path)
-    with pytest.raises(UnicodeEncodeError):
-        Vocabulary(["\ud800"]).save(path)
+
+    def full(aside):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("tfxc.checked_file.sync", full)  # by then all is written
+    with pytest.raises(OSError, match="the disk is full"):
+        Vocabulary(["new"]).save(path)
     assert Vocabulary.load(path).names == ["old"] and os.listdir(tmp_path) == ["vocabulary.txt"]
 
 
