@@ -11,7 +11,6 @@ from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.arguments import positive_int
-from tfxc.layers import EncodedHead
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
 from tfxc.ops.remote import shards_of
@@ -143,9 +142,7 @@ def _size(weights):
 
 def _size_of_features(head):
     """Bytes of the features of an ``EncodedHead``, which are no weights."""
-    if not isinstance(head, EncodedHead) or head.features is None:
-        return 0
-    return sum(map(_size_of_tensor, tf.nest.flatten(head.features)))
+    return 0 if head.features is None else sum(map(_size_of_tensor, tf.nest.flatten(head.features)))
 
 
 def _size_of_tensor(tensor):
