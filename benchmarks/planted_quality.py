@@ -2,10 +2,11 @@
 
 A run is a sampler and its number of steps of 512 examples, for example ``midx-rq:20000``; beside the samplers
 of the examples there are ``searched`` (hard negatives from an index behind training) and ``mach`` (buckets).
-A run that was cut off goes on where it stopped. The picture lies in the folder of --output. Time is that of
-the processor, over all cores, which other programs on the machine disturb less than a clock.
+A run that was cut off goes on where it stopped. The picture, of the first seed, lies in the folder of
+--output. Time is that of the processor, over all cores, which other programs on the machine disturb less than
+a clock.
 
-    python benchmarks/planted_quality.py --num-classes 1000000 --output runs/planted \\
+    python benchmarks/planted_quality.py --num-classes 1000000 --output runs/planted --seeds 0 1 2 \\
         --runs full:2000 midx-rq:2000 midx-rq:20000 uniform:20000
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from _planted import PlantedTruth, best_head
+from _seeds import mean, spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -45,14 +47,14 @@ def parse_run(text):
     return name, int(num_steps)
 
 
-def make_model(name, truth, num_steps, args):
+def make_model(name, truth, num_steps, seed, args):
     """A compiled classifier: two dense layers and a head."""
-    keras.utils.set_random_seed(args.seed)
+    keras.utils.set_random_seed(seed)
     num_classes = len(truth.vectors)
     expected_counts = num_steps * BATCH_SIZE * truth.frequencies
     settings = Settings(NUM_NEGATIVES, NUM_CODEWORDS, expected_counts)
     if name == "mach":
-        head, sampler = tfxc.layers.MACHHead(num_classes, args.num_buckets, 8, seed=args.seed), None
+        head, sampler = tfxc.layers.MACHHead(num_classes, args.num_buckets, 8, seed=seed), None
     else:
         head = tfxc.layers.DenseHead(num_classes, use_bias=True)
         sampler = {**SAMPLERS, **MORE_SAMPLERS}[name](settings)
@@ -69,12 +71,12 @@ def make_model(name, truth, num_steps, args):
     return model
 
 
-def train(name, num_steps, truth, held_out, args):
+def train(name, num_steps, truth, held_out, seed, args):
     """Trains to the end or resumes; the rows of the log and the quality on the held-out examples."""
-    model = make_model(name, truth, num_steps, args)
+    model = make_model(name, truth, num_steps, seed, args)
     steps = num_steps // NUM_EPOCHS
     log = TrainingLog(
-        Path(args.output) / f"{name}-{num_steps}",
+        Path(args.output) / f"seed-{seed}" / f"{name}-{num_steps}",
         model,
         patience=NUM_EPOCHS,
         sample=QualitySample(model, held_out, tfxc.metrics.NDCGAtK(10)),
@@ -83,9 +85,12 @@ def train(name, num_steps, truth, held_out, args):
     )
     done = log.resume()
     if done < NUM_EPOCHS:
-        print(f"\n== {name}, {num_steps:,} steps" + (f", resumed after {done} of 10" if done else ""))
+        print(
+            f"\n== {name}, {num_steps:,} steps, seed {seed}"
+            + (f", resumed after {done} of 10" if done else "")
+        )
         model.fit(
-            truth.batches(BATCH_SIZE, (args.seed, 1, done)),
+            truth.batches(BATCH_SIZE, (seed, 1, done)),
             steps_per_epoch=steps,
             validation_data=held_out,
             initial_epoch=done,
@@ -112,7 +117,7 @@ def main():
     add("--learning-rate", type=float, default=5e-3, help="at the start; falls to 0 along a cosine")
     add("--num-buckets", type=int, default=8192, help="mach: buckets of each of 8 repetitions")
     add("--num-held-out", type=int, default=10_240, help="examples that quality is measured of")
-    add("--seed", type=int, default=0)
+    add("--seeds", type=int, nargs="+", default=[0])
     add("--output", default="runs/planted", help="folder for checkpoints and the picture")
     add_results(parser)
     args = parser.parse_args()
@@ -125,29 +130,35 @@ def main():
         optimum.update_state(y, best.top_k(x, 10).ids)
     optimum = float(optimum.result())
     del best
-    histories, results = {}, {}
-    for name, num_steps in args.runs:
-        run = f"{name}, {num_steps:,} steps"
-        histories[run], results[run] = train(name, num_steps, truth, held_out, args)
-    full = [rows[-1]["processor_seconds"] for run, rows in histories.items() if run.startswith("full")]
+    histories, results = {}, {}  # by run: the logs and the quality, one a seed
+    for seed in args.seeds:
+        for name, num_steps in args.runs:
+            run = f"{name}, {num_steps:,} steps"
+            rows, quality = train(name, num_steps, truth, held_out, seed, args)
+            histories.setdefault(run, []).append(rows)
+            results.setdefault(run, []).append({**quality, "seconds": rows[-1]["processor_seconds"]})
+    full = [mean(found, "seconds") for run, found in results.items() if run.startswith("full")]
     table = []
-    for run, rows in histories.items():
-        ndcg = results[run]["ndcg_at_10"]
-        early = quality_after(rows, full[0] / 10) if full else None
+    for run, found in results.items():
+        ndcg = [result["ndcg_at_10"] for result in found]
+        recall = [result["recall_at_10"] for result in found]
+        early = [quality_after(rows, full[0] / 10) for rows in histories[run]] if full else [None]
         table.append(
             [
                 run,
-                rows[-1]["processor_seconds"],
-                ndcg,
-                ndcg / optimum,
-                results[run]["recall_at_10"],
-                "" if early is None else early / optimum,
+                mean(found, "seconds"),
+                spread(ndcg, "{:.3f}"),
+                spread([value / optimum for value in ndcg], "{:.3f}"),
+                spread(recall, "{:.3f}"),
+                "" if None in early else spread([value / optimum for value in early], "{:.3f}"),
             ]
         )
     columns = ["run", "processor s", "NDCG@10", "of the optimum", "Recall@10", "after a tenth of full's time"]
-    show(f"{args.num_classes:,} classes, NDCG@10 of the optimum {optimum:.4f}", table, columns)
+    title = f"{args.num_classes:,} classes, {len(args.seeds)} seed(s), NDCG@10 of the optimum {optimum:.4f}"
+    show(title, table, columns)
     picture = str(Path(args.output) / "planted.png")
-    plot(histories, picture, label="NDCG@10 on held-out examples", clock="processor_seconds")
+    firsts = {run: logs[0] for run, logs in histories.items()}
+    plot(firsts, picture, label="NDCG@10 on held-out examples", clock="processor_seconds")
     keep(args.results)
 
 

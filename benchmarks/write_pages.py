@@ -55,6 +55,11 @@ class Results:
         (found,) = [cells for cells in table["rows"] if cells[0] == row]
         return found[table["columns"].index(column)]
 
+    def mean(self, name, title, row, column):
+        """The mean of a figure over seeds, of which it may hold the deviation, too."""
+        found = self.figure(name, title, row, column)
+        return float(found.split(" ± ")[0]) if isinstance(found, str) else found
+
     def conditions(self, *names):
         """The commands, machines and versions behind a section, folded away."""
         lines = ["<details><summary>Commands and conditions</summary>", ""]
@@ -86,7 +91,7 @@ def rendered(results):
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True
     )
-    context = {name: getattr(results, name) for name in ("table", "figure", "conditions")}
+    context = {name: getattr(results, name) for name in ("table", "figure", "mean", "conditions")}
     pages = {}
     for source in sorted((FOLDER / "pages").glob("*.md")):
         text = source.read_text(encoding="utf-8")

@@ -29,6 +29,7 @@ FILE = {
             "rows": [["ours", 2.0], ["theirs", 8123.4]],
         },
         {"title": "Memory", "columns": ["MB"], "rows": [[7]]},
+        {"title": "Quality", "columns": ["run", "NDCG"], "rows": [["full", "0.68 ± 0.01"], ["half", 0.34]]},
     ],
 }
 
@@ -52,6 +53,11 @@ def test_tables_figures_and_conditions_of_a_result():
     conditions = results.conditions("a")
     assert "2 cores of a processor, which multiply matrices at 90 GFLOP/s" in conditions
     assert "benchmarks/a.py" in conditions
+
+
+def test_a_mean_is_a_number_without_its_deviation():
+    results = Results({"a": FILE})
+    assert [results.mean("a", "Quality", run, "NDCG") for run in ("full", "half")] == [0.68, 0.34]
 
 
 def test_what_is_not_there_is_named():
