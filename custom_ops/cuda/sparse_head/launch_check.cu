@@ -229,6 +229,7 @@ const Case kCases[] = {
     {"more inputs than lanes", 12, 500, 130, 100, 5, 1, 2, false, 0.2},
     {"empty block", 4, 30, 20, 3, 1, 20, 20, true, 1.0},
     {"more classes than partial sums", 2, 16, 40000, 2, 1, 39000, 40000, true, 0.2},
+    {"as many classes as it is for", 9, 16384, 670091, 32, 5, 0, 670091, true, 0.1},
 };
 
 int Main(bool timing) {
