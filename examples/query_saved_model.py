@@ -2,8 +2,9 @@
 
     python examples/query_saved_model.py demo/served the old man looked at the
 
-Names of items, oldest first; those the model does not know are passed over. Without any, lines of names
-without blanks are read from the standard input. The milliseconds are those of the call, the median of twenty.
+Names of items, oldest first; those the model does not know are passed over. Without any, lines of names are
+read from the standard input: between tabs, where names have blanks, or between blanks. The milliseconds are
+those of the call, the median of twenty.
 """
 
 import argparse
@@ -32,6 +33,11 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
+def names_in(line):
+    """The names in a line: between its tabs; without one, between its blanks."""
+    return [name for name in line.rstrip("\n").split("\t" if "\t" in line else None) if name]
+
+
 def answer(served, names, k):
     """The best items that are not among the names, and the milliseconds that took."""
     history = tf.constant([names])
@@ -58,7 +64,7 @@ def main(argv=None):
         raise SystemExit(
             f"{args.folder} takes no names: name a SavedModel that model.export(path, strings=True) wrote."
         )
-    for names in [args.names] if args.names else map(str.split, sys.stdin):
+    for names in [args.names] if args.names else map(names_in, sys.stdin):
         if names:
             print(answer(served, names, args.k), flush=True)
 

@@ -160,6 +160,14 @@ def test_trains_resumes_compares_exports_and_answers(tmp_path):
     assert not {"the", "old", "looked"} & set(best.replace(",", "").split()) and best.count(",") == 4
 
 
+def test_names_on_the_standard_input_may_have_blanks(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setitem(sys.modules, "tfxc", tfxc)  # which the program hides
+    names_in = runpy.run_path(EXAMPLES / "query_saved_model.py")["names_in"]
+    assert names_in("green tea\tmilk\t\n") == ["green tea", "milk"]
+    assert names_in(" tea  milk\n") == ["tea", "milk"] and names_in("\n") == []
+
+
 def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
     module = tf.Module()
     module.serve = tf.function(lambda price: {"vectors": price}, [tf.TensorSpec([None, 3], name="price")])
