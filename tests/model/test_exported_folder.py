@@ -67,6 +67,27 @@ def test_one_that_is_killed_between_two_renames_leaves_the_old_one(tmp_path, mon
     assert content(killed) == "old" and os.listdir(killed.parent) == ["1"]
 
 
+def test_two_at_once_do_not_mix_their_files(tmp_path):
+    with exported_folder(tmp_path / "1") as folder:
+        os.makedirs(folder)
+        with pytest.raises(ValueError, match=r"Another export writes in .*1\.writing at this moment"):
+            write(tmp_path / "1", "second")
+        write(tmp_path / "2", "beside it")
+        (tmp_path / "1.writing" / os.path.basename(folder) / "saved_model.pb").write_text("first")
+    assert content(tmp_path / "1") == "first" and content(tmp_path / "2") == "beside it"
+    write(tmp_path / "1", "third")
+    assert content(tmp_path / "1") == "third" and sorted(os.listdir(tmp_path)) == ["1", "2"]
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def fail(handle, operation):
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(module.fcntl, "flock", fail)
+    write(tmp_path / "1")
+    assert content(tmp_path / "1") == "new" and os.listdir(tmp_path) == ["1"]
+
+
 def test_a_link_stays_and_the_folder_that_it_names_is_written(tmp_path):
     write(tmp_path / "v1", "old")
     (tmp_path / "current").symlink_to(tmp_path / "v1")

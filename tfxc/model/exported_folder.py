@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import shutil
 
@@ -18,7 +19,7 @@ def exported_folder(path):
 
     Raises:
         ValueError: if the path is no folder of this machine, a file or a folder of other things, or such a
-            one is in the way beside it.
+            one is in the way beside it; while another export is written to the same path.
     """
     path = os.path.realpath(local_folder(path))  # a link would be exchanged in place of the folder
     if os.path.isfile(path):
@@ -31,12 +32,15 @@ def exported_folder(path):
         )
     workplace = f"{path}.writing"
     _require_own(workplace)
-    _clear(workplace, path)
-    try:
-        yield os.path.join(workplace, _WRITTEN)
-        _replace_folder(workplace, path)
-    finally:
-        _clear(workplace, path)
+    with _held_alone(workplace):
+        _clear(workplace, path)  # what a killed one left
+        try:
+            yield os.path.join(workplace, _WRITTEN)
+            _replace_folder(workplace, path)
+        finally:
+            _clear(workplace, path)
+            with contextlib.suppress(OSError):  # what others put there meanwhile is theirs
+                os.rmdir(workplace)
 
 
 def _require_own(workplace):
@@ -50,12 +54,34 @@ def _require_own(workplace):
         raise ValueError(f"An export is written in {workplace} first, but that {found}: move it elsewhere.")
 
 
+@contextlib.contextmanager
+def _held_alone(workplace):
+    """Makes a folder to write in and holds it: two exports would mix their files. A kill lets go of it."""
+    os.makedirs(workplace, exist_ok=True)
+    handle = os.open(workplace, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ValueError(
+            f"Another export writes in {workplace} at this moment: wait for it, or name another path. Where "
+            "several processes train one model, let one of them export it."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def _clear(workplace, path):
-    """Removes a folder to write in; an export of before that is still in it gets its place back."""
+    """Empties a folder to write in; an export of before that is still in it gets its place back."""
     replaced = os.path.join(workplace, _REPLACED)
     if os.path.exists(replaced) and not os.path.exists(path):
         os.rename(replaced, path)
-    shutil.rmtree(workplace, ignore_errors=True)
+    for name in (_WRITTEN, _REPLACED):
+        shutil.rmtree(os.path.join(workplace, name), ignore_errors=True)
 
 
 def _replace_folder(workplace, path):
