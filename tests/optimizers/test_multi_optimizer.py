@@ -220,6 +220,24 @@ def test_averages_take_their_place_at_the_end():
         np.testing.assert_allclose(left, right, atol=1e-7)
 
 
+@pytest.mark.parametrize("by", ["name", "weight"])
+def test_weights_are_kept_from_the_decay_of_any_part(by):
+    model, top = two_layers()
+    decaying = [keras.optimizers.AdamW(0.1, weight_decay=0.5) for _ in range(2)]
+    optimizer = MultiOptimizer(decaying[0], (decaying[1], top))
+    biases = [layer.bias for layer in model.layers[1:]]
+    chosen = {"var_names": ["bias"]} if by == "name" else {"var_list": biases}
+    optimizer.exclude_from_weight_decay(**chosen)
+    model.compile(optimizer, "mse")
+    for layer in model.layers[1:]:
+        for weight in layer.weights:
+            weight.assign(tf.fill(weight.shape, 100.0))
+    fit(model)
+    kernels = [layer.kernel for layer in model.layers[1:]]
+    assert all(np.abs(tf.convert_to_tensor(bias) - 100).max() < 1 for bias in biases)
+    assert all(np.max(tf.convert_to_tensor(kernel)) < 95 for kernel in kernels)
+
+
 @pytest.mark.parametrize("by", ["assignment", "variable"])
 def test_rates_that_were_set_before_saving_keep_their_ratio(tmp_path, by):
     model, top = two_layers()

@@ -196,6 +196,16 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             own = [variable for variable in var_list if self.optimizer_of(variable) is optimizer]
             optimizer.finalize_variable_values(own)
 
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Keeps weights from weight decay, whichever optimizer trains them; before it is built.
+
+        Args:
+            var_list: the weights.
+            var_names: parts of the names of weights.
+        """
+        for optimizer in self.optimizers:
+            optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
+
     def get_config(self):
         """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
         optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
