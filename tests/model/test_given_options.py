@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from classifier_checks import features, make_model
 
-from tfxc._keras import keras
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import NDCGAtK
 from tfxc.samplers import Uniform
@@ -36,6 +36,14 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
     for name in ("metrics", "weighted_metrics"):
         with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
             model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has none of them")
+def test_legacy_optimizers_are_refused():
+    with pytest.raises(
+        ValueError, match=r"tfxc\.optimizers, such as LazyAdam\(1e-3\).*but got Adam of .*legacy"
+    ):
+        make_model(optimizer=keras.optimizers.legacy.Adam())
 
 
 def test_loss_weights_are_refused():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
 from tfxc._keras.layers import Untracked, no_autocast
-from tfxc._keras.optimizers import build_optimizer, scales_loss
+from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
     Mean,
     StartsAtBatch,
@@ -32,7 +32,12 @@ from tfxc.model.finite import require_finite, require_finite_inputs, require_fin
 from tfxc.model.first_examples import as_tensor, first_examples
 from tfxc.model.forked import refuse_forked
 from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
-from tfxc.model.given_options import compile_options, ranking_metrics, refuse_class_weight
+from tfxc.model.given_options import (
+    compile_options,
+    ranking_metrics,
+    refuse_class_weight,
+    refuse_optimizer,
+)
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
@@ -187,8 +192,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
-        if scales_loss(self.optimizer):
-            raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
+        refuse_optimizer(self.optimizer)
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in plain + weighted])

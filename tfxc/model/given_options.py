@@ -2,6 +2,8 @@
 
 import warnings
 
+from tfxc._keras import keras
+from tfxc._keras.optimizers import scales_loss
 from tfxc.metrics import CoverageAtK, RankingMetric
 
 
@@ -60,6 +62,22 @@ def ranking_metrics(given, name):
             "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which of one label is the accuracy."
         )
     return metrics
+
+
+def refuse_optimizer(optimizer):
+    """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``.
+
+    Example:
+        >>> refuse_optimizer(tfxc.optimizers.LazyAdam(1e-3))
+    """
+    if scales_loss(optimizer):
+        raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        kind = type(optimizer)
+        raise ValueError(
+            "The optimizer must be one of tfxc.optimizers, such as LazyAdam(1e-3), or of keras.optimizers, "
+            f"but got {kind.__name__} of {kind.__module__}."
+        )
 
 
 def refuse_class_weight(class_weight):
