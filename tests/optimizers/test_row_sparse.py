@@ -94,6 +94,14 @@ def test_a_norm_of_shards_is_refused(optimizer_class):
 
 
 @every_optimizer
+def test_a_single_number_of_bfloat16_is_refused(optimizer_class):
+    scale = tf.Variable(tf.ones([], tf.bfloat16), name="scale")
+    with pytest.raises(ValueError, match=r'weight scale.* is a single number of bfloat16.*dtype="float32"'):
+        optimizer_class(0.1).build([tf.Variable([1.0]), scale])
+    optimizer_class(0.1).build([tf.Variable(1.0)])
+
+
+@every_optimizer
 @pytest.mark.parametrize("id_dtype", ["int32", "int64"])
 def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
     model = embedding_model(id_dtype)

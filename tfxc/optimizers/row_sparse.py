@@ -12,7 +12,7 @@ from tfxc._keras.optimizers import (
     start_optimizer,
     variable_index,
 )
-from tfxc._keras.weights import tf_variable
+from tfxc._keras.weights import layer_and_name, tf_variable
 from tfxc.arguments import seed_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -72,6 +72,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             return
         if self.clipnorm:
             _refuse_shards(var_list)
+        _refuse_scalars_of_bfloat16(var_list)
         super().build(var_list)
         self._build_slots(var_list)
         self._built = True
@@ -182,6 +183,15 @@ def _refuse_shards(variables):
             raise ValueError(
                 f"{variable.name} is a shard of a table, whose norm no server knows: clipnorm would clip "
                 "each shard by its own. Take global_clipnorm or clipvalue."
+            )
+
+
+def _refuse_scalars_of_bfloat16(variables):
+    for variable in variables:
+        if variable.dtype == tf.bfloat16 and not len(variable.shape):
+            raise ValueError(
+                f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "
+                'round by chance: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
             )
 
 
