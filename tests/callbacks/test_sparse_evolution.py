@@ -143,7 +143,7 @@ def test_heads_within_models_are_found_each_once():
 
 def test_a_model_without_a_sparse_head():
     with pytest.raises(ValueError, match="needs a model with a sparse head"):
-        make_model().fit(*learnable(8), callbacks=[SparseEvolution()], verbose=0)
+        make_model().fit(*learnable(8), callbacks=[SparseEvolution(every="epoch")], verbose=0)
 
 
 def test_a_head_that_reads_everything_is_told_of():
@@ -166,6 +166,33 @@ def test_a_frozen_head_keeps_its_connections():
     assert history["rewire/moved"] == [0]
     for was, now in zip(before, head.get_weights(), strict=True):
         np.testing.assert_array_equal(was, now)
+
+
+class ByAnother(keras.Sequential):
+    """A model whose step takes an optimizer that ``compile`` was not given."""
+
+    other = keras.optimizers.SGD(0.1)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0]) ** 2)
+        self.other.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+        )
+        return {"loss": loss}
+
+
+@pytest.mark.one_keras
+def test_a_head_that_another_optimizer_trains_is_refused():
+    model = ByAnother([keras.Input((8,)), UniformSparseHead(NUM_CLASSES, 3, seed=0)])
+    model.compile()
+    x = np.ones((8, 8), np.float32)
+    with pytest.warns(UserWarning, match="took no step in this epoch"):
+        model.fit(x, x[:, 0], epochs=1, callbacks=[SparseEvolution(every=1)], verbose=0)
+    with pytest.raises(
+        ValueError, match="given to compile does not train 'uniform_sparse_head.*MultiOptimizer"
+    ):
+        model.fit(x, x[:, 0], epochs=2, callbacks=[SparseEvolution(every="epoch")], verbose=0)
 
 
 def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():

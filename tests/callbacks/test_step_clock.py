@@ -70,3 +70,17 @@ def test_other_times_are_refused(every):
 @pytest.mark.one_keras
 def test_times_may_be_integers_of_numpy():
     assert type(StepClock(np.int64(3)).every) is int
+
+
+def test_an_epoch_without_a_step_is_told_of(recwarn):
+    model, clock = Model(), StepClock(3)
+    clock.start(model)
+    clock.stop()  # of an epoch without batches
+    clock.start(model)
+    rings(clock, model, 1)
+    clock.stop()
+    assert not recwarn
+    clock.start(model)
+    assert not clock.due()
+    with pytest.warns(UserWarning, match="took no step in this epoch.*Train by that optimizer"):
+        clock.stop()

@@ -83,7 +83,8 @@ def steps_variable(optimizer):
         >>> int(steps_variable(keras.optimizers.SGD()))
         0
     """
-    return tf_variable(optimizer._iterations)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    return tf_variable(optimizer._iterations if IS_KERAS_3 else optimizer.iterations)
 
 
 def places_without_decay(optimizer, variables):
@@ -116,6 +117,7 @@ def serialized_learning_rate(optimizer, config):
 
 def variable_index(optimizer, variable):
     """Where a weight stands among those that an optimizer trains; None if it does not train it."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
     indices = optimizer._trainable_variables_indices if IS_KERAS_3 else getattr(optimizer, "_index_dict", {})
     return indices.get(optimizer._var_key(variable))
 

@@ -77,6 +77,7 @@ class SamplerDiagnostics(keras.callbacks.Callback):
             self._log(logs)
 
     def on_epoch_end(self, epoch, logs=None):
+        self._clock.stop()
         self._log(logs)
 
     def _quality(self):

@@ -83,6 +83,7 @@ class SamplerRefresh(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if not self._has_sampler:
             return
+        self._clock.stop()
         now = self._clock.now
         # By steps, not by epochs, so that many calls of fit are as one. More bits: a power of two was passed.
         doubled = now.bit_length() > self._epoch_start.bit_length()

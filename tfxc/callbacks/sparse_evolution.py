@@ -6,6 +6,7 @@ import warnings
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import steps_variable, variable_index
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
 
@@ -85,6 +86,16 @@ class SparseEvolution(keras.callbacks.Callback):
                 stacklevel=2,
             )
 
+    def _require_trained(self, head):
+        optimizer = self.model.optimizer
+        is_known = all(variable_index(optimizer, weight) is not None for weight in head.trainable_variables)
+        if not is_known or not int(steps_variable(optimizer).numpy()):
+            raise ValueError(
+                f"The optimizer given to compile does not train {head.name!r}: connections that move would "
+                "keep the momentum of those they replace. Train the head by that optimizer: one of several "
+                "is tfxc.optimizers.MultiOptimizer."
+            )
+
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
         self._logs = {"rewire/moved": 0, "rewire/dropped_magnitude": 0.0, "rewire/seconds": 0.0}
@@ -97,6 +108,7 @@ class SparseEvolution(keras.callbacks.Callback):
             self._rewire(self._clock.now)
 
     def on_epoch_end(self, epoch, logs=None):
+        self._clock.stop()
         if logs is not None:
             logs.update(self._logs)
 
@@ -112,6 +124,7 @@ class SparseEvolution(keras.callbacks.Callback):
         start = time.perf_counter()
         # A frozen one would lose connections and never learn others.
         for head in [head for head in self._heads() if head.trainable]:
+            self._require_trained(head)
             moved = head.rewire(fraction, self.model.optimizer)
             self._logs["rewire/moved"] += moved["moved"]
             share = moved["moved"] / max(self._logs["rewire/moved"], 1)

@@ -2,8 +2,10 @@
 
 import math
 import types
+import warnings
 
 from tfxc._keras import keras
+from tfxc._keras.optimizers import steps_variable
 from tfxc.arguments import positive_int
 
 EPOCH = "epoch"
@@ -71,6 +73,7 @@ class StepClock:
     def start(self, model):
         """Reads the time of the model; what was due earlier is past. To be called before each epoch."""
         self._model = model
+        self._num_calls, self._num_batches = self._calls(), 0
         self.last = 0  # when it last was due, 0: never
         self._interval, self._next = self.every, self.every
         if self.every != EPOCH:
@@ -85,7 +88,20 @@ class StepClock:
         """Whether, at the end of a batch, a time has come since it was last asked."""
         if self.every == EPOCH:
             return False
+        self._num_batches += 1
         return self._pass(self.now)
+
+    def stop(self):
+        """Warns of a time that stood still. To be called after each epoch."""
+        if self._num_batches and self._calls() == self._num_calls:
+            warnings.warn(
+                "The optimizer given to compile took no step in this epoch, so that what waits for steps "
+                "never comes. Train by that optimizer: one of several is tfxc.optimizers.MultiOptimizer.",
+                stacklevel=3,
+            )
+
+    def _calls(self):
+        return int(steps_variable(self._model.optimizer).numpy())
 
     def _pass(self, now):
         """Sets the next time after now; returns whether there was one until now."""
