@@ -40,7 +40,9 @@ class DenseHead(Head):
         normalize: whether query and class vectors are scaled to length 1; then choose a temperature of
             0.05 to 0.1.
         temperature: positive number that divides the inner product.
-        tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared.
+        tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared. A model
+            other than ``ExtremeClassifier`` needs the layer, which no file tells: build it by code, and load
+            its weights.
         row_offset: the table row of class 0; 1 for an embedding that keeps row 0 for padding.
         embeddings_initializer: initializer of a table of its own.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
@@ -195,7 +197,8 @@ class DenseHead(Head):
         if self._shared is None:
             raise ValueError(
                 f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which "
-                "finds the layer in the encoder, or pass the Embedding layer itself."
+                "finds the layer in the encoder, or pass the Embedding layer itself. A file or a copy of "
+                "another model does not tell which layer that is: build it by code, and load its weights."
             )
         embedding = self._shared.value
         if not embedding.built:
