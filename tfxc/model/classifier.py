@@ -32,12 +32,7 @@ from tfxc.model.finite import require_finite, require_finite_inputs, require_fin
 from tfxc.model.first_examples import as_tensor, first_examples
 from tfxc.model.forked import refuse_forked
 from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
-from tfxc.model.given_options import (
-    compile_options,
-    ranking_metrics,
-    refuse_class_weight,
-    refuse_optimizer,
-)
+from tfxc.model.given_options import compile_options, ranking_metrics, refuse_class_weight, refuse_optimizer
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
