@@ -2,9 +2,9 @@
 
 A run is a sampler and its number of steps of 512 examples, for example ``midx-rq:20000``; beside the samplers
 of the examples there are ``searched`` (hard negatives from an index behind training) and ``mach`` (buckets).
-A run that was cut off goes on where it stopped. The picture, of the first seed, lies in the folder of
---output. Time is that of the processor, over all cores, which other programs on the machine disturb less than
-a clock.
+A run that was cut off goes on where it stopped. Time is that of the processor, over all cores, which other
+programs on the machine disturb less than a clock, of the seed that they disturbed least; the picture, of
+these seeds, lies in the folder of --output.
 
     python benchmarks/planted_quality.py --num-classes 1000000 --output runs/planted --seeds 0 1 2 \\
         --runs full:2000 midx-rq:2000 midx-rq:20000 uniform:20000
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from _planted import PlantedTruth, best_head
-from _seeds import mean, spread
+from _seeds import spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -101,10 +101,15 @@ def train(name, num_steps, truth, held_out, seed, args):
     return log.rows, model.evaluate(held_out, return_dict=True, verbose=0)
 
 
-def quality_after(rows, seconds):
-    """The last of a run's measurements on its sample within so many seconds of the processor, or None."""
-    points = [point for row in rows for point in row["curve"] if point["processor_seconds"] <= seconds]
-    return points[-1]["quality"] if points else None
+def curve(rows):
+    """A run's measurements on its sample, ten an epoch."""
+    return [point for row in rows for point in row["curve"]]
+
+
+def early_quality(logs, least_disturbed, seconds):
+    """The sample of each seed after as many steps as the least disturbed one made in so many seconds."""
+    count = sum(point["processor_seconds"] <= seconds for point in curve(least_disturbed))
+    return [curve(rows)[count - 1]["quality"] for rows in logs] if count else []
 
 
 def main():
@@ -130,35 +135,28 @@ def main():
         optimum.update_state(y, best.top_k(x, 10).ids)
     optimum = float(optimum.result())
     del best
-    histories, results = {}, {}  # by run: the logs and the quality, one a seed
+    logs, results = {}, {}  # by run: a log and a result of each seed
     for seed in args.seeds:
         for name, num_steps in args.runs:
             run = f"{name}, {num_steps:,} steps"
-            rows, quality = train(name, num_steps, truth, held_out, seed, args)
-            histories.setdefault(run, []).append(rows)
-            results.setdefault(run, []).append({**quality, "seconds": rows[-1]["processor_seconds"]})
-    full = [mean(found, "seconds") for run, found in results.items() if run.startswith("full")]
+            rows, result = train(name, num_steps, truth, held_out, seed, args)
+            logs.setdefault(run, []).append(rows)
+            results.setdefault(run, []).append(result)
+    seconds = lambda rows: rows[-1]["processor_seconds"]  # noqa: E731
+    timed = {run: min(own, key=seconds) for run, own in logs.items()}
+    full = [seconds(rows) for run, rows in timed.items() if run.startswith("full")]
     table = []
-    for run, found in results.items():
-        ndcg = [result["ndcg_at_10"] for result in found]
-        recall = [result["recall_at_10"] for result in found]
-        early = [quality_after(rows, full[0] / 10) for rows in histories[run]] if full else [None]
-        table.append(
-            [
-                run,
-                mean(found, "seconds"),
-                spread(ndcg, "{:.3f}"),
-                spread([value / optimum for value in ndcg], "{:.3f}"),
-                spread(recall, "{:.3f}"),
-                "" if None in early else spread([value / optimum for value in early], "{:.3f}"),
-            ]
-        )
+    for run, rows in timed.items():
+        ndcg = np.array([result["ndcg_at_10"] for result in results[run]])
+        recall = np.array([result["recall_at_10"] for result in results[run]])
+        early = np.array(early_quality(logs[run], rows, full[0] / 10) if full else [])
+        shares = [ndcg, ndcg / optimum, recall, early / optimum]
+        table.append([run, seconds(rows), *(spread(own, "{:.3f}") if len(own) else "" for own in shares)])
     columns = ["run", "processor s", "NDCG@10", "of the optimum", "Recall@10", "after a tenth of full's time"]
     title = f"{args.num_classes:,} classes, {len(args.seeds)} seed(s), NDCG@10 of the optimum {optimum:.4f}"
     show(title, table, columns)
     picture = str(Path(args.output) / "planted.png")
-    firsts = {run: logs[0] for run, logs in histories.items()}
-    plot(firsts, picture, label="NDCG@10 on held-out examples", clock="processor_seconds")
+    plot(timed, picture, label="NDCG@10 on held-out examples", clock="processor_seconds")
     keep(args.results)
 
 
