@@ -142,6 +142,15 @@ def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
     assert int(model.optimizer.iterations.numpy()) == steps
 
 
+def test_a_new_model_in_the_folder_of_a_finished_training_is_told(tmp_path):
+    model = made()
+    expected = model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history
+    steps, again = int(model.optimizer.iterations.numpy()), made()
+    with pytest.warns(UserWarning, match=f"is finished, at step {steps}, and its model is restored: fit has"):
+        history = again.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history
+    assert history == expected and int(again.optimizer.iterations.numpy()) == steps
+
+
 def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_path):
     model = made()
     model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)

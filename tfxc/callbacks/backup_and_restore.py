@@ -289,10 +289,11 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"{saved}, where an interrupted training goes on. For another training name another folder.",
                 stacklevel=5,
             )
-        if own == saved and is_finished:
+        if own <= saved and is_finished:
+            what = "this model is what came of it" if own == saved else "its model is restored"
             warnings.warn(
-                f"The training in {self.directory} is finished, and this model is what came of it: fit has "
-                "nothing left to do. For another training name another folder.",
+                f"The training in {self.directory} is finished, at step {saved}, and {what}: fit has nothing "
+                "left to do. For another training name another folder.",
                 stacklevel=5,
             )
 
