@@ -51,6 +51,12 @@ def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
     assert len(set(map(tuple, orders))) == 15
 
 
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5])
+def test_a_batch_has_rows(batch_size):
+    with pytest.raises(ValueError, match="batch_size must be"):
+        row_batches(4, batch_size, lambda rows: rows)
+
+
 @pytest.mark.parametrize("seed", [1.5, 2**64, True])
 def test_seeds_are_integers(seed):
     with pytest.raises(ValueError, match="seed must be an integer"):

@@ -17,8 +17,9 @@ class SamplerRefresh(keras.callbacks.Callback):
     A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first;
     also for a sampler without an index that reads it (``DNS``).
 
-    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")`` where the sampler has an index and none of these
-    is among the callbacks. With a model without a sampler it does nothing, and warns.
+    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, with parameter servers
+    ``SamplerRefresh("epoch")``, where none is among the callbacks and the sampler has an index, or the model
+    a sampler and a head with a cache. With a model without a sampler it does nothing, and warns.
 
     Steps are the optimizer's, so a resumed training goes on counting; with another model, or a new optimizer,
     all begins anew. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once there

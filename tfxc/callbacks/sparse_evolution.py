@@ -28,7 +28,9 @@ class SparseEvolution(keras.callbacks.Callback):
         schedule: "constant", or "cosine": the fraction falls to 0 at ``stop_after``.
 
     Raises:
-        ValueError: for arguments outside their range, or a model without a sparse head.
+        ValueError: for arguments outside their range, a model without a sparse head, or a head that the
+            optimizer of ``compile`` does not train.
+        TypeError: for an optimizer whose slots are not known.
 
     Example:
         >>> callback = SparseEvolution(0.1, every=1000)  # model.fit(..., callbacks=[callback])

@@ -44,8 +44,9 @@ def change_classes(model, names, new_rows=MEAN):
             classes should keep their ids, take those of ``tfxc.data.Vocabulary.merge``.
         new_rows: what the vector of a new class is: "mean", that of all classes that stay; ``Sequences`` it
             occurs in, the mean of those that stand near to it, as long as these; "similar", that of the eight
-            whose names share most letters with its own, where names mean something; or a function of a list
-            of n names to class vectors [n, D]. (Other tables with a row for each class then take the mean.
+            whose names share most letters with its own, by how many, where names mean something (of more than
+            131,072 classes that stay as many are compared, drawn at random); or a function of a list of n
+            names to class vectors [n, D]. (Other tables with a row for each class then take the mean.
             ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a function of names
             to features.)
 
@@ -59,6 +60,7 @@ def change_classes(model, names, new_rows=MEAN):
             encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or looks
             names up as integers, which a new one is not; a head whose classes cannot change so (``MACHHead``
             unless all ids stay).
+        TypeError: for an optimizer whose slots are not known.
         OSError: if there is no space for the files.
 
     Example:

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxc.arguments import seed_int
+from tfxc.arguments import positive_int, seed_int
 
 # With the 4 of index_shuffle, a quarter of the pairs that share a batch, of a million rows, share the next.
 _ROUNDS = 12
@@ -67,12 +67,13 @@ def row_batches(num_rows: int, batch_size: int, batch_of, seed: int | None = Non
         seed: rows are shuffled anew in each epoch, in an order that seed and epoch decide; None keeps theirs.
 
     Raises:
-        ValueError: for a seed that is no integer of 64 bits.
+        ValueError: for a batch_size below 1, or a seed that is no integer of 64 bits.
 
     Example:
         >>> [rows.numpy().tolist() for rows in row_batches(5, 2, lambda rows: rows)]
         [[0, 1], [2, 3], [4]]
     """
+    batch_size = positive_int(batch_size, "batch_size")
     if seed is None:
         return _in_order(num_rows, batch_size, batch_of)
 

@@ -57,6 +57,7 @@ def from_frame(
             interaction, and a file that cannot be read; for a text file where a field of another column holds
             line breaks and a quote is not closed or has text on both sides. Where all quotes are in order, a
             warning says where such a field is.
+        FileNotFoundError: where there is no such file or folder.
 
     Example:
         >>> import pyarrow

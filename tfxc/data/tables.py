@@ -245,7 +245,7 @@ def _guarded(path, batches):
 def _unreadable(path, error, taken_as=""):
     return ValueError(
         f"{path} cannot be read as a table: {error}. {taken_as}It is damaged or not what its suffix says; "
-        "tfxc.data.read_csv names each bad line of a text file. Where later rows are of another type than "
+        "tfxc.data.read_csv names the bad lines of a text file. Where later rows are of another type than "
         "the first ones, give the data frame that pandas makes of it."
     )
 

@@ -44,7 +44,7 @@ def read_text(
 
     Raises:
         ValueError: for bad lines (not UTF-8, a title without text), for a word outside a given vocabulary
-            that has no `<unk>`, for a file without words.
+            that has no `<unk>`, for a file without words, for a min_count below 1.
 
     Example:
         >>> import pathlib, tempfile

@@ -59,7 +59,7 @@ class MACHHead(Head):
         kernel_initializer: initializer of the weights.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does, at
             ``Constant(log(labels a point / M))``.
-        seed: of the hash functions; default: from Python's ``random``.
+        seed: int, at least 0, of the hash functions; default: from Python's ``random``.
 
     Call arguments:
         query: float [..., D].

@@ -44,7 +44,8 @@ def suggest_mach(num_classes, dim, memory, collision=1e-3, num_repetitions=1):
         A :class:`MACHPlan`.
 
     Raises:
-        ValueError: if the budget is too small, with the smallest that would do.
+        ValueError: if the budget is too small, with the smallest that would do; for arguments outside their
+            range.
 
     Example:
         >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)

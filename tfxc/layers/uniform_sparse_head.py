@@ -37,7 +37,7 @@ class UniformSparseHead(Head):
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
     takes about half the time, and a weight's connection 4 / G bytes; the price is that a group has one choice
-    of inputs (docs/heads.md has the figures).
+    of inputs (docs/benchmarks/tagging.md has the figures).
     ``tfxc.sparsity.group_classes`` numbers the classes so that those which share labels share a group.
 
     Args:
@@ -49,7 +49,8 @@ class UniformSparseHead(Head):
         bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
             ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
             cross-entropy; from 0 the first epochs go into pushing every class down.
-        seed: of the first connections and of those that grow later; default: from Python's ``random``.
+        seed: int, at least 0, of the first connections and of those that grow later; default: from Python's
+            ``random``.
 
     Call arguments:
         query: float [..., E].

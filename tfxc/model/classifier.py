@@ -61,7 +61,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
-    Sample weights: [B], or [B, T] for sequences.
+    Sample weights: [B], for sequences also [B, T].
 
     Args:
         encoder: a Keras model, inputs -> queries [B, D] or [B, T, D].

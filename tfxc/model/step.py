@@ -28,7 +28,7 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
         labels: class ids [B] or [B, P], padded with -1; for sequences [B, T] or [B, T, P], where -1 also
             masks a position. RaggedTensor and SparseTensor (ids as values) too.
         sampler: None for all classes in blocks, or a sampler of ``tfxc.samplers``.
-        sample_weight: None, [B] or, for sequences, [B, T].
+        sample_weight: None, [B] or, for sequences, [B] or [B, T].
         example_ids: for samplers that read them, integers [B] or, for sequences, [B, T].
 
     Returns:

@@ -23,7 +23,7 @@ class LazySGD(RowSparseOptimizer):
             duplicate rows are summed.
 
     Raises:
-        ValueError: An option that would touch every row, or an unknown one.
+        ValueError: An option that would touch every row, or an unknown one; when built, as ``LazyAdam``.
 
     >>> table = tf.Variable(tf.zeros([3, 1]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([2, 2]))

@@ -32,7 +32,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
             duplicate rows are summed.
 
     Raises:
-        ValueError: A value outside its range, or an option that would touch every row.
+        ValueError: A value outside its range, or an option that would touch every row; when built, as
+            ``LazyAdam``.
 
     >>> table = tf.Variable(tf.zeros([2, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))

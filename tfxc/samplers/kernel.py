@@ -195,7 +195,7 @@ class RFF(KernelSampler):
     Args:
         num_negatives: S, draws a query (or a batch).
         num_features: D_r, the number of random directions; the noise of k falls as its root.
-        nu: ν > 0, the inverse squared width of the kernel.
+        nu: ν in (0, 50], the inverse squared width of the kernel.
         shared: one set of draws for the whole batch, from the Q of its mean query.
         seed: int, see ``Sampler``; it also draws Ω.
 

@@ -39,7 +39,8 @@ class LSH(Sampler):
     one; as they change less and less, refresh at growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
 
     Args:
-        num_negatives: S, draws (or slots of the union) a query; above ``num_tables`` for a union.
+        num_negatives: S, draws (or slots of the union) a query; for a union at least T more than there are
+            uniform draws, which are ε·S, at least one.
         num_tables: T. More tables see more of the near classes.
         num_bits: b, in [1, 16]: 2^b buckets a table. More bits: fewer classes in a bucket, and nearer ones.
         family: "simhash" (signs of random projections), or "dwta" (densified winner-take-all) for sparse or

@@ -60,7 +60,8 @@ class MIDX(Sampler):
 
     Args:
         num_negatives: S, draws a query (or a batch).
-        num_codewords: C; 32 for about 10 thousand classes, 64 for 100 thousand, 128 for a million and more.
+        num_codewords: C, in [1, 1024]; 32 for about 10 thousand classes, 64 for 100 thousand, 128 for a
+            million and more.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
         learnable: whether the codebooks learn while the model trains, from the first refresh on.

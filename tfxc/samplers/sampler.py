@@ -20,8 +20,9 @@ class Sampler(keras.layers.Layer):
 
     * ``prepare(step)``: whatever draws and counts share, computed once; by default the queries.
     * ``draw(given, seed)``: candidate ids int32 [N, S] and their log expected counts float32 [N, S].
-    * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Leave it out where
-      nobody knows them: then there is no place in a ``Mixture``, and no diagnostics.
+    * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Where nobody knows
+      them, define ``sample(step) -> Draw`` instead, as ``DNS`` does: then there is no place in a ``Mixture``,
+      and no diagnostics.
 
     It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``,
     ``reads_scores``, and ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one
@@ -249,7 +250,8 @@ class Sampler(keras.layers.Layer):
         """Log expected counts float32 [N, P] of class ids int32 [N, P] in [0, L)."""
         raise ValueError(
             f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
-            "cannot be mixed, nor measured against the softmax."
+            "cannot be mixed, nor measured against the softmax. To draw, it has to define log_count(given, "
+            "ids), or sample(step) -> Draw."
         )
 
     def label_slots(self, given, labels):
