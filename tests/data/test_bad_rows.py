@@ -14,6 +14,16 @@ def test_the_first_ten_are_shown_and_all_counted():
     assert "row 12: the user is null\n  ...\n" in str(error.value) and "row 13" not in str(error.value)
 
 
+def test_the_first_are_shown_in_whatever_order_they_come():
+    bad = BadRows("log.csv", "row")
+    for row in (*range(1, 12), 0):
+        bad.reject(row, "why")
+    with pytest.raises(
+        ValueError, match=r"(?s)12 bad of 12 rows\n  row 0: why\n  row 1: .*row 9: why\n  \.\.\.\n"
+    ):
+        bad.report(12)
+
+
 def test_skipping_warns_once_and_nothing_bad_says_nothing():
     bad = BadRows("x", "row", "skip")
     with warnings.catch_warnings(record=True) as caught:

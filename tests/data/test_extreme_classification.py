@@ -64,6 +64,8 @@ def test_what_real_files_hold(tmp_path):
         ("1 2:-1e999", "value -inf is beyond float32"),
         (f"{10**30} 2:1", f"label {10**6}.* of 5"),
         (f"1 {10**30}:1", f"feature {10**6}.* of 4"),
+        (f"{'1' * 310} 2:1", "label inf of 5"),
+        (f"1 {'1' * 310}:1", "feature inf of 4"),
         ("1 4:1", "feature 4 of 4"),
         ("5 1:1", "label 5 of 5"),
     ],

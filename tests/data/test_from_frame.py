@@ -355,7 +355,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="log.parquet cannot be read as a table"):
         from_frame(path, **ROLES)
     (tmp_path / "log.csv").write_bytes(b"who,what\nann,\xff\n")
-    with pytest.raises(ValueError, match="log.csv cannot be read.*UTF8.*read_csv names each bad line"):
+    with pytest.raises(ValueError, match="log.csv cannot be read.*UTF8.*read_csv names the bad lines"):
         from_frame(tmp_path / "log.csv", "who", "what")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset
+from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset, sequence_folder
 
 
 @pytest.fixture
@@ -69,6 +69,31 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="holds other files"):
         from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_an_index_of_another_is_left_alone(tmp_path):
+    frame = pandas.DataFrame({"u": ["a"], "i": [1]})
+    (tmp_path / "sequences.json").write_text('{"genes": ["ACGT"]}')
+    with pytest.raises(ValueError, match=r"holds other files than sequences, as sequences\.json"):
+        from_frame(frame, "u", "i", directory=tmp_path)
+    assert (tmp_path / "sequences.json").read_text() == '{"genes": ["ACGT"]}'
+
+
+def test_a_damaged_folder_is_written_anew(folder):
+    (folder / "sequences.json").write_text("")
+    from_frame(pandas.DataFrame({"u": ["z"], "i": [1]}), "u", "i", directory=folder)
+    assert open_sequences(folder).user_ids == ["z"] and len(os.listdir(folder)) == 2
+
+
+def test_interrupted_behind_the_exchange_it_is_the_new_version(folder, monkeypatch):
+    def interrupt(path):
+        if path == os.fspath(folder):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sequence_folder, "sync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        from_frame(pandas.DataFrame({"u": ["z"], "i": [1]}), "u", "i", directory=folder)
+    assert open_sequences(folder).user_ids == ["z"]
 
 
 def test_folders_of_the_user_are_left_alone(tmp_path):

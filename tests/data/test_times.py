@@ -92,6 +92,22 @@ def test_a_moment_in_any_form(point):
     assert moment(point, np.array([], float)) == MAY.timestamp()
 
 
+def test_times_at_the_ends_of_the_calendar():
+    texts = ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00", "2024-05-01"]
+    times, reasons = read(texts)
+    assert [str(time) for time in times] == [
+        "10000-01-01T04:59:59.000000",
+        "0000-12-31T23:00:00.000000",
+        "2024-05-01T00:00:00.000000",
+    ]
+    assert not reasons and moment(texts[0], times) == times[0]
+
+
+def test_a_moment_in_nanoseconds_is_refused():
+    with pytest.raises(ValueError, match="is no point in time.*a number of seconds"):
+        moment(int(MAY.timestamp() * 1e9), np.array([], "datetime64[us]"))
+
+
 @pytest.mark.parametrize("point", ["soon", "", None, True, float("nan"), np.datetime64("NaT"), [1]])
 def test_what_is_no_moment(point):
     with pytest.raises(ValueError, match="is no point in time"):

@@ -1,5 +1,7 @@
 """The account of the lines or rows of a source that could not be used."""
 
+import bisect
+import threading
 import warnings
 
 _NUM_REPORTED = 10
@@ -33,19 +35,22 @@ class BadRows:
         self.unit = unit
         self.on_error = on_error
         self.number = 0
-        self._reasons: list[str] = []
+        self._reasons: list[tuple[int, str]] = []
+        self._lock = threading.Lock()
 
     def reject(self, row: int, reason):
-        """Counts a row as bad."""
-        self.number += 1
-        if len(self._reasons) < _NUM_REPORTED:
-            self._reasons.append(f"  {self.unit} {row}: {reason}")
+        """Counts a row as bad. Rows may come in any order, and from several threads."""
+        with self._lock:
+            self.number += 1
+            bisect.insort(self._reasons, (row, str(reason)))
+            del self._reasons[_NUM_REPORTED:]
 
     def report(self, num_rows: int):
         """Raises a ValueError about the bad ones of `num_rows`, or warns once when they are to be skipped."""
         if not self.number:
             return
-        shown = self._reasons + (["  ..."] if self.number > _NUM_REPORTED else [])
+        shown = [f"  {self.unit} {row}: {reason}" for row, reason in self._reasons]
+        shown += ["  ..."] if self.number > _NUM_REPORTED else []
         message = "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown])
         if self.on_error == "raise":
             raise ValueError(message + '\nMend them, or pass on_error="skip" to leave them out.')

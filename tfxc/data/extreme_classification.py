@@ -132,7 +132,7 @@ def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
         if match is None:
             lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
             continue
-        # Ids as floats too: those below 2^31 are exact, and larger ones no overflow.
+        # Ids as floats too: those below 2^31 are exact, and larger ones no overflow but infinite, perhaps.
         own_labels = np.array(match[1].split(",") if match[1] else [], np.float64)
         ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
         problem = labels.problem(own_labels, "label") or features.problem(ids, "feature")
@@ -175,7 +175,7 @@ class _Rows:
 
     def problem(self, ids, what):
         if len(ids) and ids.max() >= self.width:
-            return f"{what} {int(ids.max())} of {self.width}: ids are 0 to {self.width - 1}"
+            return f"{what} {ids.max():.0f} of {self.width}: ids are 0 to {self.width - 1}"
         return None
 
     def add(self, ids, values):

@@ -94,13 +94,15 @@ def new_version(directory) -> Iterator[str]:
     """
     directory = os.fspath(local_folder(directory))
     os.makedirs(directory, exist_ok=True)
-    others = [name for name in os.listdir(directory) if name not in (_INDEX, _named(directory))]
-    others = [name for name in others if not name.startswith(_PREFIX)]
+    entries, named = os.listdir(directory), _named(directory)
+    versions = [name for name in entries if name == named or name.startswith(_PREFIX)]
+    # An index that cannot be read may be a damaged one of ours, but only beside a version.
+    own = {*versions, _INDEX} if versions else set()
+    others = sorted({*entries} - own)
     if others:
         raise ValueError(
             f"{directory} holds other files than sequences, as {others[0]}: name an empty or a new folder."
         )
-    older = [name for name in os.listdir(directory) if name != _INDEX]  # or what a killed write left
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
     os.chmod(folder, 0o755)  # mkdtemp makes it readable by its owner alone
     try:
@@ -108,12 +110,13 @@ def new_version(directory) -> Iterator[str]:
         for name in os.listdir(folder):
             sync(os.path.join(folder, name))
         sync(folder)
-        os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
-        sync(directory)
     except BaseException:
         shutil.rmtree(folder)
         raise
-    for name in older:
+    # From here on the index may name the new version: if this is interrupted, both stay.
+    os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
+    sync(directory)
+    for name in versions:  # the older one, and what killed writes left
         shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 

@@ -47,7 +47,8 @@ class Table:
 
 
 def _rows(skipped: list[int], positions):
-    before = np.array(skipped, np.int64) - np.arange(len(skipped))
+    known = np.array(skipped, np.int64)  # a copy: more may be skipped meanwhile, behind the positions
+    before = known - np.arange(len(known))
     return positions + np.searchsorted(before, positions, side="right")
 
 

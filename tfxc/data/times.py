@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class TimeColumn:
             except pa.ArrowInvalid:
                 continue
         dates = (_date(text) for text in column.to_pylist())
-        return np.array([None if day is None else _naive(day) for day in dates], "datetime64[us]")
+        return np.array([None if day is None else _utc(day) for day in dates], "datetime64[us]")
 
 
 def seconds(text: str) -> float:
@@ -155,14 +155,15 @@ def moment(point, times: np.ndarray):
     if is_number and math.isfinite(point):
         if times.dtype.kind != "M":
             return point
-        return _EPOCH + np.timedelta64(round(point * 1e6), "us")
+        if abs(point) * 1e6 < 2**63:  # else it may be nanoseconds
+            return _EPOCH + np.timedelta64(round(point * 1e6), "us")
     instant = point
     if isinstance(point, str):
         instant = _date(point)
     elif isinstance(point, date) and not isinstance(point, datetime):
         instant = datetime(point.year, point.month, point.day)
     if isinstance(instant, datetime):
-        instant = np.datetime64(_naive(instant), "us")
+        instant = _utc(instant)
     if not isinstance(instant, np.datetime64) or np.isnat(instant):
         raise ValueError(
             f"{point!r} is no point in time: give an ISO 8601 date such as '2024-05-01', a datetime, an "
@@ -171,8 +172,10 @@ def moment(point, times: np.ndarray):
     return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
 
 
-def _naive(instant: datetime) -> datetime:
-    return (instant if instant.tzinfo is None else instant.astimezone(UTC)).replace(tzinfo=None)
+def _utc(instant: datetime) -> np.datetime64:
+    # A datetime ends with the years 1 and 9999: near to them, another zone's would not go into UTC.
+    offset = np.timedelta64(instant.utcoffset() or timedelta(0))
+    return np.datetime64(instant.replace(tzinfo=None), "us") - offset
 
 
 def _number(text: str | None) -> float | None:
