@@ -7,7 +7,7 @@ import pytest
 
 from tfxc.data import from_frame
 from tfxc.data.bad_rows import BadRows
-from tfxc.data.tables import open_table
+from tfxc.data.tables import Table, open_table
 
 
 def rows_of(table):
@@ -82,6 +82,17 @@ def test_skipped_rows_shift_the_numbers_of_those_behind_them(tmp_path):
     table = open_table(tmp_path / "t.csv", ["a"], ["a"], bad)
     assert rows_of(table) == [{"a": "0"}, {"a": "2"}, {"a": "5"}]
     assert table.rows(np.arange(3)).tolist() == [0, 2, 5] and bad.number == 3
+
+
+def test_rows_may_be_skipped_while_others_are_numbered():
+    class Growing(list):
+        """Longer by one than when it was copied, as while another thread appends."""
+
+        def __len__(self):
+            return super().__len__() + 1
+
+    table = Table("t", pa.schema([]), iter(()), skipped=Growing([1, 3]))
+    assert table.rows(np.arange(3)).tolist() == [0, 2, 4]
 
 
 def test_quoted_fields_of_a_text_file(tmp_path):
