@@ -174,6 +174,19 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path, monkeypat
         BackupFolder(tmp_path)
 
 
+def test_the_base_of_an_earlier_backup_stays_where_one_step_has_two(tmp_path):
+    folder, table = BackupFolder(tmp_path), np.zeros([20_000, 4], np.float32)
+    for step in (1, 2, 3, 3):
+        table[:] += step == 3  # all of it, which is a new base
+        table[step] += 1
+        folder.write(step, {"table": tf.constant(table)}, {"step": step})
+        folder.wait()
+    newest = sorted(tmp_path.iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="is cut short or damaged"):
+        assert BackupFolder(tmp_path).newest()[1] == {"step": 2}
+
+
 def test_a_base_whose_place_is_taken_is_followed_by_a_whole_one(tmp_path):
     """Several batches make one step of an optimizer that accumulates gradients."""
     folder, table = BackupFolder(tmp_path), np.zeros([20_000, 4], np.float32)

@@ -282,6 +282,56 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, w
     assert_same(script(tmp_path, 1000), whole)
 
 
+@pytest.mark.parametrize("does", ["stop", "note"])
+def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(tmp_path, script, whole, does):
+    terminate, calls = Terminate(6), []
+
+    def end(number, frame):
+        calls.append(number)
+        if does == "stop":
+            terminate.model.stop_training = True
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        done = script(tmp_path, 1000, callbacks=[terminate])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(calls) == (1 if does == "stop" else 3)  # one an epoch
+    if does == "stop":
+        assert Position(*BackupFolder(tmp_path).newest()[1]["position"]) == (0, 7, False)
+        done = script(tmp_path, 1000)
+    assert_same(done, whole)
+
+
+def test_a_normalization_computes_by_what_was_restored(tmp_path):
+    def losses(folder, adapted, epochs):
+        keras.utils.set_random_seed(3)
+        normalized = keras.layers.Normalization()
+        if adapted:
+            normalized.adapt(10 + 5 * X)
+        encoder = keras.Sequential([keras.Input((DIM,)), normalized, keras.layers.Dense(DIM)])
+        model = make_model(tfxc.samplers.Uniform(6), encoder=encoder)
+        callbacks = [BackupAndRestore(folder)]
+        return model.fit(X, Y, batch_size=10, epochs=epochs, callbacks=callbacks, verbose=0).history["loss"]
+
+    losses(tmp_path / "killed", True, 2)
+    assert losses(tmp_path / "killed", False, 3) == losses(tmp_path / "whole", True, 3)
+
+
+def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next(tmp_path):
+    model = made()
+    assert run(tmp_path, 5, stop=7, model=model, batch_size=10) is None
+
+    class Fail(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(tmp_path, 5, model=model, batch_size=10, callbacks=[Fail()])
+    assert model.first_batch == 0
+
+
 def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).filter(lambda *_: True)
     options = {"x": data, "y": None, "batch_size": None, "epochs": 2}

@@ -74,3 +74,11 @@ def test_a_generator_is_not_read():
     batches = iter([(ROWS, [0, 1, 2])])
     assert first_examples(batches) is None
     assert len(list(batches)) == 1
+
+
+def test_a_data_set_without_a_batch_is_told_and_counts_no_epoch():
+    data = row_batches(3, 2, lambda rows: rows, seed=0)
+    empty = data.filter(lambda rows: tf.size(rows) > 2)
+    with pytest.raises(ValueError, match="has no batch.*drop_remainder"):
+        first_examples(empty)
+    assert data.epoch_order.next == 0

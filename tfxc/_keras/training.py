@@ -83,6 +83,19 @@ def is_compiled(model):
     return model.compiled if IS_KERAS_3 else model._is_compiled
 
 
+def forget_compile(model):
+    """Has a model that was compiled with what is refused pass for one that was not compiled.
+
+    Example:
+        >>> model = keras.Sequential()
+        >>> model.compile("sgd", "mse")
+        >>> forget_compile(model)
+        >>> is_compiled(model)
+        False
+    """
+    setattr(model, "compiled" if IS_KERAS_3 else "_is_compiled", False)
+
+
 def metrics_not_compiled(model):
     """The metrics of a model that came in no ``compile``: its own and its layers'."""
     compiled = [model._compile_metrics] if IS_KERAS_3 else model.compiled_metrics.metrics

@@ -136,7 +136,8 @@ class BackupFolder:
             changed = None if path in self._bases else self._changes(arrays)
             if changed is None:
                 write_arrays(path, arrays, {"base": None, "own": notes})
-                self._bases, self._num_changes = [*self._bases[-1:], path], 0
+                others = [own for own in self._bases if own != path]
+                self._bases, self._num_changes = [*others[-1:], path], 0
             else:
                 changes, told_from = changed
                 write_arrays(path, changes, {**told_from, "own": notes})

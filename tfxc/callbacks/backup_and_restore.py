@@ -108,6 +108,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         # What a backup held was learnt, also by a callback that lives on and has had it since.
         self._told, self._learnt = [self._snapshots()], {name: set() for name in self._others}
         self._pace, self._is_due, self._terminated = None, False, False
+        self._is_cut_short = False  # by SIGTERM, after a batch that others follow
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
             self._check()
@@ -132,7 +133,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         self._told = [self._told[0], self._snapshots()]
         if self._found is not None:
-            self._restore_variables()
+            self.restore_variables()
             if self._position.batch == 0:
                 self._restore_callbacks()
             else:
@@ -141,7 +142,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         # The others have begun an epoch: where it is the rest of one, what that did is undone.
         if self._found is not None and self._position.batch > 0:
-            self._restore_variables()
+            self.restore_variables()
             self._restore_callbacks()
         self._found = None
         self._epoch = epoch
@@ -154,6 +155,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         return int(self.model.optimizer.iterations.numpy())
 
     def on_train_batch_end(self, batch, logs=None):
+        self._is_cut_short = False
         now, is_writing = self._now, self._folder.busy
         if not is_writing:
             self._pace.end(now, self._folder.last_step)
@@ -169,6 +171,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         has_stopped = bool(self.model.stop_training)
+        if has_stopped and self._is_cut_short:
+            return  # the backup within the epoch is where it goes on
         is_last = has_stopped or epoch + 1 == self.params.get("epochs")
         self._is_due |= self.save_freq == EPOCH or self._terminated or is_last
         if self._is_due:
@@ -194,6 +198,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._pace.begin(self._now)
         self._is_due = False
         if self._terminated:
+            self._terminated = False  # once: a handler may let training go on, or end it in its own time
+            self._is_cut_short = position.batch > 0
             self._folder.wait()
             self._warn_of_errors()
             signal.signal(signal.SIGTERM, self._handler)
@@ -297,7 +303,8 @@ class BackupAndRestore(keras.callbacks.Callback):
                 stacklevel=5,
             )
 
-    def _restore_variables(self):
+    def restore_variables(self):
+        """Gives all variables of the training the values of the backup that was found."""
         for name, variable in self._variables.items():
             if name in self._found[0]:
                 variable.assign(self._found[0][name])

@@ -14,6 +14,7 @@ from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.backup.state import digest_of
 from tfxc.checked_file import DamagedFile, read_arrays, sync, write_arrays
+from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
 from tfxc.model.used_up import refuse_used_up
 from tfxc.ops.remote import Shard
@@ -121,8 +122,9 @@ class Checkpoint:
             for unread in damaged:  # or it would pass for newer than those to come
                 shutil.rmtree(unread.with_suffix(".damaged"), ignore_errors=True)  # of an earlier time
                 unread.rename(unread.with_suffix(".damaged"))
-            for sampler in _samplers(self._model):
-                sampler.weights_restored()
+            for layer in layers_of(self._model):
+                if isinstance(layer, Sampler | Head):
+                    layer.weights_restored()
             follow_weights(self._model)
             return _epoch(path)
         if damaged:

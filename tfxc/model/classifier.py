@@ -13,6 +13,7 @@ from tfxc._keras.training import (
     StartsAtBatch,
     adopt_own_loss_and_metrics,
     drop_compiled_metrics,
+    forget_compile,
     is_compiled,
     list_of_callbacks,
     metrics_not_compiled,
@@ -25,6 +26,7 @@ from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
+from tfxc.model.adapted import follow_weights
 from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
@@ -187,7 +189,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
-        refuse_optimizer(self.optimizer)
+        self._ranking = None  # traced with what layers had adapted to
+        try:
+            refuse_optimizer(self.optimizer)
+        except ValueError:
+            forget_compile(self)
+            raise
         adopt_own_loss_and_metrics(self)
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in plain + weighted])
@@ -234,6 +241,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
         status = super().load_weights(filepath, *args, **kwargs)
         self.head.weights_restored()
+        follow_weights(self)
         return status
 
     def summary(self, *args, **kwargs):

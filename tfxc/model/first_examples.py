@@ -17,15 +17,22 @@ def first_examples(x):
     Returns:
         Tensors in the structure of ``x``; None for a generator, which could not be read again.
 
+    Raises:
+        ValueError: for a data set without a batch.
+
     Example:
         >>> first_examples({"price": np.array([2.0, 3.0])})["price"].numpy().tolist()
         [2.0]
     """
     if isinstance(x, tf.data.Dataset):
         orders = [(order, order.next) for order in epoch_orders(x)]
-        batch = next(iter(x))
+        batch = next(iter(x), None)
         for order, epoch in orders:  # no epoch was read
             order.next = epoch
+        if batch is None:
+            raise ValueError(
+                "The data set has no batch: it is empty, or drop_remainder=True leaves nothing of it."
+            )
         return unpack_x_y_sample_weight(batch)[0]
     if hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
         return unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence

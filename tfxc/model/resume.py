@@ -10,6 +10,7 @@ from tfxc._keras import keras
 from tfxc._keras.training import batches_of_epoch
 from tfxc.callbacks import BackupAndRestore
 from tfxc.data.batching import in_any_order, row_batches
+from tfxc.model.adapted import follow_weights
 
 
 @contextlib.contextmanager
@@ -54,13 +55,18 @@ def resuming(model, arguments):
                 position = backup.begin_next_epoch()
             is_finished = position.has_stopped or position.epoch >= (arguments.get("epochs") or 1)
             backup.check_nothing_is_undone(model, is_finished)
+            backup.restore_variables()  # now, for what is computed by copies of them
+            follow_weights(model)
             arguments["initial_epoch"] = position.epoch
             if position.has_stopped:
                 arguments["epochs"] = position.epoch
             data.start_at(position, backup.first_epoch)
             model.first_batch = position.batch
         arguments["callbacks"] = [data, *callbacks, backup]
-        yield
+        try:
+            yield
+        finally:
+            model.first_batch = 0  # a fit that failed before its first epoch has not taken it
 
 
 class _Data(keras.callbacks.Callback):
