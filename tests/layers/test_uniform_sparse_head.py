@@ -208,6 +208,18 @@ def test_every_rewire_is_different_and_the_seed_decides():
     assert (rewired(1, 1) != rewired(1, 2)).any() and (rewired(1, 1) != rewired(2, 1)).any()
 
 
+def test_new_connections_are_not_those_that_neighbours_had():
+    head = make_head(3000, 4, 1000, seed=5)
+    before = tf_variable(head.indices).numpy()
+    head.rewire(0.25)
+    after = tf_variable(head.indices).numpy()
+    new = after[after != before]
+    assert len(new) == len(before)
+    for column in before.T:
+        same = [np.mean(new[shift:] == column[: len(new) - shift]) for shift in range(50)]
+        assert max(same) < 0.05
+
+
 def test_the_optimizer_forgets_the_dropped():
     x, y = learnable(64)
     head = UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0)

@@ -257,7 +257,8 @@ class UniformSparseHead(Head):
         strength = weights if self.group_size == 1 else group_norms(weights, self.group_size)
         by_group = smallest(strength, num_moved)
         dropped = np.repeat(by_group, self.group_size, axis=0)[: self.num_classes]
-        rng = np.random.default_rng([self.seed, int(tf_variable(self.num_rewires).numpy())])
+        # A third number: [seed, 0] is the stream of seed alone, which drew the first connections.
+        rng = np.random.default_rng([self.seed, int(tf_variable(self.num_rewires).numpy()), 1])
         indices.assign(grow(indices.numpy(), by_group, self.num_inputs, rng))
         magnitude = float(np.abs(np.take_along_axis(weights, dropped, 1)).mean())
         np.put_along_axis(weights, dropped, 0.0, 1)
