@@ -6,7 +6,17 @@ import tensorflow as tf
 from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, p_value, queries, sample
 
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import DNS, MIDX, HardNegatives, InBatch, LogUniform, Mixture, Step, Uniform
+from tfxc.samplers import (
+    DNS,
+    MIDX,
+    HardNegatives,
+    InBatch,
+    LogUniform,
+    Mixture,
+    SearchedHardNegatives,
+    Step,
+    Uniform,
+)
 from tfxc.scored import Scored
 
 NUM_CLASSES, DIM = 40, 5
@@ -135,6 +145,14 @@ def test_parts_of_a_kind_with_one_seed_draw_other_classes():
         alone.build((NUM_CLASSES, DIM))
         ids = sample(alone, query, labels)[0]
         np.testing.assert_array_equal(ids, drawn(twins)[:, column : column + 3])
+
+
+def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
+    query, labels = tf.constant(queries(30, DIM)), labels_for(queries(30, DIM))
+    parts = [SearchedHardNegatives(3, 20, seed=1), Uniform(23, seed=1)]
+    ids = sample(built(parts), query, labels)[0].numpy()  # before a search: uniform draws, all of them
+    first, second = np.split(ids, 2, axis=1)
+    assert (first != second).mean() > 0.9
 
 
 @pytest.mark.parametrize(

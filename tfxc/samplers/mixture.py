@@ -17,8 +17,8 @@ class Mixture(Sampler):
     For example adaptive draws beside a few uniform ones, so that no class is ever out of reach.
 
     Args:
-        samplers: list of two or more samplers, each with its own number of draws and seed. Of a kind and with
-            one seed, they still draw other classes.
+        samplers: list of two or more samplers, each with its own number of draws and seed. With one seed
+            for several they still draw other classes.
 
     Raises:
         ValueError: for anything but a list, fewer than two samplers, one that knows no expected counts
@@ -58,9 +58,8 @@ class Mixture(Sampler):
             setattr(self, f"sampler_{i}", sampler)
         num_alike: Counter = Counter()
         for part in self._parts_that_draw():
-            alike = type(part), part.seed
-            part.stream = num_alike[alike]
-            num_alike[alike] += 1
+            part.stream = num_alike[part.seed]
+            num_alike[part.seed] += 1
 
     @property
     def samplers(self):
