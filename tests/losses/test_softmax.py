@@ -442,3 +442,16 @@ def test_a_positive_that_is_never_drawn_trains_uncorrected():
 def test_a_reduction_of_keras_3_that_is_another_number_is_refused():
     with pytest.raises(ValueError, match="mean_with_sample_weight.* is not supported"):
         SoftmaxCrossentropy(reduction="mean_with_sample_weight")
+
+
+def test_an_empty_slot_of_low_logits_has_no_part_in_the_decoupled_gradient():
+    loss, labels = SoftmaxCrossentropy(decoupled=True), [[0, -1]]
+
+    def gradient(shift):
+        logits = tf.constant([[0.0, -1.0, -2.0]]) + shift
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = loss(labels, logits)
+        return tape.gradient(value, logits)
+
+    np.testing.assert_allclose(gradient(-100.0), gradient(0.0), atol=1e-5)

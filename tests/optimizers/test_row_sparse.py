@@ -101,6 +101,11 @@ def test_a_single_number_of_bfloat16_is_refused(optimizer_class):
     optimizer_class(0.1).build([tf.Variable(1.0)])
 
 
+def test_squares_that_float16_does_not_hold_are_refused():
+    with pytest.raises(ValueError, match="weight table.* is of float16, in which the squares .* are 0"):
+        RowwiseAdagrad(0.1).build([tf.Variable(tf.ones([2, 2], tf.float16), name="table")])
+
+
 @every_optimizer
 @pytest.mark.parametrize("id_dtype", ["int32", "int64"])
 def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):

@@ -134,7 +134,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
     def combine(self, reduced, positive_logits, is_label):
         terms = reduced[:, tf.newaxis] - positive_logits
         if self.decoupled:
-            share = tf.where(is_label, tf.exp(-terms), 0.0)
+            share = tf.exp(tf.where(is_label, -terms, MASKED_LOGIT))  # an empty slot's may be infinite
             rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)
             negatives = rest - share
             log_negatives = reduced[:, tf.newaxis] + tf.math.log(tf.maximum(negatives, _SMALLEST_SHARE))

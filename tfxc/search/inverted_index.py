@@ -336,8 +336,8 @@ class InvertedIndex(keras.layers.Layer):
 
         A query costs as many inner products as there are cells, and members in what it reads; scanned classes
         cost a tenth each. Half, once and twice the number of cells are compared, with up to a quarter of all
-        classes scanned, and with long vectors apart or not; k-means runs four times. A number that the index
-        was given is kept.
+        classes scanned, and with long vectors apart or not; k-means runs four times. A number of
+        cells or scanned classes that the index was given is kept.
 
         Args:
             head: as of ``build_from``.
