@@ -150,7 +150,9 @@ def test_parts_of_a_kind_with_one_seed_draw_other_classes():
 def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
     query, labels = tf.constant(queries(30, DIM)), labels_for(queries(30, DIM))
     parts = [SearchedHardNegatives(3, 20, seed=1), Uniform(23, seed=1)]
-    ids = sample(built(parts), query, labels)[0].numpy()  # before a search: uniform draws, all of them
+    mixture = Mixture(parts)
+    mixture.build((NUM_CLASSES, DIM))
+    ids = sample(mixture, query, labels)[0].numpy()  # before its first search all draws are uniform
     first, second = np.split(ids, 2, axis=1)
     assert (first != second).mean() > 0.9
 

@@ -102,9 +102,7 @@ class EmbeddingBag(keras.layers.Layer):
             return total
         mean = self.combiner == "mean"
         size = tf.reduce_sum(tf.abs(values) if mean else tf.square(values), 1, keepdims=True)
-        if not mean:  # the root of 0 has no gradient
-            size = tf.where(size > 0, tf.sqrt(tf.where(size > 0, size, 1.0)), 0.0)
-        return tf.math.divide_no_nan(total, size)
+        return tf.math.divide_no_nan(total, size if mean else tf.sqrt(size))
 
     def _ids_and_values(self, inputs):
         """Ids [B, F'] padded with -1, and values."""
