@@ -321,7 +321,6 @@ def test_a_normalization_computes_by_what_was_restored(tmp_path):
 def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next(tmp_path):
     model = made()
     assert run(tmp_path, 5, stop=7, model=model, batch_size=10) is None
-
     with pytest.raises(ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run(tmp_path, 5, model=model, batch_size=10, validation_data=(X, Y, Y, Y))

@@ -405,6 +405,11 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
     for _ in range(2):
         model.load_weights(tmp_path / "w.weights.h5")
         check(model)
+    tfxc.cluster.Checkpoint(trained, tmp_path / "steps").save(1)
+    model = model_of_others()
+    model.predict(x, verbose=0)
+    tfxc.cluster.Checkpoint(model, tmp_path / "steps").restore()
+    check(model)
     for saved in (False, True):
         model = model_of_others()
         tf.train.Checkpoint(head=model.head, encoder=model.encoder).read(str(tmp_path / "checkpoint"))

@@ -1,7 +1,8 @@
-"""What layers have adapted to goes from one to another."""
+"""What layers have adapted to goes from one to another, and is what a model computes by."""
 
 import numpy as np
 import pytest
+from classifier_checks import features, make_model
 
 from tfxc._keras import keras
 from tfxc.model.adapted import copy_adapted
@@ -25,3 +26,28 @@ def test_it_answers_as_the_other(kind, data, asked):
 
 def test_other_layers_have_nothing_to_copy():
     copy_adapted(keras.layers.Dense(2), keras.layers.Dense(2))
+
+
+@pytest.mark.parametrize("by", ["compile", "load_weights"])
+def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
+    x = features(8)
+
+    def made(shift):
+        normalized = keras.layers.Normalization()
+        normalized.adapt(10 + shift * x)
+        return make_model(
+            encoder=keras.Sequential([keras.Input(x.shape[1:]), normalized, keras.layers.Dense(8)])
+        )
+
+    model, other = made(1), made(5)
+    other.set_weights([*other.get_weights()[:3], *model.get_weights()[3:]])
+    model.rank(x, 3), model.predict(x, verbose=0)
+    if by == "compile":
+        model.encoder.layers[0].adapt(10 + 5 * x)
+        model.compile("sgd", loss=model.classification_loss)
+    else:
+        other.save_weights(tmp_path / "w.weights.h5")
+        model.load_weights(tmp_path / "w.weights.h5")
+    wanted = other.predict(x, verbose=0)["scores"][:, :3]
+    np.testing.assert_allclose(model.rank(x, 3)["scores"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(model.predict(x, verbose=0)["scores"][:, :3], wanted, rtol=1e-5)
