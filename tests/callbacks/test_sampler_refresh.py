@@ -89,6 +89,7 @@ def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
     assert history["sampler/index_age"] == [1, 2]  # rebuilt after 3 and 6
     assert recorded(SamplerRefresh(), epochs=2)[1]["sampler/index_age"] == [4, 4]
+    assert "sampler/index_age" not in fitted(Uniform(2), callbacks=[SamplerRefresh()], verbose=0)
 
 
 def test_a_resumed_training_goes_on_counting(tmp_path):

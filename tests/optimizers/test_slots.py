@@ -44,6 +44,7 @@ if IS_KERAS_3:
             {**ADAM, "gradient": ZERO},
         ),
         "Adam, scaled": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ADAM),
+        "LazyAdam, scaled": (lambda: keras.optimizers.LossScaleOptimizer(optimizers.LazyAdam()), ADAM),
         "Lamb": (keras.optimizers.Lamb, ADAM),
         "Muon": (keras.optimizers.Muon, {"momentum": ZERO}),
         "ScheduleFreeAdamW": (keras.optimizers.ScheduleFreeAdamW, {"weight": ZERO, "velocity": MEAN}),

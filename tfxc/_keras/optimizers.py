@@ -17,6 +17,11 @@ def scales_loss(optimizer):
     return is_wrapper or bool(getattr(optimizer, "loss_scale_factor", None))
 
 
+def inner_optimizer(optimizer):
+    """The optimizer within a ``LossScaleOptimizer``; any other is itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def parts_of(optimizer):
     """An optimizer, and those that a ``MultiOptimizer`` is made of.
 
@@ -83,7 +88,7 @@ def steps_variable(optimizer):
         >>> int(steps_variable(keras.optimizers.SGD()))
         0
     """
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    optimizer = inner_optimizer(optimizer)
     return tf_variable(optimizer._iterations if IS_KERAS_3 else optimizer.iterations)
 
 
@@ -117,7 +122,7 @@ def serialized_learning_rate(optimizer, config):
 
 def variable_index(optimizer, variable):
     """Where a weight stands among those that an optimizer trains; None if it does not train it."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    optimizer = inner_optimizer(optimizer)
     indices = optimizer._trainable_variables_indices if IS_KERAS_3 else getattr(optimizer, "_index_dict", {})
     return indices.get(optimizer._var_key(variable))
 
@@ -184,8 +189,6 @@ def keras_slots(optimizer, variable):
     Raises:
         TypeError: for an optimizer that is none of Keras's own.
     """
-    if hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
-        return keras_slots(optimizer.inner_optimizer, variable)
     names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, _keras_optimizer(name))]
     if not names:
         raise TypeError(

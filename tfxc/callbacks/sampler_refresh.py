@@ -23,8 +23,8 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     Steps are the optimizer's, so a resumed training goes on counting; with another model, or a new optimizer,
     all begins anew. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once there
-    was a refresh, ``sampler/index_age``, the training steps since; and the same of a head that caches class
-    vectors, ``head/cache_age``.
+    was a refresh, ``sampler/index_age``, the steps since, of a sampler with an index; and the same of a
+    head that caches class vectors, ``head/cache_age``.
 
     Args:
         every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
@@ -92,7 +92,7 @@ class SamplerRefresh(keras.callbacks.Callback):
             self._refresh()
         if logs is not None:
             logs["sampler/refresh_seconds"] = self._seconds
-            if self._last_step is not None:
+            if self._last_step is not None and self.model.sampler.needs_refresh:
                 logs["sampler/index_age"] = now - self._last_step
             if self.model.head.cache_age is not None:
                 logs["head/cache_age"] = self.model.head.cache_age

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxc._keras.optimizers import keras_slots
+from tfxc._keras.optimizers import inner_optimizer, keras_slots
 from tfxc._keras.weights import tf_variable
 from tfxc.ops.remote import Shard, shards_of
 
@@ -18,6 +18,7 @@ def slots_of(optimizer, variable):
     Raises:
         TypeError: for an optimizer of neither kind.
     """
+    optimizer = inner_optimizer(optimizer)
     if hasattr(optimizer, "slots_of"):
         return optimizer.slots_of(variable)
     return keras_slots(optimizer, variable)
