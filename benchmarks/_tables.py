@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -55,6 +56,7 @@ def keep(path):
             "gflops": _product_rate(),
         },
         "versions": {name: importlib.metadata.version(name) for name in packages},
+        "commit": _commit(),
         "tables": _shown,
     }
     aside = Path(f"{path}.tmp")
@@ -72,6 +74,15 @@ def _command():
             continue
         words.append(Path(word).name if os.path.isabs(word) else word)
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
+
+
+def _commit():
+    """The commit of the clone that this file lies in; None if it lies in none, or without Git."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _processor():

@@ -21,17 +21,23 @@ from tfxc.scored import Scored
 DIM, SCORED = 64, 100
 
 
-def thresholds(head, sampler, query, labels, k):
-    """The estimate [N] of the k-th largest logit, by what one draw of the sampler scores."""
+def thresholds(head, sampler, earlier, query, labels, k):
+    """The estimate [N] of the k-th largest logit, by what one draw of the sampler scores.
+
+    An index may depend on the queries of earlier steps, so the sampler first sees some, with their labels.
+    """
     sampler.build((head.num_classes, head.effective_dim))
+    sampler.sample(step_of(head, *earlier))
     sampler.refresh(head)
-    effective = head.effective_query(query)
-    step = samplers.Step(effective, labels, score=lambda ids: head.score(query, ids))
-    draw = sampler.sample(step)
+    draw = sampler.sample(step_of(head, query, labels))
     ids = tf.broadcast_to(draw.ids, [len(query), draw.ids.shape[-1]])
     negatives = Scored(head.score(query, ids), draw.log_count).without((ids < 0) | (ids == labels))
     positives = Scored(head.score(query, labels), draw.label_log_count)
     return kth_largest(k, positives, negatives, labels >= 0)[:, 0].numpy()
+
+
+def step_of(head, query, labels):
+    return samplers.Step(head.effective_query(query), labels, score=lambda ids: head.score(query, ids))
 
 
 def weights(own, threshold, temperature):
@@ -48,8 +54,9 @@ def main():
     args = parser.parse_args()
     truth = PlantedTruth(args.num_classes, DIM)
     head = best_head(truth)
-    x, labels = truth.examples(args.num_queries, np.random.default_rng(1))
-    query, labels = tf.constant(x), tf.constant(labels)
+    random = np.random.default_rng(1)
+    query, labels = map(tf.constant, truth.examples(args.num_queries, random))
+    earlier = [*map(tf.constant, truth.examples(args.num_queries, random))]
     exact = head.top_k(query, args.k).scores[:, -1].numpy()
     own = head.score(query, labels)[:, 0].numpy()
     proposals = {
@@ -64,7 +71,7 @@ def main():
     true_weights = weights(own, exact, loss.temperature)
     rows = [["the k-th largest itself", 0.0, float(true_weights.mean()), 0.0]]
     for name, sampler in proposals.items():
-        found = thresholds(head, sampler, query, labels, args.k)
+        found = thresholds(head, sampler, earlier, query, labels, args.k)
         estimates = weights(own, found, loss.temperature)
         figures = np.median(found - exact), estimates.mean(), np.abs(estimates - true_weights).mean()
         rows.append([name, *map(float, figures)])

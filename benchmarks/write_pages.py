@@ -50,9 +50,9 @@ class Results:
         return markdown(cells, [(renamed or {}).get(column, column) for column in columns])
 
     def figure(self, name, title, row, column):
-        """The figure in the row that begins with ``row`` and in the column of that name."""
-        table = self._table(name, title)
-        (found,) = [cells for cells in table["rows"] if cells[0] == row]
+        """The figure in this column of the row that begins with ``row``, a cell or a list of them."""
+        table, first = self._table(name, title), row if isinstance(row, list) else [row]
+        (found,) = [cells for cells in table["rows"] if cells[: len(first)] == first]
         return found[table["columns"].index(column)]
 
     def mean(self, name, title, row, column):
@@ -69,6 +69,8 @@ class Results:
             if "gflops" in file["machine"]:
                 machine += f", which multiply matrices at {file['machine']['gflops']} GFLOP/s"
             versions = ", ".join(f"{package} {version}" for package, version in file["versions"].items())
+            if file.get("commit"):
+                versions += f"; commit {file['commit']}"
             lines.append(f"* `{file['command']}`<br>{machine}; {versions}; {file['date']}")
         return "\n".join([*lines, "", "</details>"])
 

@@ -22,6 +22,7 @@ FILE = {
     "date": "2026-01-01",
     "machine": {"processor": "a processor", "cores": 2, "gflops": 90},
     "versions": {"tfxc": "0.2.0"},
+    "commit": "0123abcd",
     "tables": [
         {
             "title": "A step at 10 classes",
@@ -42,6 +43,7 @@ def test_pages_are_what_the_results_say():
 def test_tables_figures_and_conditions_of_a_result():
     results = Results({"a": FILE})
     assert results.figure("a", "A step", "theirs", "ms") / results.figure("a", "A step", "ours", "ms") > 4000
+    assert results.figure("a", "A step", ["ours", 2.0], "step") == "ours"
     table = results.table("a", "A step", columns=["ms", "step"], renamed={"ms": "milliseconds"})
     assert table.splitlines() == [
         "| milliseconds | step |",
@@ -52,7 +54,7 @@ def test_tables_figures_and_conditions_of_a_result():
     assert results.table("a", "A step", rows=["theirs"]).splitlines()[2:] == ["| theirs | 8,123 |"]
     conditions = results.conditions("a")
     assert "2 cores of a processor, which multiply matrices at 90 GFLOP/s" in conditions
-    assert "benchmarks/a.py" in conditions
+    assert "benchmarks/a.py" in conditions and "tfxc 0.2.0; commit 0123abcd; 2026-01-01" in conditions
 
 
 def test_a_mean_is_a_number_without_its_deviation():
@@ -108,4 +110,4 @@ def test_a_benchmark_keeps_its_tables(tmp_path):
     result = json.loads((tmp_path / "out" / "r.json").read_text())
     assert result["tables"] == [{"title": "Title", "columns": ["name", "s"], "rows": [["a", 1.5]]}]
     assert result["command"] == "python benchmarks/speed.py --data train.txt"
-    assert result["versions"]["tfxc"]
+    assert result["versions"]["tfxc"] and result["commit"] is None  # PATH does not lead to Git

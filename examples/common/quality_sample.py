@@ -6,6 +6,13 @@ import tensorflow as tf
 _NUM_TARGETS = 2048
 
 
+def spread_batches(dataset):
+    """So many batches, spread over all of a dataset whose batches have as many targets as the first."""
+    _, labels = next(iter(dataset))
+    num_batches = -(-_NUM_TARGETS // int(tf.math.count_nonzero(labels >= 0)))
+    return list(dataset.shard(max(1, len(dataset) // num_batches), 0).take(num_batches))
+
+
 class QualitySample:
     """A ranking metric over a fixed sample of the validation targets, spread over all of them.
 
@@ -20,9 +27,7 @@ class QualitySample:
     def __init__(self, model, dataset, metric):
         self.metric = metric
         self.name = f"{metric.name} of the sample"
-        _, labels = next(iter(dataset))
-        num_batches = -(-_NUM_TARGETS // int(tf.math.count_nonzero(labels >= 0)))
-        self.batches = list(dataset.shard(max(1, len(dataset) // num_batches), 0).take(num_batches))
+        self.batches = spread_batches(dataset)
         self.num_targets = sum(int(tf.math.count_nonzero(labels >= 0)) for _, labels in self.batches)
 
         @tf.function(autograph=False, reduce_retracing=True)
