@@ -6,8 +6,8 @@ Without arguments: the words of the bundled novels, two workers and two servers 
 
 Kill any of its processes (`kill -9`): a worker is replaced and the others go on; for a server or the
 coordinator all are started again, from the last checkpoint. Kill the program itself, and the same command
-goes on. On machines of their own the processes are the same: `TF_CONFIG` says what each one is, and the
-folder of `--output` is one that all see.
+goes on; one of other options is refused. On machines of their own the processes are the same: `TF_CONFIG`
+says what each one is, and the folder of `--output` is one that all see.
 """
 
 import argparse
@@ -19,6 +19,10 @@ from pathlib import Path
 
 from common.arguments import count, rate
 from common.processes import Cluster, die_with_parent
+from common.run_options import check_options
+
+# Options that may change when a run goes on: how many processes there are, where all goes, when it ends.
+OF_NO_RUN = ("workers", "servers", "output", "epochs")
 
 
 def parse_arguments(argv=None):
@@ -97,6 +101,7 @@ def coordinate(args):
 
     import tfxc
 
+    check_options(args.output, vars(args), OF_NO_RUN)  # of processes that are started one by one
     split = load(args)
     num_classes = split.train.num_classes
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -123,7 +128,7 @@ def coordinate(args):
     tfxc.cluster.Checkpoint(alone, args.output / "checkpoints").restore()
     tests = tfxc.data.sequence_training_dataset(split.test, args.max_length, 64, windows="all", seed=None)
     loss, ndcg = alone.evaluate(tests, verbose=0)
-    results = {"loss": loss, "ndcg_at_10": ndcg, "epochs": args.epochs}
+    results = {"loss": loss, "ndcg_at_10": ndcg, "epochs": max(done, args.epochs)}
     (args.output / "results.json").write_text(json.dumps(results), encoding="utf-8")
     print(f"test: loss {loss:.4f}, NDCG@10 {ndcg:.4f}; exported to {args.output / 'served'}", flush=True)
 
@@ -139,7 +144,7 @@ def serve():
 
 def launch(args):
     """Starts all processes and watches over them."""
-    args.output.mkdir(parents=True, exist_ok=True)
+    check_options(args.output, vars(args), OF_NO_RUN)
     cluster = Cluster([sys.executable, __file__, *sys.argv[1:]], args.workers, args.servers)
     print(f"{args.workers} workers, {args.servers} servers and a coordinator on this machine", flush=True)
     cluster.run()

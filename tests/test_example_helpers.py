@@ -11,6 +11,7 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
+import cluster  # noqa: E402
 import extreme_classification  # noqa: E402
 import language_model  # noqa: E402
 import sequential_recommendation  # noqa: E402
@@ -241,6 +242,25 @@ def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     )
     with pytest.raises(SystemExit, match="made with --dim 4, not 8; --loss binary, not gbce: give the same"):
         epochs_done(dim=8, loss="gbce")
+
+
+def test_a_cluster_goes_on_with_the_options_of_its_run_alone(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setattr(cluster.Cluster, "run", lambda own: started.append(own))
+
+    def start(*options):
+        monkeypatch.setattr(sys, "argv", ["cluster.py", "--output", str(tmp_path / "run"), *options])
+        cluster.main()
+
+    start()
+    start("--workers", "3", "--servers", "1", "--epochs", "9")
+    assert len(started) == 2
+    with pytest.raises(SystemExit, match="with --learning-rate 0.003, not 0.01: give the same options or"):
+        start("--learning-rate", "0.01")
+    alone = cluster.parse_arguments(["--output", str(tmp_path / "run"), "--num-negatives", "20"])
+    with pytest.raises(SystemExit, match="with --num-negatives 100, not 20"):
+        cluster.coordinate(alone)
 
 
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from common.arguments import count, rate
+from common.run_options import check_options
 
 # Options that may change when a run is resumed: which others there are, where all go, how they are shown, and
 # when one stops for lack of progress. Not the number of epochs, along which the learning rate falls.
@@ -83,7 +84,7 @@ class TrainingLog(keras.callbacks.Callback):
         Raises:
             SystemExit: if the run in the folder was made with other options.
         """
-        self._check_options()
+        check_options(self.folder, self.options or {}, _OF_NO_RUN)
         if os.path.exists(self.path) and self._restore(self.last):
             with open(self.path, encoding="utf-8") as file:
                 rows = json.load(file)
@@ -92,27 +93,6 @@ class TrainingLog(keras.callbacks.Callback):
         if order := getattr(train_set, "epoch_order", None):  # there is one where batches are shuffled
             order.next = len(self.rows)
         return len(self.rows)
-
-    def _check_options(self):
-        """Or else the figures of a run would pass for those of other options."""
-        given = {name: str(value) for name, value in (self.options or {}).items() if name not in _OF_NO_RUN}
-        path = os.path.join(self.folder, "options.json")
-        if not os.path.exists(self.path):  # no epoch is done
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(given, file, indent=1)
-        elif os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                kept = json.load(file)
-            other = [
-                f"--{name.replace('_', '-')} {kept[name]}, not {value}"
-                for name, value in given.items()
-                if kept.get(name, value) != value
-            ]
-            if other:
-                raise SystemExit(
-                    f"{self.folder} holds a run that was made with {'; '.join(other)}: give the same options "
-                    "or another --output, or delete that folder."
-                )
 
     def restore_best(self):
         self._restore(self.best)
