@@ -1,7 +1,9 @@
-"""One example's runs over several seeds, as a table: mean and deviation."""
+"""One example's runs over several seeds, as a table: mean and deviation. Runs to be made once."""
 
 import argparse
+import json
 import statistics
+import sys
 from pathlib import Path
 
 from _tables import add_results, keep, show
@@ -48,6 +50,22 @@ def run_seeds(example, arguments, seeds):
         for name, result in example.run(arguments).items():
             results.setdefault(name, []).append(result)
     return results
+
+
+def once(folder, options, run):
+    """What ``run(folder)`` gives, or what an earlier run with these options left in the folder."""
+    done = folder / "done.json"
+    if done.exists():
+        kept = json.loads(done.read_text(encoding="utf-8"))
+        if kept["options"] != options:
+            sys.exit(f"{folder} was made with {kept['options']}, not with {options}: give another --output.")
+        return kept["result"]
+    folder.mkdir(parents=True, exist_ok=True)
+    result = run(folder)
+    aside = done.with_suffix(".writing")
+    aside.write_text(json.dumps({"options": options, "result": result}), encoding="utf-8")
+    aside.replace(done)
+    return result
 
 
 def mean(runs, metric):

@@ -1,7 +1,8 @@
 """A model carried from day to day beside one trained anew each day, over several seeds.
 
-Whatever follows ``--`` goes to examples/daily_catalogue.py, which trains the models; the seeds that a folder
-has the results of are not trained again. For example, with the sessions of Diginetica in the order of time:
+Whatever follows ``--`` goes to examples/daily_catalogue.py, which trains the models. Each data set has a
+folder of its own in that of --output, and the seeds that it has the results of are not trained again. For
+example, with the sessions of Diginetica in the order of time:
 
     python benchmarks/daily_quality.py --seeds 0 1 -- --data diginetica.txt --format sessions \\
         --output runs/days
@@ -13,8 +14,10 @@ import argparse
 import json
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
+from _seeds import once
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -24,9 +27,14 @@ import daily_catalogue  # noqa: E402
 COLUMNS = ["seed", "day", "classes", "new", "retired", "steps", "steps anew", "NDCG@10", "anew", "share"]
 
 
-def days_of(path):
+def train(options, folder):
+    """The results of a run of the example."""
+    daily_catalogue.main([*options, "--output", str(folder)])
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def days_of(result):
     """The days of a run as rows of the table, without the seed."""
-    result = json.loads(path.read_text(encoding="utf-8"))
     runs = [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
     for carried, anew in zip(runs[::2], runs[1::2], strict=True):
         share = float(carried["NDCG@10"]) / float(anew["NDCG@10"])
@@ -40,15 +48,16 @@ def main():
     parser.add_argument("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
     args = parser.parse_args()
-    folder, rows = daily_catalogue.parse_arguments(args.rest).output, []
-    for seed in args.seeds:
-        output = folder / f"seed-{seed}"
-        if not (output / "results.json").exists():
-            daily_catalogue.main([*args.rest, "--seed", str(seed), "--output", str(output)])
-        rows += [[str(seed), *row] for row in days_of(output / "results.json")]
+    options = vars(daily_catalogue.parse_arguments(args.rest))
+    data, rows = Path(options["data"]), []
+    folder = options.pop("output") / data.stem
+    for options["seed"] in args.seeds:
+        seed = str(options["seed"])
+        run = partial(train, [*args.rest, "--seed", seed])
+        rows += [[seed, *row] for row in days_of(once(folder / f"seed-{seed}", options, run))]
     carried, anew = (statistics.mean(float(row[place]) for row in rows) for place in (-3, -2))
     rows.append(["all", "", "", "", "", "", "", f"{carried:.4f}", f"{anew:.4f}", f"{carried / anew:.1%}"])
-    show("carried over and anew", rows, COLUMNS)
+    show(f"carried over and anew: {data.name}", rows, COLUMNS)
     keep(args.results)
 
 

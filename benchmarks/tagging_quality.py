@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 from _measure import peak_memory
-from _seeds import spread
+from _seeds import once, spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -140,22 +140,6 @@ def in_process(task, *arguments):
     """The result of a task in a process of its own, with the memory it took."""
     peak = peak_memory(task, *arguments)
     return {"peak": peak, **json.loads((arguments[-1] / "result.json").read_text(encoding="utf-8"))}
-
-
-def once(folder, options, run):
-    """What ``run(folder)`` gives, or what an earlier run with these options left in the folder."""
-    done = folder / "done.json"
-    if done.exists():
-        kept = json.loads(done.read_text(encoding="utf-8"))
-        if kept["options"] != options:
-            sys.exit(f"{folder} was made with {kept['options']}, not with {options}: give another --output.")
-        return kept["result"]
-    folder.mkdir(parents=True, exist_ok=True)
-    result = run(folder)
-    aside = done.with_suffix(".writing")
-    aside.write_text(json.dumps({"options": options, "result": result}), encoding="utf-8")
-    aside.replace(done)
-    return result
 
 
 def measure(args, ours):

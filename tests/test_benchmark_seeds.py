@@ -1,0 +1,43 @@
+"""Benchmarks that train an example once a seed: whose results they show, and where they keep them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfxc._keras import IS_KERAS_3
+
+if not IS_KERAS_3:
+    pytest.skip("the benchmarks are tried once, under Keras 3", allow_module_level=True)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+import daily_quality  # noqa: E402
+
+
+def test_days_of_other_data_or_options_are_not_taken_for_these(tmp_path, monkeypatch, capsys):
+    example, trained = daily_quality.daily_catalogue, []
+
+    def train(argv):
+        args = example.parse_arguments(argv)
+        trained.append((args.data, args.seed))
+        rows = [["1", "9", "1", "1", "0.1", title, "5", "3", "0.5000"] for title in ("carried over", "anew")]
+        args.output.mkdir(parents=True, exist_ok=True)
+        results = json.dumps({"columns": example.COLUMNS, "rows": rows})
+        (args.output / "results.json").write_text(results, encoding="utf-8")
+
+    def bench(*options):
+        trained.clear()
+        program = ["daily_quality.py", "--seeds", "0", "1", "--", "--output", str(tmp_path), *options]
+        monkeypatch.setattr(sys, "argv", program)
+        daily_quality.main()
+        return trained
+
+    monkeypatch.setattr(example, "main", train)
+    assert bench("--data", "shop.txt") == [("shop.txt", 0), ("shop.txt", 1)]
+    assert bench("--data", "shop.txt") == []
+    assert "carried over and anew: shop.txt" in capsys.readouterr().out
+    assert bench("--data", "books.txt") == [("books.txt", 0), ("books.txt", 1)]
+    with pytest.raises(SystemExit, match="'days_before': 0.*'days_before': 40.*give another --output"):
+        bench("--data", "shop.txt", "--days-before", "40")
