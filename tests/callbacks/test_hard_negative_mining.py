@@ -227,6 +227,17 @@ def test_with_another_model_it_starts_anew(patient, tmp_path):
 
 
 @pytest.mark.one_keras
+def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
+    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model, mining, 4)
+    model.sampler = HardNegatives(2, 4, num_retrieved=6, seed=1)
+    history = fitted(model, mining, 3)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
+    model.sampler = HardNegatives(1, 4, num_retrieved=6, seed=1)  # the same table serves it
+    np.testing.assert_array_equal(fitted(model, mining, 1)["mining/staleness"], [2])
+
+
+@pytest.mark.one_keras
 def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES)
     names = [f"item {i}" for i in range(NUM_CLASSES)]

@@ -31,7 +31,7 @@ class HardNegativeMining(keras.callbacks.Callback):
     ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
     counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed. Another
     ``fit`` of the same model goes on; with another model (of the next fold, or what ``change_classes``
-    returned) all starts anew.
+    returned), or with a sampler of another ``num_retrieved``, all starts anew.
 
     Shown in the logs of the epoch: ``mining/staleness``, the epochs since the table's queries were computed;
     ``mining/recall`` of its search, against exact search of the same vectors on 256 examples (those of a
@@ -109,7 +109,9 @@ class HardNegativeMining(keras.callbacks.Callback):
                 "HardNegativeMining needs a model with one HardNegatives sampler, alone or in a Mixture: "
                 "ExtremeClassifier(..., sampler=tfxc.samplers.HardNegatives(50, 400))."
             )
-        if self._trained is not self.model:
+        is_other = self._trained is not self.model
+        # A table has as many columns as the sampler retrieves.
+        if is_other or (self._table is not None and self._table.shape[1] != parts[0].num_retrieved):
             self._start_anew()
         self._trained, self._sampler = self.model, parts[0]
         self._sampler.table = self._table
