@@ -5,6 +5,7 @@ import time
 import warnings
 
 from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 
 AUTO = "auto"
@@ -22,8 +23,9 @@ class SamplerRefresh(keras.callbacks.Callback):
     a sampler and a head with a cache. With a model without a sampler it does nothing, and warns.
 
     Steps are the optimizer's, so a resumed training goes on counting; with another model, or a new optimizer,
-    all begins anew. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once there
-    was a refresh, ``sampler/index_age``, the steps since, of a sampler with an index; and the same of a
+    all begins anew. A sampler that takes the place of another between two calls of ``fit`` is refreshed
+    before its first step. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once
+    there was a refresh, ``sampler/index_age``, the steps since, of a sampler with an index; and the same of a
     head that caches class vectors, ``head/cache_age``.
 
     Args:
@@ -55,13 +57,15 @@ class SamplerRefresh(keras.callbacks.Callback):
             ignore_batches(self)
         self.every = every
         self.growth = growth
-        self._optimizer = self._last_step = None
+        self._optimizer = self._sampler = self._last_step = None
         self._has_warned = False
 
     def on_train_begin(self, logs=None):
-        if self._optimizer is not self.model.optimizer:  # each model has its own
-            self._optimizer, self._last_step = self.model.optimizer, None
-        self._has_sampler = getattr(self.model, "sampler", None) is not None
+        sampler = getattr(self.model, "sampler", None)
+        # Each model has an optimizer of its own.
+        if self._optimizer is not self.model.optimizer or self._sampler is not sampler:
+            self._optimizer, self._sampler, self._last_step = self.model.optimizer, sampler, None
+        self._has_sampler = sampler is not None
         if not self._has_sampler and not self._has_warned:
             self._has_warned = True
             warnings.warn("SamplerRefresh does nothing: the model has no sampler.", stacklevel=2)
@@ -72,9 +76,10 @@ class SamplerRefresh(keras.callbacks.Callback):
             return
         self._clock.start(self.model)
         self._epoch_start = self._clock.now
-        if self._last_step is None and self._clock.last and self.every != AUTO:
+        is_late = self._last_step is None and self._is_late()
+        if self._last_step is None and self._clock.last and self.every != AUTO and not is_late:
             self._last_step = self._clock.last  # of the training that is resumed
-        if self.every == EPOCH or (self.every == AUTO and self._is_old()):
+        if self.every == EPOCH or (self.every == AUTO and self._is_old()) or is_late:
             self._refresh()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -96,6 +101,11 @@ class SamplerRefresh(keras.callbacks.Callback):
                 logs["sampler/index_age"] = now - self._last_step
             if self.model.head.cache_age is not None:
                 logs["head/cache_age"] = self.model.head.cache_age
+
+    def _is_late(self):
+        """Whether the sampler has not drawn yet in a training that has done steps: without it, or another."""
+        sampler = self.model.sampler
+        return self._clock.now > 0 and sampler.built and not int(tf_variable(sampler.counter).numpy())
 
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
