@@ -386,6 +386,12 @@ class Head(keras.layers.Layer):
                 f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
                 f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
             )
+        if loss.filter_below is not None and loss.reduction_over_classes != "logsumexp":
+            raise ValueError(
+                f"filter_below={loss.filter_below} is a probability of the softmax, but "
+                f"{type(loss).__name__} sums something else over the classes. Leave filter_below out, or "
+                "take SoftmaxCrossentropy."
+            )
 
     def check_optimizer(self, optimizer):
         """Raises ValueError for an optimizer, built, that cannot train this head."""

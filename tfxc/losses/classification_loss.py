@@ -11,6 +11,14 @@ from tfxc._keras import keras
 from tfxc._keras.training import COMPILED_LOSS_IS_A_SHARE, compiled_labels
 from tfxc.labels import labelled_queries
 
+# What a class says of some of its methods. It does not hold for those that a class below it gives: that one
+# says it anew, or says nothing.
+_SAID_OF = {
+    "reduction_over_classes": ("initial", "update", "finish", "logit_gradient", "term"),
+    "merge_of_candidates": ("sampled", "fold_candidates"),
+    "log_sum_of_candidates": ("sampled", "fold_candidates"),
+}
+
 
 class ClassificationLoss(keras.losses.Loss):
     """Base of the losses on class ids and logits, over all classes or over sampled candidates.
@@ -40,8 +48,7 @@ class ClassificationLoss(keras.losses.Loss):
     # What is summed over the classes, by the name a head's fused kernel may know it under; None: unknown.
     reduction_over_classes: str | None = None
     # How what is taken of some candidates, and what of others, become that of all: "logsumexp" or "sum"; None
-    # for a loss that wants all at once, as one with a ``sampled`` of its own does unless it says otherwise.
-    # Where classes lie on several machines, candidates are then sent.
+    # for a loss that wants all at once. Where classes lie on several machines, candidates are then sent.
     merge_of_candidates: str | None = None
     # Whose log-sum-exp of corrected logits is all that is taken of candidates: of "all" of them, or of the
     # "others" than labels; None: it is something else.
@@ -57,11 +64,9 @@ class ClassificationLoss(keras.losses.Loss):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if "sampled" in own and "merge_of_candidates" not in own:
-            cls.merge_of_candidates = None
-        if not own.keys().isdisjoint(("sampled", "fold_candidates")) and "log_sum_of_candidates" not in own:
-            cls.log_sum_of_candidates = None
+        for name, methods in _SAID_OF.items():
+            if any(_depth(cls, method) < _depth(cls, name) for method in methods):
+                setattr(cls, name, None)
 
     def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
         super().__init__(reduction=reduction, name=name)
@@ -179,6 +184,12 @@ class ClassificationLoss(keras.losses.Loss):
     def with_candidates(self, positives, folded, is_label, label_slots=None):
         """Per-example loss [N] from scored positives and the fold [N, 1] of all candidates."""
         raise NotImplementedError(f"{type(self).__name__} does not define how it uses its candidates' fold.")
+
+
+def _depth(cls, name):
+    """How far up among a class and those it inherits from a name stands; beyond them all if nowhere."""
+    places = [i for i, base in enumerate(cls.__mro__) if name in vars(base)]
+    return min(places, default=len(cls.__mro__))
 
 
 def mean_over_labels(terms, is_label):
