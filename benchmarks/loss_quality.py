@@ -45,7 +45,9 @@ def main():
     args = parser.parse_args()
     arguments = example.parse_arguments(args.rest)
     title = f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)"
-    folder, rows = f"runs/losses/{Path(arguments.data).stem}", []
+    folder, rows = arguments.output, []
+    if folder == example.parse_arguments([]).output:
+        folder = f"runs/losses/{Path(arguments.data).stem}"
     for arguments.loss, sampler in args.runs:
         arguments.samplers, arguments.output = [sampler], f"{folder}/{arguments.loss}"
         runs = run_seeds(example, arguments, args.seeds)[sampler]

@@ -14,6 +14,7 @@ if not IS_KERAS_3:
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 import daily_quality  # noqa: E402
+import loss_quality  # noqa: E402
 
 
 def test_days_of_other_data_or_options_are_not_taken_for_these(tmp_path, monkeypatch, capsys):
@@ -41,3 +42,24 @@ def test_days_of_other_data_or_options_are_not_taken_for_these(tmp_path, monkeyp
     assert bench("--data", "books.txt") == [("books.txt", 0), ("books.txt", 1)]
     with pytest.raises(SystemExit, match="'days_before': 0.*'days_before': 40.*give another --output"):
         bench("--data", "shop.txt", "--days-before", "40")
+
+
+def test_runs_of_losses_go_where_they_are_told(tmp_path, monkeypatch):
+    folders = []
+
+    def train(example, arguments, seeds):
+        folders.append(arguments.output)
+        return {
+            name: [dict.fromkeys(("seconds", "ndcg_at_10", "recall_at_10"), 1.0)]
+            for name in arguments.samplers
+        }
+
+    def bench(*options):
+        program = ["loss_quality.py", "--runs", "gbce:uniform", "--", "--data", "shop.txt", *options]
+        monkeypatch.setattr(sys, "argv", program)
+        loss_quality.main()
+
+    monkeypatch.setattr(loss_quality, "run_seeds", train)
+    bench()
+    bench("--output", str(tmp_path))
+    assert folders == ["runs/losses/shop/gbce", f"{tmp_path}/gbce"]
