@@ -29,7 +29,7 @@ import numpy as np
 from common import classification_heads, training_log
 from common.arguments import count, from_two, rate, share, whole
 from common.classification_data import load
-from common.classification_heads import HEADS, make_encoder, make_head
+from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
 from common.training_log import TrainingLog, markdown_table
 from tensorflow import keras
@@ -57,6 +57,10 @@ def parse_arguments(argv=None):
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     classification_heads.add_arguments(add)
     add("--num-repetitions", type=count, default=4, help="mach: bucket classifiers")
+    add("--decoder", choices=DECODERS, default="mean", help="mach: from buckets to classes")
+    add("--num-inputs", type=count, default=8192, help="sparse: width of the layer before the head")
+    add("--fan-in", type=count, default=32, help="sparse: inputs that a class reads")
+    add("--group-size", type=count, default=1, help="sparse: labels that read the same inputs")
     add("--label-order", choices=ORDERS, default="given", help="sparse: which labels share a group")
     add("--evolve", type=share, default=0.1, help="sparse: share of connections that move at a time; 0: none")
     add("--evolve-every", type=count, default=50, help="sparse: steps from one time to the next")

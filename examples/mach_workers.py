@@ -9,7 +9,7 @@ Two processes, or two machines with the same data; one that dies is started agai
 
 Several ranges are trained one after the other, to the same result. --merge checks that sizes and hash
 functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/. It needs
-the --data and --hash-features of the training.
+the --data and --hash-features of the training; with --decoder it tries another way from buckets to classes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from common.arguments import count, rate, whole
 from common.classification_data import load
-from common.classification_heads import add_arguments, bag_inputs, make_encoder, make_head
+from common.classification_heads import DECODERS, add_arguments, bag_inputs, make_encoder, make_head
 from common.training_log import VERBOSE, TrainingLog
 from tensorflow import keras
 
@@ -39,6 +39,7 @@ def parse_arguments(argv=None):
     add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
     add_arguments(add)
     parser.set_defaults(loss="binary-crossentropy")
+    add("--decoder", choices=DECODERS, help="from buckets to classes; default: mean, merge: as in training")
     add("--num-repetitions", type=count, help="merge: how many there must be; default: up to the last found")
     add("--batch-size", type=count, default=128)
     add("--epochs", type=count, default=6)
@@ -51,7 +52,10 @@ def parse_arguments(argv=None):
         default=Path("runs/workers"),
         help="folder for all repetitions and the merged model",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.repetitions and args.decoder is None:
+        args.decoder = "mean"
+    return args
 
 
 def parse_range(text):
@@ -109,6 +113,8 @@ def merge(data, args):
     check_all_are_there(models, args)
     check_data(models[0], test_points, args)
     head = tfxc.layers.merge_mach_heads([model.head for model in models])
+    if args.decoder:
+        head = decoded_by(args.decoder, head)
     inputs = bag_inputs()
     queries = [model.encoder(inputs) for model in models]
     query = keras.layers.Concatenate()(queries) if len(queries) > 1 else queries[0]
@@ -121,6 +127,14 @@ def merge(data, args):
     merged.export(args.output / "served")
     print(f"Wrote model.keras and served/ to {args.output}/.")
     return results
+
+
+def decoded_by(decoder, head):
+    """A head with the same weights and another decoder, which changes nothing in training."""
+    changed = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
+    changed.build((None, head.query_dim))
+    changed.set_weights(head.get_weights())
+    return changed
 
 
 def check_all_are_there(models, args):

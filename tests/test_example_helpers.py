@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import cluster  # noqa: E402
 import extreme_classification  # noqa: E402
 import language_model  # noqa: E402
+import mach_workers  # noqa: E402
 import sequential_recommendation  # noqa: E402
 import session_points  # noqa: E402
 from common.arguments import count, rate, share, whole  # noqa: E402
@@ -80,6 +81,16 @@ def test_options_that_make_no_training_are_refused_at_once(options, message, cap
 
 
 @pytest.mark.parametrize(
+    "options",
+    ["--fan-in 8", "--num-inputs 64", "--group-size 4"],
+)
+def test_workers_of_a_mach_head_take_no_options_of_sparse_heads(options, capsys):
+    with pytest.raises(SystemExit):
+        mach_workers.parse_arguments(["--repetitions", "0-3", *options.split()])
+    assert f"unrecognized arguments: {options}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--loss softmax-at-k --samplers midx-rq full", "does not go with the sampler full, as it weighs by"),
@@ -92,6 +103,15 @@ def test_losses_of_recommendation_that_do_not_suit_a_run_are_refused_at_once(opt
     with pytest.raises(SystemExit):
         sequential_recommendation.parse_arguments(options.split())
     assert message in capsys.readouterr().err
+
+
+def test_a_merge_keeps_the_decoder_of_the_training_unless_told():
+    for options, decoder in (
+        ("--merge", None),
+        ("--merge --decoder min", "min"),
+        ("--repetitions 0", "mean"),
+    ):
+        assert mach_workers.parse_arguments(options.split()).decoder == decoder
 
 
 def test_losses_of_recommendation_that_suit_each_run():

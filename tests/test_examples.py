@@ -325,10 +325,11 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
         workers(alone, "--merge", "--num-repetitions", 8)
     with pytest.raises(AssertionError, match="give the same --data and --hash-features"):
         workers(alone, "--merge", "--hash-features", 5)
-    merged = workers(alone, "--merge", "--num-repetitions", 4)
+    merged = workers(alone, "--merge", "--num-repetitions", 4, "--decoder", "min")
     assert "4 repetitions of 2 encoders" in merged
     assert float(merged.split("precision_at_1 ")[1].split(",")[0]) > 0.9
     model, served = keras.models.load_model(alone / "model.keras"), tf.saved_model.load(str(alone / "served"))
+    assert (one.head.decoder, model.head.decoder) == ("mean", "min")
     inputs = {"ids": tf.constant([[3, 13, 20]]), "values": tf.constant([[0.6, 0.6, 0.5]])}
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], model.predict(inputs, verbose=0)["ids"])
 

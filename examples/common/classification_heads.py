@@ -7,18 +7,14 @@ import tfxc
 from common.arguments import count, share
 
 HEADS = ("dense", "sparse", "sparse-direct", "mach")
+DECODERS = ("mean", "min", "median", "geometric")
 
 
 def add_arguments(add):
-    """The options of encoders and heads."""
+    """The options of the bag of words and of the MACH head, but for its decoder."""
     add("--dim", type=count, default=512, help="width of the bag of words' vector")
     add("--dropout", type=share, default=0.5)
-    add("--num-inputs", type=count, default=8192, help="sparse: width of the layer before the head")
-    add("--fan-in", type=count, default=32, help="sparse: inputs that a class reads")
-    add("--group-size", type=count, default=1, help="sparse: labels that read the same inputs")
     add("--num-buckets", type=count, default=512, help="mach: buckets of a repetition")
-    decoders = "mean", "min", "median", "geometric"
-    add("--decoder", choices=decoders, default="mean", help="mach: from buckets to classes")
 
 
 def bag_inputs():
