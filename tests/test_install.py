@@ -94,6 +94,7 @@ def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):
         str(path.relative_to(ROOT)) for path in ROOT.glob("custom_ops/**/*") if path.suffix in (".cc", ".h")
     }
     assert sources | {"custom_ops/build.py", "setup.py", "LICENSE"} <= names
+    assert {"conftest.py", "CITATION.cff"} <= names  # what doctests begin with, and what the README links to
     assert not [name for name in names if name.endswith((".so", ".o", "_tfxc_ops.json"))]
 
 
