@@ -15,7 +15,7 @@ OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h
 # The same for processors without AVX-512, and one that watches its memory and whatever C++ leaves undefined.
 AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
 SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
-BENCHMARKS := $(sort $(wildcard benchmarks/[a-z]*.py))
+BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.py)))
 # The tests of what calls the compiled ops, without them: each op's way out, and one call of it from above. What that way
 # comes to is tested beside the compiled ops, in tests named "reference" or "stock", and under XLA.
 REFERENCE_TESTS := tests/ops $(patsubst %,tests/samplers/test_%.py,kernel lsh midx) tests/optimizers/test_row_sparse.py
