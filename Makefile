@@ -97,7 +97,7 @@ bench: setup  ## Run every benchmark at its default size
 	$(RUN) -m pip install --quiet -e ".[bench]" --no-build-isolation
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) "$$script"; done
 
-clean:  ## Remove everything built or written, except .venv
+clean:  ## Remove everything built or written, except .venv and the trainings in runs
 	rm -rf build dist demo site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f $(OPS) tfxc/ops/_tfxc_ops.json
 	find tfxc custom_ops tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -4,8 +4,7 @@ Whatever follows ``--`` goes to examples/daily_catalogue.py, which trains the mo
 folder of its own in that of --output, and the seeds that it has the results of are not trained again. For
 example, with the sessions of Diginetica in the order of time:
 
-    python benchmarks/daily_quality.py --seeds 0 1 -- --data diginetica.txt --format sessions \\
-        --output runs/days
+    python benchmarks/daily_quality.py --seeds 0 1 -- --data diginetica.txt --format sessions
 
 Without arguments: the novels that come with the package, one seed.
 """

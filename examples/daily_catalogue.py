@@ -1,6 +1,6 @@
 """A catalogue that changes every day: the trained model carried over, against one trained anew.
 
-    python examples/daily_catalogue.py --data train.txt --format sessions --output runs/days
+    python examples/daily_catalogue.py --data train.txt --format sessions
 
 Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
 each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
@@ -68,7 +68,7 @@ def parse_arguments(argv=None):
     add("--batch-size", type=count, default=64)
     add("--learning-rate", type=rate, default=1e-3)
     add("--seed", type=int, default=0)
-    add("--output", type=Path, default=Path("days"), help="folder for the table and the last model")
+    add("--output", type=Path, default=Path("runs/days"), help="folder for the table and the last model")
     return parser.parse_args(argv)
 
 
