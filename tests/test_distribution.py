@@ -63,6 +63,11 @@ def test_two_processes_train_the_same_weights_by_a_loop(processes):
         assert_same_weights(found["loop"], alone["loop"])
 
 
+def test_two_processes_move_the_same_connections(processes):
+    one, other = processes[1]
+    assert one["rewired"] == other["rewired"]
+
+
 @pytest.mark.skipif(IS_KERAS_3, reason="fit works under tf-keras")
 def test_two_processes_train_the_same_weights_by_fit(processes):
     alone, together = processes

@@ -5,6 +5,7 @@ For test_distribution.py, which reads it as JSON, and trains the same alone: wit
 
 import json
 import os
+import random
 
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
@@ -76,8 +77,18 @@ def looped():
     return weights_of(encoder, head)
 
 
+def rewired():
+    """The connections of a head after a move, its seed being drawn in each process."""
+    random.seed(os.getpid())
+    with STRATEGY.scope():
+        head = tfxc.layers.UniformSparseHead(NUM_CLASSES, 4)
+        head.build((None, 64))
+    head.rewire(0.5)
+    return tf_variable(head.indices).numpy().tolist()
+
+
 if __name__ == "__main__":
-    results = {"fit": fitted(), "loop": looped()}
+    results = {"fit": fitted(), "loop": looped(), "rewired": rewired()}
     if not isinstance(results["fit"], str):
         results["sampled"] = sampled()
     print(json.dumps(results), flush=True)

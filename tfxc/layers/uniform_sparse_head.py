@@ -112,6 +112,7 @@ class UniformSparseHead(Head):
                 f"fan_in is {self.fan_in}, but there are only {self.num_inputs} inputs to read: choose at "
                 f"most {self.num_inputs}, or put a wide Dense(..., activation='relu') in front of the head."
             )
+        self.seed = _of_first_process(self.seed)  # or connections would grow elsewhere in each
         shape = (self.num_classes, self.fan_in)
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
@@ -267,3 +268,14 @@ class UniformSparseHead(Head):
         if optimizer is not None:
             reset_slots(optimizer, self.kernel, dropped)
         return {"moved": dropped.size, "dropped_magnitude": magnitude}
+
+
+def _of_first_process(seed):
+    """The seed of the first of several processes that train one model; each may have drawn its own."""
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return seed
+    if not tf.distribute.in_cross_replica_context():
+        return seed  # of a model that its first step builds
+    with tf.init_scope():
+        return int(tf.Variable(seed, dtype=tf.int64).numpy())  # all begin with what the first one gives it
