@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from classifier_checks import DIM, make_model
 import tfxc
 from tfxc._keras import keras
 from tfxc.callbacks import BackupAndRestore
+from tfxc.model.resume import resuming
 
 # What a form of data becomes is the same under both Kerases but where Keras itself cuts the arrays.
 SAME_FORMS = [pytest.param(kind, marks=pytest.mark.one_keras) for kind in ("mapped", "endless")]
@@ -112,3 +114,16 @@ def test_a_model_that_is_not_built_is_refused(tmp_path):
     batches = iter([(X[:10], Y[:10])])
     with pytest.raises(ValueError, match="needs a built model.*call the model on one batch first"):
         model.fit(batches, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+
+
+@pytest.mark.one_keras
+def test_several_processes_that_train_one_model_are_refused(tmp_path):
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
+    model = mock.Mock(distribute_strategy=strategy)
+    callbacks = [BackupAndRestore(tmp_path / "backup")]
+    message = r"of one process, but several train .* take keras\.callbacks\.BackupAndRestore"
+    with pytest.raises(ValueError, match=message), resuming(model, {"callbacks": callbacks}):
+        pass
+    assert not os.listdir(tmp_path)
+    with resuming(model, {"callbacks": []}):
+        pass

@@ -24,7 +24,8 @@ def resuming(model, arguments):
         arguments: a dict, the arguments of ``fit``, callbacks as a list; it is changed.
 
     Raises:
-        ValueError: if the model is not built, the backup is of another, or there are two such callbacks.
+        ValueError: if the model is not built or is trained by several processes, the backup is of another
+            model, or there are two such callbacks.
 
     Example:
         >>> with resuming(None, {"callbacks": []}):
@@ -39,6 +40,12 @@ def resuming(model, arguments):
         folders = [str(own.directory) for own in backups]
         raise ValueError(f"A training has only one BackupAndRestore, but these name the folders {folders}.")
     backup = backups[0]
+    if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        raise ValueError(
+            "BackupAndRestore keeps the training of one process, but several train this model together, and "
+            "each would go on from a step of its own: take keras.callbacks.BackupAndRestore, with a folder "
+            "that all of them see."
+        )
     if not model.built:
         raise ValueError(
             "BackupAndRestore needs a built model, and a generator is not read to build one: call the model "
