@@ -50,7 +50,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     of a backup. Of a large table a file holds the rows that changed since a whole one before, where they are
     few. Files are checksummed; the last two are kept, and the last two whole ones. Where the newest is
     damaged, a warning names it and the one before is used. A disk that is full is a warning, and training
-    goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before.
+    goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before; in
+    the last step of an epoch and in validation it waits for the end of validation.
     Of a ``tf.data.Dataset`` whose length TensorFlow does not know, others are made at the ends of epochs.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder. Each training wants
