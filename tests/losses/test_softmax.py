@@ -96,6 +96,8 @@ def test_bad_input():
         SoftmaxCrossentropy(estimator="blackout")
     with pytest.raises(ValueError, match="nothing to decouple"):
         SoftmaxCrossentropy("nce", decoupled=True)
+    with pytest.raises(ValueError, match="filter_below=0.01 leaves out .*decoupled=True.* one of the two"):
+        SoftmaxCrossentropy(decoupled=True, filter_below=0.01)
     for value in (0, 1, -0.5, 2**12, True, np.nan, "low"):
         with pytest.raises(ValueError, match=r"filter_below must be None.* in \(0, 1\)"):
             SoftmaxCrossentropy(filter_below=value)

@@ -56,7 +56,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
     Args:
         estimator: "ranking", "partition" or "nce".
         decoupled: whether a positive's term leaves out the example's other positives; not with "nce".
-        filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12: see the guide.
+        filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12: see the guide; not
+            with ``decoupled``.
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
         dtype: of the result; by default float32.
@@ -66,8 +67,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         y_pred: logits [N, L].
 
     Raises:
-        ValueError: for an unknown estimator, decoupled "nce", filter_below outside (0, 1), or labels that
-            are not integers.
+        ValueError: for an unknown estimator, decoupled "nce", filter_below outside (0, 1) or with
+            ``decoupled``, or labels that are not integers.
         tf.errors.InvalidArgumentError: for an id outside [0, L).
 
     Example:
@@ -107,6 +108,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
             raise ValueError(
                 "filter_below must be None, for exact gradients, or a probability in (0, 1), such as 2**-12, "
                 f"but got {filter_below!r}."
+            )
+        if decoupled and filter_below is not None:
+            # Where labels have nearly all probability, the others are unlikely, but all that a term is of.
+            raise ValueError(
+                f"filter_below={filter_below} leaves out the gradients of unlikely classes, but decoupled=True "
+                "lowers these where labels have nearly all of the probability: choose one of the two."
             )
         self.estimator = estimator
         self.decoupled = bool(decoupled)
