@@ -20,8 +20,8 @@ from classifier_checks import (
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.layers import DenseHead
-from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy
+from tfxc.layers import DenseHead, UniformSparseHead
+from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.samplers import MIDX, InBatch, Uniform
 
 ROWS = [[3], [1, 7, 7], [], [24, 0]]
@@ -243,3 +243,21 @@ def test_a_sampler_of_another_number_of_classes_is_refused():
     sampler.build((NUM_CLASSES - 1, DIM))
     with pytest.raises(ValueError, match=f"built for {NUM_CLASSES - 1} classes, but the head"):
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [0, 1], sampler)
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("width", [4, 7])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: UniformSparseHead(NUM_CLASSES, 3), lambda: DenseHead(NUM_CLASSES)],
+    ids=["sparse", "dense"],
+)
+def test_queries_of_another_width_than_the_head_was_built_for_are_refused(make, width):
+    head, loss = make(), SquaredHinge()
+    head.build((None, 5))
+    message = rf"was built for queries \[N, 5\], but query has shape \(None, {width}\)"
+    with pytest.raises(ValueError, match=message):
+        tfxc.head_loss(head, loss, features(4)[:, :1] @ np.ones([1, width], np.float32), PADDED)
+    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(width)])
+    with pytest.raises(ValueError, match=message):
+        tfxc.ExtremeClassifier(encoder, head)

@@ -92,8 +92,14 @@ def check_loss(head, loss):
 
 
 def build_parts(head, sampler, query_dim):
-    """Builds what is not built yet of a head and its sampler (or None) for queries of that width."""
-    if not head.built:
+    """Builds what is not built yet of a head and its sampler (or None) for queries of that width.
+
+    Raises:
+        ValueError: for a head that was built for queries of another width.
+    """
+    if head.built:
+        head.require_width(tf.TensorSpec((None, query_dim)))
+    else:
         head.build((None, query_dim))
     if sampler is not None and not sampler.built:
         sampler.build((head.num_classes, head.effective_dim))
