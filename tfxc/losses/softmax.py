@@ -112,8 +112,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if decoupled and filter_below is not None:
             # Where labels have nearly all probability, the others are unlikely, but all that a term is of.
             raise ValueError(
-                f"filter_below={filter_below} leaves out the gradients of unlikely classes, but decoupled=True "
-                "lowers these where labels have nearly all of the probability: choose one of the two."
+                f"filter_below={filter_below} leaves out the gradients of unlikely classes, but with "
+                "decoupled=True they count where labels are nearly certain: choose one of the two."
             )
         self.estimator = estimator
         self.decoupled = bool(decoupled)
