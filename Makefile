@@ -21,8 +21,9 @@ BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.
 REFERENCE_TESTS := tests/ops $(patsubst %,tests/samplers/test_%.py,kernel lsh midx) tests/optimizers/test_row_sparse.py
 REFERENCE_TESTS += -k "not reference and not stock and not xla and not compiled and not saved and not cosines \
 	and not before_and_after and not many_classes and not growing_schedule"
-# The compiled kernels themselves. What is true of a library of any level is tested on the usual one.
-KERNEL_TESTS := $(filter-out %/test_library.py %/test_lsh_reference.py %/test_threads.py,$(wildcard tests/ops/test_*.py))
+# The compiled kernels themselves. What is true of a library of any level is tested on the usual one, as is what calls none.
+NO_KERNEL := library lsh_reference threads custom_gradient remote stochastic_rounding table_files table_rows
+KERNEL_TESTS := $(filter-out $(NO_KERNEL:%=tests/ops/test_%.py),$(wildcard tests/ops/test_*.py))
 KERNEL_TESTS += -k "not reference and not stock and not xla"
 # How long a kernel takes is not asked under a sanitizer.
 SANITIZED_TESTS := $(subst not xla,not xla and not takes_no_longer,$(KERNEL_TESTS)) $(wildcard tests/fuzz)
