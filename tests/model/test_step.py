@@ -55,21 +55,34 @@ class OneByOne(SoftmaxCrossentropy):
     log_sum_of_candidates = None
 
 
+SUMMED_HEADS = {
+    "plain": {},
+    "bias": {"use_bias": True, "temperature": 0.5},
+    "normalised": {"normalize": True, "temperature": 0.1},
+    "bfloat16": {"table_dtype": "bfloat16"},
+    "tied": {"tied_to": "items", "use_bias": True},
+}
+
+
 @pytest.mark.one_keras
 @pytest.mark.parametrize(
-    "head",
+    ("head", "sampler", "estimator"),
     [
-        {},
-        {"use_bias": True, "temperature": 0.5},
-        {"normalize": True, "temperature": 0.1},
-        {"table_dtype": "bfloat16"},
-        {"tied_to": "items", "use_bias": True},
+        ("plain", "uniform", "partition"),
+        ("plain", "midx", "ranking"),
+        ("plain", "mixture", "ranking"),
+        ("plain", "mixture", "partition"),
+        ("bias", "midx", "ranking"),
+        ("normalised", "mixture", "ranking"),
+        ("normalised", "uniform", "partition"),
+        ("bfloat16", "mixture", "partition"),
+        ("tied", "midx", "ranking"),
+        ("tied", "mixture", "partition"),
     ],
-    ids=["plain", "bias", "normalised", "bfloat16", "tied"],
 )
-@pytest.mark.parametrize("estimator", ["ranking", "partition"])
-@pytest.mark.parametrize("sampler", ["uniform", "midx", "in batch", "mixture"])
-def test_candidates_are_summed_up_as_if_scored_one_by_one(head, estimator, sampler):
+def test_candidates_are_summed_up_as_if_scored_one_by_one(head, sampler, estimator):
+    """How each head sums up: layers/test_head.py. Candidates of a batch are always scored one by one."""
+    head = SUMMED_HEADS[head]
     is_tied = "tied_to" in head
     found = []
     for loss_class in OneByOne, SoftmaxCrossentropy:
