@@ -200,8 +200,8 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == num_runs
 
 
-def small_model(num_classes=3):
-    """A compiled classifier of vectors [N, 4], and batches of a few examples."""
+def small_model(num_classes=3, run_eagerly=True):
+    """A compiled classifier of vectors [N, 4], and batches of a few examples, so few that a trace takes longer."""
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)
@@ -209,6 +209,7 @@ def small_model(num_classes=3):
         tfxc.optimizers.LazyAdam(0.1),
         loss=tfxc.losses.SoftmaxCrossentropy(),
         metrics=[tfxc.metrics.NDCGAtK(10)],
+        run_eagerly=run_eagerly,
     )
     examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % num_classes
     return model, tf.data.Dataset.from_tensor_slices(examples).batch(4)
@@ -390,7 +391,7 @@ def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
 
 def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
     def train(folder, epochs):
-        model, held_out = small_model()
+        model, held_out = small_model(run_eagerly=False)  # restored slots wait for a traced step
         x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
         batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
         log = TrainingLog(folder, model, patience=5)
