@@ -140,12 +140,21 @@ LOSSES = [SoftmaxCrossentropy(name) for name in ("ranking", "partition", "nce")]
 LOSSES += [SoftmaxCrossentropy("partition", decoupled=True), BinaryCrossentropy(), SquaredHinge()]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "estimator", loss.name))
+# Every loss with labels in one shard and in several; and the draws of every kind, folded in two ways.
+FOLDS = [("midx", loss, labels) for loss in LOSSES for labels in LABELS]
+FOLDS += [
+    (kind, loss, "several")
+    for kind in SAMPLERS
+    for loss in (SoftmaxCrossentropy("ranking"), BinaryCrossentropy())
+    if kind != "midx"
+]
+
+
 @pytest.mark.parametrize(
-    "labels", [[[3], [7], [39]], [[3, 8, -1], [-1, -1, -1], [30, 0, 29]]], ids=["one", "several"]
+    ("kind", "loss", "labels"), FOLDS, ids=lambda part: getattr(part, "estimator", getattr(part, "name", part))
 )
 def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
-    for got, want in zip(*losses_of_both(kind, loss, labels), strict=True):
+    for got, want in zip(*losses_of_both(kind, loss, LABELS[labels]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
