@@ -16,7 +16,7 @@ from tfxc._keras.weights import tf_variable, weights_of
 
 def fitted(**options):
     keras.utils.set_random_seed(1)
-    model = make_model(tfxc.samplers.MIDX(8, num_codewords=4), **options)
+    model = make_model(tfxc.samplers.MIDX(8, num_codewords=4), run_eagerly=True, **options)
     model.fit(*learnable(64), verbose=0)
     return model
 
@@ -24,7 +24,7 @@ def fitted(**options):
 def test_it_restores_weights_slots_and_counters(tmp_path):
     model = fitted()
     tfxc.cluster.Checkpoint(model, tmp_path).save(2)
-    again = make_model(tfxc.samplers.MIDX(8, num_codewords=4, seed=model.sampler.seed))
+    again = make_model(tfxc.samplers.MIDX(8, num_codewords=4, seed=model.sampler.seed), run_eagerly=True)
     assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 2
     for a, b in zip(weights_of(again), weights_of(model), strict=True):
         np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
@@ -126,7 +126,7 @@ def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, o
     def made(seed):
         keras.utils.set_random_seed(seed)
         encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), Scale()])
-        return make_model(encoder=encoder, optimizer=optimizer(0.1))
+        return make_model(encoder=encoder, optimizer=optimizer(0.1), run_eagerly=True)
 
     x, y = learnable(64)
     model, again = made(1), made(2)
