@@ -20,7 +20,8 @@ BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.
 # comes to is tested beside the compiled ops, in tests named "reference" or "stock", and under XLA.
 REFERENCE_TESTS := tests/ops $(patsubst %,tests/samplers/test_%.py,kernel lsh midx) tests/optimizers/test_row_sparse.py
 REFERENCE_TESTS += -k "not reference and not stock and not xla and not compiled and not saved and not cosines \
-	and not before_and_after and not many_classes and not growing_schedule"
+	and not before_and_after and not many_classes and not growing_schedule and not large_cell \
+	and not evaluated and not ones_own"
 # The compiled kernels themselves. What is true of a library of any level is tested on the usual one, as is what calls none.
 NO_KERNEL := library lsh_reference threads custom_gradient remote stochastic_rounding table_files table_rows
 KERNEL_TESTS := $(filter-out $(NO_KERNEL:%=tests/ops/test_%.py),$(wildcard tests/ops/test_*.py))
