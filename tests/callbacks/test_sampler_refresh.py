@@ -30,14 +30,20 @@ class Recorder(Uniform):
 
 
 @functools.cache
-def recording_model(steps_per_execution):
+def recording_model(steps_per_execution, run_eagerly=False):
     box = []
     sampler = Recorder(lambda: box[0])
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(5), sampler=sampler, k=1)
     box.append(model)
-    model.compile("sgd", loss=SoftmaxCrossentropy(), steps_per_execution=steps_per_execution)
+    options = {"steps_per_execution": steps_per_execution, "run_eagerly": run_eagerly}
+    model.compile("sgd", loss=SoftmaxCrossentropy(), **options)
     return model
+
+
+def new_model():
+    """One of its own for a test: traced for a few steps, it takes longer."""
+    return recording_model.__wrapped__(1, run_eagerly=True)
 
 
 def recorded(callback, epochs=3, num_steps=4, fits=1, steps_per_execution=1, model=None):
@@ -100,8 +106,7 @@ def test_a_resumed_training_goes_on_counting(tmp_path):
         callbacks = [SamplerRefresh(every=6), keras.callbacks.BackupAndRestore(directory)]
         if stop is not None:
             callbacks.append(Interrupt(stop))
-        model = recording_model.__wrapped__(1)  # Keras notes in it where it went on
-        return recorded(callbacks, epochs=epochs, model=model)
+        return recorded(callbacks, epochs=epochs, model=new_model())  # Keras notes in it where it went on
 
     with pytest.raises(KeyboardInterrupt):
         train(4, stop=2)
@@ -127,11 +132,11 @@ def test_several_steps_an_execution_count_as_several():
 
 @pytest.mark.parametrize("every", ["auto", *only_in_keras_3("epoch", 1)])
 def test_with_another_model_or_optimizer_it_begins_anew(every):
-    callback, models = SamplerRefresh(every), [recording_model.__wrapped__(1) for _ in range(2)]
+    callback, models = SamplerRefresh(every), [new_model() for _ in range(2)]
     recorded(callback, num_steps=8, model=models[0])
-    expected = recorded(SamplerRefresh(every), num_steps=3, model=recording_model.__wrapped__(1))
+    expected = recorded(SamplerRefresh(every), num_steps=3, model=new_model())
     for model in models[1], models[1]:
-        model.compile("sgd", loss=SoftmaxCrossentropy())
+        model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
         steps, history = recorded(callback, num_steps=3, model=model)
         assert steps == expected[0]
         assert history["sampler/index_age"] == expected[1]["sampler/index_age"]

@@ -126,7 +126,7 @@ def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, o
     def made(seed):
         keras.utils.set_random_seed(seed)
         encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), Scale()])
-        return make_model(encoder=encoder, optimizer=optimizer(0.1), run_eagerly=True)
+        return make_model(encoder=encoder, optimizer=optimizer(0.1))
 
     x, y = learnable(64)
     model, again = made(1), made(2)
