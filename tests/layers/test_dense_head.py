@@ -115,9 +115,10 @@ def test_a_zero_vector_stays_zero_when_normalized():
     np.testing.assert_allclose(layer(tf.constant([[0.0, 2.0], [0, 0]])), [[0, 8, 0], [0, 0, 0]], rtol=1e-6)
 
 
-def test_mixed_precision_keeps_table_and_logits_in_float32():
+@pytest.mark.parametrize("normalize", [False, True])
+def test_mixed_precision_keeps_table_and_logits_in_float32(normalize):
     policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")
-    layer, exact = DenseHead(5, dtype=policy), DenseHead(5)
+    layer, exact = DenseHead(5, dtype=policy, normalize=normalize), DenseHead(5, normalize=normalize)
     query = tf.cast(queries(2, 4), tf.bfloat16)
     logits = layer(query)
     exact.build((None, 4))

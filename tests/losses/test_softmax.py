@@ -396,20 +396,15 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     assert biases[1] > 3 * biases[2] - 4 * errors[2]
 
 
-@pytest.mark.parametrize(
-    ("estimator", "num_negatives", "proposal"),
-    [("ranking", 3, Uniform), ("ranking", 100, LogUniform), ("partition", 200, LogUniform)],
-)
-def test_training_converges_to_the_frequencies_of_the_data(estimator, num_negatives, proposal):
+def test_training_converges_to_the_frequencies_of_the_data():
     """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
 
-    Ranking with few and with many samples, where positives are often drawn; partition with many. All samplers
-    and estimators: test_consistency.py.
+    Ranking with few samples, step by step. Every estimator, and what the samplers answer: test_consistency.py.
     """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
-    sampler = proposal(num_negatives, seed=0)
+    sampler = Uniform(3, seed=0)
     sampler.build((30, 1))
-    loss, table = SoftmaxCrossentropy(estimator=estimator), tf.Variable(tf.zeros([30]))
+    loss, table = SoftmaxCrossentropy(), tf.Variable(tf.zeros([30]))
     optimum = -np.sum(target * np.log(target))
 
     @tf.function

@@ -106,8 +106,9 @@ def test_squares_that_float16_does_not_hold_are_refused():
         RowwiseAdagrad(0.1).build([tf.Variable(tf.ones([2, 2], tf.float16), name="table")])
 
 
-@every_optimizer
-@pytest.mark.parametrize("id_dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("optimizer_class", "id_dtype"), [*((rule, "int32") for rule in OPTIMIZERS), (LazyAdam, "int64")]
+)
 def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
     model = embedding_model(id_dtype)
     table = tf_variable(model.get_layer("table").trainable_variables[0])
@@ -297,11 +298,13 @@ def sampled_model(optimizer, **head):
 
 
 @pytest.mark.skipif(not library.use_compiled(), reason="the compiled ops are not available")
-@every_optimizer
 @pytest.mark.parametrize(
-    ("head", "options", "direct"),
-    [({}, {}, True), ({"normalize": True}, {}, False), ({}, {"clipnorm": 1.0}, False)],
-    ids=["plain", "normalised", "clipped"],
+    ("optimizer_class", "head", "options", "direct"),
+    [
+        *((rule, {}, {}, True) for rule in OPTIMIZERS),
+        (LazyAdam, {"normalize": True}, {}, False),
+        (LazyAdam, {}, {"clipnorm": 1.0}, False),
+    ],
 )
 def test_fit_makes_no_gradient_rows_of_plain_scores(optimizer_class, head, options, direct, monkeypatch):
     found = []

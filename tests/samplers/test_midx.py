@@ -1,5 +1,7 @@
 """MIDX: the softmax over quantised class vectors."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,8 +33,10 @@ def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
     return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **VARIANTS[variant], **options)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
+@pytest.mark.parametrize(  # learnable, it draws as "rq" does
+    ("variant", "num_classes"),
+    [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learnable", 50)],
+)
 def test_distribution_before_and_after_refresh(variant, num_classes):
     sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)
     sampler.build((num_classes, 7))
