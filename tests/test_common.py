@@ -186,9 +186,9 @@ def under_one_keras(names, both=REPRESENTATIVES):
     return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
 
 
-# Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it. The others
-# have the state of another: "LogUniform" that of "Uniform", none but the counter; "InBatch, all" that of "InBatch";
-# "MIDX, pq" that of a part of "Mixture, learnable"; "HardNegatives, mixed" that of its parts.
+# Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it. The
+# others have the state of another: "LogUniform" that of "Uniform", the counter alone; "InBatch, all" that of
+# "InBatch"; "MIDX, pq" that of a part of "Mixture, learnable"; "HardNegatives, mixed" that of its parts.
 SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegatives, mixed"}
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]

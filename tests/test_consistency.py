@@ -181,9 +181,9 @@ def fitted(estimator, labels, draw):
     return minimize(value_and_gradient, start, jac=True, method="BFGS", options={"gtol": FLAT}).x
 
 
-# What a sampler answers is seen best by "nce", which takes the count of a draw, of a label and of a label's slots,
-# and is not blind to a common factor; each of the other two takes an answer of each form: plain, with empty slots,
-# with certain ones, with a label's own, and a mixture's.
+# What a sampler answers is seen best by "nce", which takes the count of a draw, of a label and of a label's
+# slots, and is not blind to a common factor. Each of the others takes an answer of each form: plain, with empty
+# slots, with certain ones, with a label's own, and a mixture's.
 OF_LABELS = {"Unigram, counting", "HardNegatives", "SearchedHardNegatives", *OF_THE_BATCH}
 FORMS = "Uniform", "LSH, union", "HardNegatives", "InBatch, counting", "Mixture"
 CELLS = [

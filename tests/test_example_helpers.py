@@ -201,7 +201,7 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
 
 
 def small_model(num_classes=3, run_eagerly=True):
-    """A compiled classifier of vectors [N, 4], and batches of a few examples, so few that a trace takes longer."""
+    """A compiled classifier of vectors [N, 4], and batches so few that to trace a step takes longer."""
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)

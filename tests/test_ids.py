@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from graph_checks import all_shapes
 
 from tfxc.ids import check_ids, drop_duplicates, hits, int32_ids, is_among
 
@@ -83,9 +84,9 @@ def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
 def test_hits_of_many_candidates_and_labels_take_little_memory():
     """All labels of a batch as candidates: compared each with each, they would be a gigabyte at once."""
     labels = tf.range(256 * 64) % 5000
-    graph = tf.function(hits).get_concrete_function(labels, tf.reshape(labels, [256, 64])).graph
-    sizes = [out.shape.num_elements() for op in graph.get_operations() for out in op.outputs]
-    assert max(size or 0 for size in sizes) == 256 * 256 * 64
+    shapes = all_shapes(tf.function(hits).get_concrete_function(labels, tf.reshape(labels, [256, 64])))
+    assert all(shape.is_fully_defined() for shape in shapes)
+    assert max(shape.num_elements() for shape in shapes) == 256 * 256 * 64
 
 
 def test_an_empty_slot_hits_no_padding():

@@ -59,7 +59,7 @@ def summed():
 def sampled():
     """A sampler with an index, of many draws for little noise, and one that counts while it trains."""
     sampler = tfxc.samplers.Mixture([MIDX(200, num_codewords=4, seed=3), InBatch(4, seed=3)])
-    return make_model(sampler, optimizer=tfxc.optimizers.RowwiseAdagrad(0.3))
+    return make_model(sampler, optimizer=tfxc.optimizers.LazySGD(RATE))  # whose steps scale with the gradient
 
 
 class HeadLoss(keras.Model):

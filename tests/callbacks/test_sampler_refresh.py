@@ -181,6 +181,8 @@ def fitted(sampler, *positional, **options):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=sampler, k=1)
     model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
+    if isinstance(callbacks := options.get("callbacks"), keras.callbacks.CallbackList):
+        callbacks.set_model(model)
     x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
     return model.fit(x, y, *positional, **options).history
 
@@ -233,15 +235,11 @@ def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(
 def test_not_where_one_is_given():
     for every in ("epoch", 1000):
         given = SamplerRefresh(every)
-        forms = [{"callbacks": [keras.callbacks.Callback(), given]}, {"callbacks": given}]
-        forms.append({"callbacks": keras.callbacks.CallbackList([given])})
-        for form in forms:
-            age = (
-                fitted(MIDX(2, num_codewords=4), verbose=0, **form)["sampler/index_age"]
-                if "List" not in str(form)
-                else None
-            )
-            assert age in ([1] if every == "epoch" else [0], None)
+        # Keras notes what a fit shows in a callback of its own.
+        listed = keras.callbacks.CallbackList([given], add_history=True)
+        for callbacks in ([keras.callbacks.Callback(), given], given, listed):
+            logs = fitted(MIDX(2, num_codewords=4), verbose=0, callbacks=callbacks)
+            assert logs["sampler/index_age"] == ([1] if every == "epoch" else [0])
 
 
 def test_beside_callbacks_however_they_are_given():

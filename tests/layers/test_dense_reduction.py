@@ -5,9 +5,9 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from graph_checks import all_shapes
 from head_checks import (
     CONFIGURATIONS,
-    EVERY_CONFIGURATION,
     gradient_error,
     make_head,
     queries,
@@ -224,13 +224,6 @@ def test_filtered_training_goes_where_exact_training_goes():
         losses[threshold] = model.evaluate(x[1500:], y[1500:], verbose=0, return_dict=True)["loss"]
     exact, filtered = losses.values()
     assert abs(filtered - exact) < 0.1 * exact + 0.02, losses
-
-
-def all_shapes(concrete):
-    """The static shape of every tensor of a function and of all functions it calls."""
-    graphs = [concrete.graph, *(function.graph for function in concrete.graph._functions.values())]
-    graphs = [graph for graph in graphs if graph is not None]
-    return [tensor.shape for graph in graphs for op in graph.get_operations() for tensor in op.outputs]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Class vectors computed from features: what a step encodes, the cache, texts, files, other classes."""
 
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,8 +88,8 @@ def test_nothing_to_score_is_nothing_to_encode():
     head = head_of()
     of_labels, of_ids = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
     assert not np.any(of_labels) and not np.any(of_ids) and of_ids.shape == (2, 3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="25"):
-        head.candidate_logits(tf.ones([1, DIM]), tf.constant([[25]]), tf.constant([0]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="27"):
+        head.candidate_logits(tf.ones([1, DIM]), tf.constant([[27]]), tf.constant([0]))
 
 
 def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
@@ -449,13 +451,23 @@ def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
 
 @pytest.mark.one_keras
 def test_a_prediction_goes_on_while_a_thread_trains():
+    """By the class vectors of when it began."""
     model, (x, y) = model_of(), learnable(16)
+    model.encoder.trainable = False
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    want = model.predict(x, batch_size=8, verbose=0)
 
     class Train(keras.callbacks.Callback):
         def on_predict_batch_end(self, batch, logs=None):
-            model.train_on_batch(x, y)
+            thread = threading.Thread(target=model.train_on_batch, args=(x, y))
+            thread.start()
+            thread.join()
 
-    assert model.predict(x, batch_size=8, callbacks=[Train()], verbose=0)["ids"].shape == (16, 3)
+    found = model.predict(x, batch_size=8, callbacks=[Train()], verbose=0)
+    after = model.predict(x, batch_size=8, verbose=0)
+    for name in ("ids", "scores"):
+        np.testing.assert_array_equal(found[name], want[name])
+    assert (after["scores"] != want["scores"]).any()  # it has trained
 
 
 @pytest.mark.one_keras

@@ -173,7 +173,8 @@ def test_a_group_moves_an_input_for_all_its_classes(group_size):
 
 
 def test_groups_of_one_are_the_head_without_groups():
-    single, head, query = make_head(20, 3, 9), make_head(20, 3, 9, group_size=1), queries(5, 9)
+    single, head = UniformSparseHead(20, 3, seed=1), make_head(20, 3, 9, use_bias=False, group_size=1)
+    query = queries(5, 9)
     np.testing.assert_array_equal(single(query), head(query))
     assert tf_variable(head.indices).shape == (20, 3)
     assert tf_variable(make_head(20, 3, 9, group_size=8).indices).shape == (3, 3)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graph_checks import all_shapes
 from loss_checks import (
     CASES,
     logits_for,
@@ -205,13 +206,10 @@ def test_many_labels_take_little_memory(decoupled):
         return tf.gradients(losses, logits)
 
     shape, wide = (num_examples, num_candidates), (num_examples, num_labels)
-    graph = (
-        tf.function(gradient)
-        .get_concrete_function(tf.zeros(wide), tf.zeros(shape), tf.zeros(shape, tf.int32), tf.ones(wide))
-        .graph
-    )
-    sizes = [out.shape.num_elements() or 0 for op in graph.get_operations() for out in op.outputs]
-    assert max(sizes) <= num_examples * (num_labels + 1)
+    given = tf.zeros(wide), tf.zeros(shape), tf.zeros(shape, tf.int32), tf.ones(wide)
+    shapes = all_shapes(tf.function(gradient).get_concrete_function(*given))
+    assert all(part.is_fully_defined() for part in shapes)
+    assert max(part.num_elements() for part in shapes) <= num_examples * (num_labels + 1)
 
 
 def test_decoupled_estimators_by_hand():
@@ -399,7 +397,7 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
 def test_training_converges_to_the_frequencies_of_the_data():
     """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
 
-    Ranking with few samples, step by step. Every estimator, and what the samplers answer: test_consistency.py.
+    Ranking with few samples, step by step. Every estimator and sampler: test_consistency.py.
     """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
     sampler = Uniform(3, seed=0)

@@ -300,7 +300,7 @@ def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queri
 def test_excluded_ids_that_are_none_are_refused(top_k):
     family = make_family(9, 4, 2)
     for bad in (-2, 9):
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"exclude.* is {bad}\\b"):
             top_k(tf.constant(make_tables(family, 1)), family, 2, exclude=tf.constant([[3, bad]]))
 
 

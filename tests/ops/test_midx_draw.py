@@ -281,19 +281,19 @@ def test_shapes_that_do_not_fit_are_errors(draw):
         ValueError, match=r"must be an integer in \[1, 16777216\], but got 4611686018427387904"
     ):
         draw(zeros, zeros, index, 2**62, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(np.zeros((2, 3)), np.zeros((2, 3)), index, 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(zeros, np.zeros((3, 2)), index, 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(zeros, zeros, index._replace(cell_offsets=[0, 2, 3]), 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(zeros, zeros, index._replace(slots=index.slots[:2]), 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(zeros, zeros, index._replace(slots=index.slots[:, :3]), 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        draw(zeros, zeros, index._replace(slots=index.slots[:, 0]), 1, seed=[0, 0])
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+    slots, one_seed = index.slots, [0, 0]
+    # What the compiled op says, and what comes of it in the other way.
+    for arguments, message in [
+        ((np.zeros((2, 3)), np.zeros((2, 3)), index), r"cell_mass"),
+        ((zeros, np.zeros((3, 2)), index), r"\[3,2\]|Incompatible shapes"),
+        ((zeros, zeros, index._replace(cell_offsets=[0, 2, 3])), r"cell_offsets|reshape"),
+        ((zeros, zeros, index._replace(slots=slots[:2])), r"cell_offsets must .* end at L = 2"),
+        ((zeros, zeros, index._replace(slots=slots[:, :3])), r"slots \[L, 4\].*\[3,3\]|expected 4, got 3"),
+        ((zeros, zeros, index._replace(slots=slots[:, 0])), r"slots \[L, 4\].* \[3\]|expected 4, got 1"),
+    ]:
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+            draw(*arguments, 1, seed=one_seed)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"seed must have shape \[2\]"):
         draw(zeros, zeros, index, 1, seed=[0, 0, 0])
 
 

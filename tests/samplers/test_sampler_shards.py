@@ -151,7 +151,9 @@ FOLDS += [
 
 
 @pytest.mark.parametrize(
-    ("kind", "loss", "labels"), FOLDS, ids=lambda part: getattr(part, "estimator", getattr(part, "name", part))
+    ("kind", "loss", "labels"),
+    FOLDS,
+    ids=lambda part: getattr(part, "estimator", getattr(part, "name", part)),
 )
 def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
     for got, want in zip(*losses_of_both(kind, loss, LABELS[labels]), strict=True):
