@@ -182,8 +182,8 @@ def fitted(estimator, labels, draw):
 
 
 # What a sampler answers is seen best by "nce", which takes the count of a draw, of a label and of a label's
-# slots, and is not blind to a common factor. Each of the others takes an answer of each form: plain, with empty
-# slots, with certain ones, with a label's own, and a mixture's.
+# slots, and is not blind to a common factor. Each of the others takes an answer of each form: plain, with
+# empty slots, with certain ones, with a label's own, and a mixture's.
 OF_LABELS = {"Unigram, counting", "HardNegatives", "SearchedHardNegatives", *OF_THE_BATCH}
 FORMS = "Uniform", "LSH, union", "HardNegatives", "InBatch, counting", "Mixture"
 CELLS = [
