@@ -5,7 +5,15 @@ import copy
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import Untracked, is_declared_as, layers_of, mask_of, readers_of
+from tfxc._keras.layers import (
+    Untracked,
+    config_of_width,
+    is_declared_as,
+    layer_of,
+    layers_of,
+    mask_of,
+    readers_of,
+)
 
 
 def test_an_untracked_layer_is_not_its_holders(tmp_path):
@@ -47,6 +55,12 @@ def test_how_an_input_is_declared():
     for options in ({}, {"sparse": True}, {"ragged": True}):
         for form in ("sparse", "ragged"):
             assert is_declared_as(keras.Input((None,), **options), form) == (form in options)
+
+
+def test_an_input_of_another_width():
+    layer = layer_of(keras.Input((4, 2), sparse=True, name="own"))
+    again = keras.layers.InputLayer.from_config(config_of_width(layer, 3))
+    assert again.output.shape[1:] == (4, 3) and is_declared_as(again.output, "sparse") and again.name == "own"
 
 
 def test_the_mask_a_layer_leaves():

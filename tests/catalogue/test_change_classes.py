@@ -351,6 +351,23 @@ def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
     np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["functional", "nested", "sequential"])
+def test_an_input_of_columns_that_a_bag_reads_grows_with_its_rows(form):
+    columns, bag = keras.Input((NUM_CLASSES,), sparse=True), layers.EmbeddingBag(NUM_CLASSES, DIM)
+    encoder = keras.Sequential([columns, bag]) if form == "sequential" else keras.Model(columns, bag(columns))
+    if form == "nested":
+        outer = keras.Input((NUM_CLASSES,), sparse=True)
+        encoder = keras.Model(outer, keras.layers.Dense(DIM)(encoder(outer)))
+    model = named(encoder=encoder)
+    old, new = np.zeros([3, NUM_CLASSES], np.float32), np.zeros([3, len(OTHER)], np.float32)
+    new[:, KEPT] = old[:, OLD] = features(3)[:, :1] + np.arange(len(KEPT))
+    before = model.encoder(tf.sparse.from_dense(old)).numpy()
+    changed = tfxc.change_classes(model, OTHER)
+    x = tf.sparse.from_dense(new)
+    np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-5)
+    assert changed.predict(x, verbose=0)["ids"].shape == (3, changed.k)
+
+
 def test_new_rows_by_a_function_or_from_similar_names():
     given = {"new a": np.full(DIM, 2.0), "new b": np.full(DIM, 3.0)}
     changed = tfxc.change_classes(named(), OTHER, new_rows=lambda names: [given[name] for name in names])

@@ -150,10 +150,11 @@ def test_weights_of_the_columns_of_an_input_as_wide_as_the_classes_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not found_of(7, [keras.layers.Dense(3), keras.layers.Dense(2)])
-        sparse = keras.Input((3,), sparse=True)
-        encoder = keras.Model(sparse, EmbeddingBag(3, 2)(sparse))
-        with pytest.warns(UserWarning, match="count as tables of items"):
-            assert len(item_layers(encoder, [], NAMES, CLASSES)) == 1
+        for width, num_moved in ((3, 2), (None, 1)):  # the input, too
+            sparse = keras.Input((width,), sparse=True)
+            encoder = keras.Model(sparse, EmbeddingBag(3, 2)(sparse))
+            with pytest.warns(UserWarning, match="count as tables of items"):
+                assert len(item_layers(encoder, [], NAMES, CLASSES)) == num_moved
 
 
 def test_the_words_of_a_text_stay_and_so_do_the_rows_behind_them():

@@ -93,6 +93,18 @@ def is_declared_as(inputs, form):
     return isinstance(inputs.type_spec, kind)
 
 
+def config_of_width(layer, width):
+    """The config of an ``InputLayer`` for inputs of another last dimension.
+
+    Example:
+        >>> config = config_of_width(layer_of(keras.Input((2,))), 3)
+        >>> keras.layers.InputLayer.from_config(config).output.shape[-1]
+        3
+    """
+    config, name = layer.get_config(), "batch_shape" if IS_KERAS_3 else "batch_input_shape"
+    return {**config, name: [*config[name][:-1], width]}
+
+
 def no_autocast(layer):
     """Has a layer get its inputs as they come, in mixed precision, too.
 

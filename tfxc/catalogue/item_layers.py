@@ -7,7 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import is_made_of_layers, layer_of, layers_of, operations_of, readers_of
+from tfxc._keras.layers import (
+    config_of_width,
+    is_declared_as,
+    is_made_of_layers,
+    layer_of,
+    layers_of,
+    operations_of,
+    readers_of,
+)
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
 from tfxc.model.adapted import LOOKUPS
@@ -47,8 +55,9 @@ def item_layers(encoder, head_rows, class_names, classes):
     These are: a layer with the methods ``class_rows`` and ``config_for``, which are asked; a table that the
     head shares; a lookup whose vocabulary is the names of the classes; an embedding that reads such a lookup,
     whatever its number of rows; and one of L rows, of L + 1 (row 0 for padding), or of as many as such a
-    lookup tells apart. Where nothing but the number of rows says that an embedding holds items, a warning
-    names it.
+    lookup tells apart; and a sparse input of a known width whose columns are the rows of such an
+    ``EmbeddingBag``. Where nothing but the number of rows says that an embedding holds items, a warning names
+    it.
 
     Args:
         encoder: a Keras model.
@@ -96,6 +105,7 @@ def item_layers(encoder, head_rows, class_names, classes):
                 raise ValueError(_columns(layer))
             if layer.num_tokens - num_old in (0, 1):
                 encodings.append(layer.name)
+    found += _inputs_of_columns(layers, [item.layer for item in found], classes)
     if encodings:
         warnings.warn(
             f"The CategoryEncoding layers {encodings} have as many columns as there are classes, or one "
@@ -127,6 +137,19 @@ def item_layers(encoder, head_rows, class_names, classes):
             stacklevel=3,
         )
     return found
+
+
+def _inputs_of_columns(layers, moved, classes):
+    """An ``ItemLayer`` for each sparse input whose columns are the rows of a bag that is moved."""
+    items = []
+    for layer in layers:
+        if not isinstance(layer, keras.layers.InputLayer) or not is_declared_as(layer.output, "sparse"):
+            continue
+        width = layer.output.shape[-1]
+        bags = [own for own in readers_of(layer) if isinstance(own, EmbeddingBag) and own in moved]
+        if width is not None and bags:
+            items.append(ItemLayer(layer, [], config_of_width(layer, width + classes.num_added)))
+    return items
 
 
 def lookups_of_head(head, items, class_names, classes):
