@@ -6,7 +6,7 @@ import tensorflow as tf
 from backup_checks import STEPS, assert_same, made, run
 from classifier_checks import NUM_CLASSES, learnable, make_model, only_in_keras_3
 
-from tfxc import losses
+from tfxc import losses, optimizers
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
 from tfxc.callbacks import SparseEvolution
@@ -193,6 +193,16 @@ def test_a_head_that_another_optimizer_trains_is_refused():
         ValueError, match="given to compile does not train 'uniform_sparse_head.*MultiOptimizer"
     ):
         model.fit(x, x[:, 0], epochs=2, callbacks=[SparseEvolution(every="epoch")], verbose=0)
+
+
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, optimizers.LazyAdam])
+def test_a_training_goes_on_with_a_new_optimizer(optimizer):
+    x = np.ones((8, 8), np.float32)
+    model = keras.Sequential([keras.Input((8,)), UniformSparseHead(NUM_CLASSES, 3, seed=0)])
+    model.compile(optimizer(1e-2), loss=losses.SquaredHinge())
+    callbacks = [SparseEvolution(every="epoch")]
+    moved = model.fit(x, np.arange(8), initial_epoch=2, epochs=4, callbacks=callbacks, verbose=0)
+    assert moved.history["rewire/moved"] == [NUM_CLASSES] * 2
 
 
 def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():

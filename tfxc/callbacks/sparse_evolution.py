@@ -58,6 +58,7 @@ class SparseEvolution(keras.callbacks.Callback):
             ignore_batches(self)
 
     def on_train_begin(self, logs=None):
+        self._has_begun = False
         heads = self._heads()
         if not heads:
             raise ValueError("SparseEvolution needs a model with a sparse head: UniformSparseHead.")
@@ -104,6 +105,7 @@ class SparseEvolution(keras.callbacks.Callback):
         # Not at the end of the one before: its validation would be of another model than is then saved.
         if self.every == EPOCH and epoch > 0:
             self._rewire(epoch)
+        self._has_begun = True
 
     def on_train_batch_end(self, batch, logs=None):
         if self._clock.due():
@@ -126,7 +128,8 @@ class SparseEvolution(keras.callbacks.Callback):
         start = time.perf_counter()
         # A frozen one would lose connections and never learn others.
         for head in [head for head in self._heads() if head.trainable]:
-            self._require_trained(head)
+            if self._has_begun:  # before, the optimizer of a resumed training may be a new one
+                self._require_trained(head)
             moved = head.rewire(fraction, self.model.optimizer)
             self._logs["rewire/moved"] += moved["moved"]
             share = moved["moved"] / max(self._logs["rewire/moved"], 1)
