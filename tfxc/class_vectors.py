@@ -28,6 +28,22 @@ def require_current(head):
         head.refresh()
 
 
+def shared_by_queries(head):
+    """What all effective queries of a head have in common, float32 [E]: the 1 of a bias; 0 where they differ.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(10, use_bias=True)
+        >>> head.build((None, 3))
+        >>> shared_by_queries(head).tolist()
+        [0.0, 0.0, 0.0, 1.0]
+    """
+    if head.query_dim is None:  # of a head of one's own that does not tell it
+        return np.zeros(head.effective_dim, np.float32)
+    some = np.random.default_rng(0).standard_normal((3, head.query_dim)).astype(np.float32)
+    queries = head.effective_query(tf.constant(some)).numpy()
+    return np.where((queries == queries[0]).all(0), queries[0], 0)
+
+
 def blocks(head, rows=_BLOCK_ROWS):
     """(start, class vectors float32 [rows, D]) over all classes of a head.
 

@@ -263,6 +263,38 @@ def test_it_knows_a_head_of_which_one_class_is_another(dtype, changed):
         index.require_built_from(head_of(vectors))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_scanned", [0, 40])
+def test_large_biases_hide_no_class_that_is_another(dtype, num_scanned):
+    vectors, random = 0.1 * queries(500, 8), np.random.default_rng(0)
+    head = head_of(vectors, use_bias=True)
+    head.bias.assign(-12 + random.normal(size=500))
+    index = index_of(head, 10, 2, dtype, num_scanned)
+    index.require_built_from(head)
+    for changed in [int(index.scanned[0]) if num_scanned else 7, 499]:
+        head.table.assign(vectors)
+        head.table[changed].assign(vectors[changed - 1])
+        with pytest.raises(ValueError, match=f"other class vectors .* first of class {changed}: after"):
+            index.require_built_from(head)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_the_head_it_was_built_from_is_never_refused(dtype, use_bias):
+    random = np.random.default_rng(1)
+    vectors = queries(300, 6) * 10.0 ** random.uniform(
+        -20, 8, size=(300, 1)
+    )  # ranges beyond what 8 bits hold
+    vectors[::7, random.integers(6)] = 1e15
+    vectors[::11] = 0
+    vectors[5::13] = random.choice([1e-40, 1e-38, -3e-37, 3e-34], size=vectors[5::13].shape)
+    head = head_of(vectors.astype(np.float32), use_bias=use_bias)
+    if use_bias:
+        head.bias.assign(-1e4 * random.random(300))
+    for num_scanned in (0, 60):
+        index_of(head, 8, 2, dtype, num_scanned).require_built_from(head)
+
+
 def test_a_head_in_another_order_is_not_the_one_it_was_built_from(small):
     _, index = small
     with pytest.raises(ValueError, match="built from other class vectors"):

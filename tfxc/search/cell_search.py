@@ -17,6 +17,10 @@ _CELL_ELEMENTS = 1 << 20
 # Those of scanned classes. To read their columns for fewer queries takes as long as the product.
 _SCANNED_ELEMENTS = 1 << 22
 _BEST = tf.float32, tf.int32  # scores and ids
+# How far what is kept may be from the class vector that it was made of: in steps of int8 codes, some of which
+# go to the other neighbour, and of int16 codes; twice what bfloat16 rounds; of each number what sums of
+# float32 round; and what is too small for a scale.
+_INT8, _INT16, _BFLOAT16, _FLOAT32, _LEAST = 1.01, 0.51, 2**-8, 1e-5, 1e-33
 
 
 class CellSearch:
@@ -58,13 +62,27 @@ class CellSearch:
         """The class vectors float32 [n, D] of class ids [n], as they are kept."""
         return self._vectors(class_ids, self.columns())
 
-    def means(self, class_ids):
-        """The mean float32 [n, D] of the cell of each class id [n]; 0 for scanned classes."""
-        places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
-        cells = tf.minimum(self._cells(places), self.num_cells - 1)
-        is_scanned = places >= tf.size(self.tiles.members)
-        means = tf.gather(tf.convert_to_tensor(self.tiles.centres), cells)
-        return tf.where(is_scanned[:, tf.newaxis], 0.0, means)
+    def roundings(self, class_ids, vectors):
+        """How far from the class vectors [n, D] of class ids [n] what is kept of them may be: [n, D]."""
+        parts, rounded = self.tiles, _FLOAT32 * tf.abs(vectors)
+        if parts.rows.dtype == tf.float32:
+            return rounded
+        places = tf.gather(tf.convert_to_tensor(parts.places), class_ids)
+        num_slots = tf.size(parts.members)
+        is_scanned = places >= num_slots
+        in_tiles = tf.where(is_scanned, 0, places)
+        means = tf.gather(tf.convert_to_tensor(parts.centres), self._cells(in_tiles))
+        if parts.rows.dtype == tf.int8:
+            own = _INT8 * self._scales(in_tiles)
+        else:
+            own = _BFLOAT16 * tf.abs(vectors - means)
+        own += _FLOAT32 * tf.abs(means)
+        if self.num_scanned:
+            scales = tf.gather(
+                tf.convert_to_tensor(parts.scanned_scales), tf.where(is_scanned, places - num_slots, 0)
+            )
+            own = tf.where(is_scanned[:, tf.newaxis], _INT16 * scales[:, tf.newaxis], own)
+        return rounded + own + _LEAST
 
     def _search(self, query, k, exclude, probes, columns):
         """The k best; for queries that find fewer, again with twice the probes."""
@@ -200,9 +218,13 @@ class CellSearch:
             return rows
         rows = tf.cast(rows, tf.float32)
         if parts.rows.dtype == tf.int8:
-            scales = tf.gather(tf.reshape(read(parts.scales), [-1]), places)
-            rows *= tf.cast(scales, tf.float32)[..., tf.newaxis]
+            rows *= self._scales(places)
         return rows + tf.gather(tf.convert_to_tensor(parts.centres), self._cells(places))
+
+    def _scales(self, places):
+        """What the int8 rows of slots of tiles are multiplied with: float32 [..., 1]."""
+        scales = tf.gather(tf.reshape(read(self.tiles.scales), [-1]), places)
+        return tf.cast(scales, tf.float32)[..., tf.newaxis]
 
     def _cells(self, places):
         """The cells of slots of tiles."""

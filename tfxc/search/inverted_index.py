@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int, require_count
-from tfxc.class_vectors import blocks, one_thread, require_current
+from tfxc.class_vectors import blocks, one_thread, require_current, shared_by_queries
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -20,9 +20,9 @@ from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
-# How far a row may be from the head's, as a share of its largest number: what another machine may round
-# otherwise; twice what bfloat16 rounds; one step of the codes, which may go the other way, and a half.
-_TOLERANCES = {"float32": 1e-3, "bfloat16": 2**-8, "int8": 1.5 / 127}
+# How far class vectors may be from those that were stored, as a share of the largest number of each, biases
+# left out: what another machine may round otherwise where a head computes them.
+_COMPUTED = 1e-3
 _WEIGHTS = *Tiles._fields, "answers_mean", "answers_covariance"
 
 
@@ -291,13 +291,13 @@ class InvertedIndex(keras.layers.Layer):
         """Raises ValueError for a head of other class vectors than the index holds, be it of one class."""
         self.require_same(head)
         _make_ready(head)
+        varies = shared_by_queries(head) == 0
         for start, vectors in blocks(head):
             class_ids = tf.range(start, start + len(vectors))
-            differences = np.abs(self._search.value.vectors(class_ids).numpy() - vectors).max(1)
-            largest = np.abs(vectors).max(1)
-            if self.rows_dtype != "float32":  # rows are differences from the mean of a cell
-                largest += np.abs(self._search.value.means(class_ids)).max(1)
-            changed = differences > _TOLERANCES[self.rows_dtype] * largest
+            largest = np.abs(np.where(varies, vectors, 0)).max(1, keepdims=True)
+            allowed = self._search.value.roundings(class_ids, vectors).numpy() + _COMPUTED * largest
+            differences = np.abs(self._search.value.vectors(class_ids).numpy() - vectors)
+            changed = ~(differences <= allowed).all(1)
             if changed.any():
                 raise ValueError(
                     f"The index was built from other class vectors than the head has now, first of class "
