@@ -24,11 +24,12 @@ def check_ids(ids, num_classes, what="label"):
         raise ValueError(f"{article} {what} id must be an integer, but they came as {ids.dtype.name}.")
     flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
     outside = (flat < PADDING) | (flat >= num_classes)
+    end = "L" if tf.is_tensor(num_classes) else num_classes  # a graph may not know it
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
     checked = require(
         tf.logical_not(tf.reduce_any(outside)),
-        f"{article} {what} id is outside [0, {num_classes}) (-1 is padding): check the id mapping and "
+        f"{article} {what} id is outside [0, {end}) (-1 is padding): check the id mapping and "
         "num_classes. The id is",
         padded[position],
         "at flat position",

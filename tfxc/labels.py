@@ -200,9 +200,12 @@ def one_for_each(query, given, wanted, axis=0):
 
 def _refuse_zeros_and_ones(labels, num_classes):
     """Labels [..., P], none of which may be a row of a multi-hot matrix."""
-    if labels.shape[-1] not in (num_classes, None) or num_classes < 3:  # None: Keras traced a step anew
+    # A graph may not know how many labels there are (Keras traced a step anew), or how many classes.
+    is_known = not tf.is_tensor(num_classes)
+    if is_known and (labels.shape[-1] not in (num_classes, None) or num_classes < 3):
         return labels
-    is_as_wide = (tf.shape(labels)[-1] == num_classes) & (tf.size(labels) > 0)
+    width = tf.shape(labels, tf.int64)[-1]
+    is_as_wide = tf.equal(width, num_classes) & (width >= 3) & (tf.size(labels) > 0)
     checked = require(
         ~(is_as_wide & tf.reduce_all((labels == 0) | (labels == 1))),
         "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "

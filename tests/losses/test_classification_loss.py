@@ -108,3 +108,16 @@ def test_what_a_class_says_of_its_methods_does_not_hold_for_others():
         ("softplus", None, None),
         ("logsumexp", None, None),
     ]
+
+
+def test_logits_whose_number_of_classes_a_graph_does_not_know():
+    loss, logits = SoftmaxCrossentropy(), queries()
+    for labels, spec in (([4, 0, 2], [None]), ([[4, 1], [0, -1], [2, 3]], [None, None])):
+        signature = [tf.TensorSpec(spec, tf.int32), tf.TensorSpec([None, None])]
+        in_graph = tf.function(loss, input_signature=signature)
+        np.testing.assert_allclose(in_graph(labels, logits), loss(labels, logits), rtol=1e-6)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside \[0, L\)"):
+            in_graph(np.add(labels, 1), logits)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as one-hot or multi-hot rows"):
+        in_graph(np.eye(5, dtype=np.int32)[:3], logits)
+    assert np.isfinite(in_graph([[1, 0], [0, -1], [1, -1]], logits[:, :2]))
