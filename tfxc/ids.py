@@ -135,7 +135,7 @@ def drop_duplicates(ids):
     ordered = tf.gather(ids, order, batch_dims=1)
     repeat = tf.concat([tf.zeros_like(ordered[:, :1], tf.bool), tf.equal(ordered[:, 1:], ordered[:, :-1])], 1)
     repeat = tf.gather(repeat, tf.argsort(order, axis=1), batch_dims=1)
-    return tf.where(repeat, PADDING, ids)
+    return tf.where(repeat, tf.constant(PADDING, ids.dtype), ids)
 
 
 def hits(ids, labels):

@@ -25,6 +25,23 @@ def test_relevance_by_hand():
     assert relevance(ids, labels).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
 
 
+@pytest.mark.one_keras
+@pytest.mark.parametrize("k", [1, 2, 60])
+def test_relevance_of_many_ids_holds_no_table_of_all_pairs(k):
+    """Of all pairs there would be k² numbers an example."""
+    random = np.random.default_rng(0)
+    labels = unique_positives(random.integers(-1, 30, [7, 5]))
+    ids = random.integers(-1, 30, [7, k])  # with repeats, of which the first counts
+    want = [
+        [float(id >= 0 and id in own and id not in row[:i]) for i, id in enumerate(row)]
+        for row, own in zip(ids.tolist(), labels.numpy().tolist(), strict=True)
+    ]
+    compiled = tf.function(relevance).get_concrete_function(tf.constant(ids), labels)
+    np.testing.assert_array_equal(compiled(tf.constant(ids), labels), want)
+    outputs = [tensor.shape for op in compiled.graph.get_operations() for tensor in op.outputs]
+    assert max(shape.num_elements() or 0 for shape in outputs) <= 7 * max(k, 6)
+
+
 def test_ids_beyond_float_precision():
     close = 2**24 + 1  # float32 rounds it to 2**24
     metric = PrecisionAtK(1)

@@ -9,6 +9,7 @@ from tfxc._keras import keras
 from tfxc._keras.layers import mask_of
 from tfxc._keras.training import Directed, compiled_labels
 from tfxc.arguments import positive_int
+from tfxc.ids import drop_duplicates
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
 
 
@@ -57,13 +58,10 @@ def relevance(ids, labels):
         >>> relevance(tf.constant([[5, 4, 5, -1]], tf.int64), labels).numpy().tolist()
         [[1.0, 0.0, 0.0, 0.0]]
     """
-    last = tf.shape(labels)[1] - 1
+    ids, last = drop_duplicates(ids), tf.shape(labels)[1] - 1
     nearest = tf.minimum(tf.searchsorted(labels, ids), last)
     hit = tf.equal(tf.gather(labels, nearest, batch_dims=1), ids) & (ids >= 0)
-    rank = tf.range(tf.shape(ids)[1])
-    earlier = rank[None, :] < rank[:, None]
-    repeated = tf.reduce_any(tf.equal(ids[:, :, None], ids[:, None, :]) & earlier, axis=2)
-    return tf.cast(hit & ~repeated, tf.float32)
+    return tf.cast(hit, tf.float32)
 
 
 def flat_examples(y_true, y_pred, sample_weight=None):
