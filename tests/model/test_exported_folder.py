@@ -113,6 +113,22 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert content(tmp_path / "project" / "1") == "new"
 
 
+@pytest.mark.parametrize("name", ["1", "README.md"])
+def test_other_things_beside_an_earlier_export_are_left_alone(tmp_path, name):
+    write(tmp_path / "served", "old")
+    for part in ("variables", "assets", "assets.extra", "fingerprint.pb"):
+        (tmp_path / "served" / part).mkdir()
+    write(tmp_path / "served", "newer")
+    (tmp_path / "served" / name).mkdir()
+    with pytest.raises(ValueError, match=f"holds '{name}': name a new folder"):
+        write(tmp_path / "served")
+    assert content(tmp_path / "served") == "newer" and (tmp_path / "served" / name).exists()
+    shutil.rmtree(tmp_path / "served")
+    (tmp_path / "served" / "variables").mkdir(parents=True)
+    with pytest.raises(ValueError, match="holds 'variables': name a new folder"):
+        write(tmp_path / "served")
+
+
 @pytest.mark.parametrize("name", ["1.writing", "1.old"])
 def test_a_folder_of_another_beside_it_is_left_alone(tmp_path, exchanges, name):
     write(tmp_path / "1", "old")

@@ -9,6 +9,7 @@ import shutil
 from tfxc.arguments import local_folder
 
 _WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
+_EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra"}  # all that they leave
 
 
 @contextlib.contextmanager
@@ -25,10 +26,12 @@ def exported_folder(path):
     if os.path.isfile(path):
         raise ValueError(f"A SavedModel is a folder, but {path} is a file: choose another path.")
     held = sorted(os.listdir(path)) if os.path.isdir(path) else []
-    if held and "saved_model.pb" not in held:
+    others = [name for name in held if name not in _EXPORTED]
+    if others or (held and "saved_model.pb" not in held):
+        first, *more = others or held
         raise ValueError(
-            f"{path} is no SavedModel, which an export could take the place of, but holds {held[0]!r}"
-            f"{' and more' if held[1:] else ''}: name a new folder, such as {os.path.join(path, '1')}."
+            f"An export takes the place of an earlier one and of nothing else, but {path} holds {first!r}"
+            f"{' and more' if more else ''}: name a new folder, such as {os.path.join(path, '1')}."
         )
     workplace = f"{path}.writing"
     _require_own(workplace)
