@@ -175,8 +175,10 @@ def test_rank_takes_what_predict_takes():
     logits = all_logits(model, x)
     best = ranking(logits, 1)
     logits[np.arange(4), best[:, 0]] = -np.inf
-    got = model.rank({"features": x, "exclude": best.astype(np.int32)}, 5)["ids"]
-    np.testing.assert_array_equal(got, ranking(logits, 5))
+    inputs = {"features": x, "exclude": best.astype(np.int32)}
+    np.testing.assert_array_equal(model.rank(inputs, 5)["ids"], ranking(logits, 5))
+    with pytest.raises(ValueError, match=r"exclude both among the inputs and beside them: .* \[B, X\]"):
+        model.rank(inputs, 5, exclude=[[3]])
 
 
 def test_batches_one_by_one_read_class_vectors_of_now():

@@ -388,15 +388,24 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
 
         Args:
-            inputs: the encoder's, also as lists; in a dict of them ``exclude`` may stand, too.
+            inputs: the encoder's, also as lists; in a dict of them ``exclude`` may stand instead.
             k: an int in [1, L] or an int32 scalar tensor.
             exclude, allow: None or class ids, see ``Head.top_k``.
             training: whether the encoder runs as in training.
+
+        Raises:
+            ValueError: for another k, or where ``exclude`` comes twice.
         """
         require_count(k, "k", self.head.num_classes)
         inputs = lists_as_tensors(inputs)
         inputs, reserved = split_inputs(inputs, self.encoder)
-        exclude = reserved.get("exclude") if exclude is None else exclude
+        own = reserved.get("exclude")
+        if own is not None and exclude is not None:
+            raise ValueError(
+                "rank got exclude both among the inputs and beside them: join them as exclude=, class ids "
+                "[B, X] padded with -1."
+            )
+        exclude = own if exclude is None else exclude
         if tf.executing_eagerly():
             self._refresh_head(inputs)
         if not self.built:
