@@ -392,6 +392,42 @@ def test_the_defaults_score_and_rank_as_a_dense_head(twins):
         plain.score(query, tf.constant([[29]] * 4))
 
 
+class WithoutVectors(Head):
+    """Four logits that classes share in turn, and no class vectors."""
+
+    indexable = False
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(shape=(input_shape[-1], 4), name="kernel")
+        super().build(input_shape)
+
+    def prepare(self, query):
+        return tf.matmul(query, tf_variable(self.kernel))
+
+    def block_logits(self, prepared, start, stop):
+        return tf.gather(prepared, tf.range(start, stop) % 4, axis=1)
+
+    def score(self, query, class_ids):
+        own, places = class_ids.shape.rank - 1, tf.maximum(class_ids, 0) % 4
+        logits = tf.gather(self.prepare(query), places, axis=1, batch_dims=own)
+        return tf.where(class_ids < 0, 0.0, logits)
+
+
+@pytest.mark.parametrize("loss", [SoftmaxCrossentropy(), BinaryCrossentropy()])
+def test_three_functions_make_a_head_without_class_vectors(tiny_blocks, loss):  # noqa: F811
+    head, dense, query = WithoutVectors(29), DenseHead(29), queries(4, 6)
+    for own in (head, dense):
+        own.build((None, 6))
+    tf_variable(dense.table).assign(tf.gather(tf.transpose(tf_variable(head.kernel)), tf.range(29) % 4))
+    np.testing.assert_allclose(head.losses(query, LABELS, loss), dense.losses(query, LABELS, loss), rtol=1e-4)
+    losses, best = head.losses_and_best(query, LABELS, loss, 5)
+    np.testing.assert_allclose(losses, dense.losses(query, LABELS, loss), rtol=1e-4)
+    np.testing.assert_array_equal(best, head.top_k(query, 5).ids)
+    np.testing.assert_allclose(head.top_k(query, 5).scores, dense.top_k(query, 5).scores, rtol=1e-4)
+    allowed = head.top_k(query, 2, allow=[[3, 8, 14]])
+    np.testing.assert_allclose(allowed.scores, dense.top_k(query, 2, allow=[[3, 8, 14]]).scores, rtol=1e-4)
+
+
 def test_an_empty_slot_touches_no_class_that_is_not_scored(twins):
     plain, _, query = twins
     with tf.GradientTape() as tape:

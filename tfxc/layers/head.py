@@ -34,7 +34,8 @@ class Head(keras.layers.Layer):
     ``find_best`` (the best k), ``training_losses`` (for layers within that run otherwise in training),
     ``describe``; and ``tie``, ``check_sampler``, ``check_loss``, ``check_optimizer`` accept what they are
     given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class vectors
-    gives ``prepare`` and ``block_logits`` instead, and its ``losses``, and refuses samplers. A head whose
+    gives ``prepare``, ``block_logits`` and ``score`` instead, sets ``indexable = False``, and refuses
+    samplers; one that these logits do not train gives ``losses`` and ``losses_and_best``, too. A head whose
     ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
 
     Args:
