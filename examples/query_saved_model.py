@@ -35,7 +35,16 @@ def parse_arguments(argv=None):
 
 def names_in(line):
     """The names in a line: between its tabs; without one, between its blanks."""
-    return [name for name in line.rstrip("\n").split("\t" if "\t" in line else None) if name]
+    return [name for name in line.rstrip("\r\n").split("\t" if "\t" in line else None) if name]
+
+
+def takes_names_alone(served):
+    """Whether names in a history, and names to exclude, are all that a SavedModel needs."""
+    signature = served.signatures.get("serving_default")
+    inputs = dict(signature.structured_input_signature[1]) if signature else {}
+    of_exclude, *_ = (inputs.pop(name, None) for name in ("exclude", "k", "allow", "num_probes"))
+    names, wanted = [of_exclude, *inputs.values()], (tf.string, [None, None])
+    return len(names) == 2 and all(spec and (spec.dtype, spec.shape.as_list()) == wanted for spec in names)
 
 
 def answer(served, names, k):
@@ -58,11 +67,10 @@ def main(argv=None):
             f"{args.folder} holds no SavedModel: run examples/sequential_recommendation.py, or name another."
         )
     served = tf.saved_model.load(str(args.folder))
-    signature = served.signatures.get("serving_default")
-    exclude = signature and signature.structured_input_signature[1].get("exclude")
-    if exclude is None or exclude.dtype != tf.string:
+    if not takes_names_alone(served):
         raise SystemExit(
-            f"{args.folder} takes no names: name a SavedModel that model.export(path, strings=True) wrote."
+            f"{args.folder} does not take names alone: name what model.export(path, strings=True) wrote, of "
+            "an encoder whose one input is a history of items."
         )
     for names in [args.names] if args.names else map(names_in, sys.stdin):
         if names:

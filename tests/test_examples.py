@@ -166,6 +166,7 @@ def test_names_on_the_standard_input_may_have_blanks(monkeypatch):
     names_in = runpy.run_path(EXAMPLES / "query_saved_model.py")["names_in"]
     assert names_in("green tea\tmilk\t\n") == ["green tea", "milk"]
     assert names_in(" tea  milk\n") == ["tea", "milk"] and names_in("\n") == []
+    assert names_in("green tea\tmilk\r\n") == ["green tea", "milk"] and names_in("\r\n") == []
 
 
 def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
@@ -173,7 +174,11 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
     module.serve = tf.function(lambda price: {"vectors": price}, [tf.TensorSpec([None, 3], name="price")])
     tf.saved_model.save(module, tmp_path / "items", signatures={"serving_default": module.serve})
     tf.saved_model.save(tf.Module(), tmp_path / "nothing")
-    for folder in ("items", "nothing"):
+    encoder = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(4, 3)])
+    encoder.add(keras.layers.GlobalAveragePooling1D())
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), class_names=["tea", "milk", "rice"])
+    model.export(tmp_path / "integers", strings=())
+    for folder in ("items", "nothing", "integers"):
         with pytest.raises(AssertionError, match=f"{folder} .*model.export.path, strings=True"):
             run("query_saved_model.py", tmp_path / folder, "tea")
 
