@@ -15,10 +15,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.layers import DenseHead, EncodedHead, MACHHead
+from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
 from tfxc.model import export
 from tfxc.samplers import MIDX
-from tfxc.search import InvertedIndex
+from tfxc.search import InvertedIndex, faiss_index
 
 READ = """
 import sys
@@ -315,6 +315,18 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     model.fit(*learnable(8), verbose=0)
     with pytest.raises(ValueError, match="built from other class vectors"):
         model.export(tmp_path / "1", index=earlier)
+    for head in (MACHHead(NUM_CLASSES, 8, 2), UniformSparseHead(NUM_CLASSES, 4)):
+        model = make_model(head=head)
+        with pytest.raises(ValueError, match=f"The logits of {type(head).__name__} are no inner products"):
+            model.export(tmp_path / "1", index=earlier)
+    unbuilt = make_model(encoder=keras.Sequential([keras.layers.Dense(DIM)]))
+    with pytest.raises(ValueError, match="build it, or the model, before the index"):
+        unbuilt.export(tmp_path / "1", index=earlier)
+    for other in (faiss_index(make_model().head, "Flat"), "index"):
+        with pytest.raises(
+            ValueError, match=rf"must be a tfxc\.search\.InvertedIndex.* {type(other).__name__}"
+        ):
+            make_model().export(tmp_path / "1", index=other)
     assert os.listdir(tmp_path) == []
 
 

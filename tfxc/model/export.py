@@ -21,6 +21,7 @@ from tfxc.model.on_servers import is_on_servers
 from tfxc.model.raw_names import ClassIds, ClassNames
 from tfxc.ops.library import stock_ops
 from tfxc.ops.table_files import write_tables
+from tfxc.search import InvertedIndex
 
 _KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight of a module's list
 _K = "k"
@@ -69,11 +70,11 @@ def export_classifier(model, path, index=None, strings=False):
     Raises:
         ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot be
             arguments; if the model's k, or num_probes of the index or head, is no integer of at least 1; if
-            the index is of another head, or of this one before further training; if the path is no folder of
-            this machine, a file or a folder of other things, or such a one is in the way beside it; if
-            strings are asked of a model without class names, with names that are not distinct lines, with a
-            tied head whose table has no row for padding, or whose histories are not known or go with other
-            inputs position by position; in the scope of the strategy that made the weights.
+            the index is no ``InvertedIndex``, of another head, or of this one before further training; if the
+            path is no folder of this machine, a file or a folder of other things, or such a one is in the way
+            beside it; if strings are asked of a model without class names, with names that are not distinct
+            lines, with a tied head whose table has no row for padding, or whose histories are not known or go
+            with other inputs position by position; in the scope of the strategy that made the weights.
 
     Example:
         >>> import tempfile
@@ -174,6 +175,11 @@ def _refuse_scope(model):
 def _check_index(index, head):
     if index is None:
         return
+    if not isinstance(index, InvertedIndex):
+        raise ValueError(
+            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}: "
+            "FAISS's are no TensorFlow ops. Make index = InvertedIndex(), and index.build_from(model.head)."
+        )
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")
     index.require_built_from(head)

@@ -289,8 +289,8 @@ class InvertedIndex(keras.layers.Layer):
 
     def require_built_from(self, head):
         """Raises ValueError for a head of other class vectors than the index holds, be it of one class."""
-        self.require_same(head)
         _make_ready(head)
+        self.require_same(head)
         varies = shared_by_queries(head) == 0
         for start, vectors in blocks(head):
             class_ids = tf.range(start, start + len(vectors))
