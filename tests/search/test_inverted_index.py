@@ -60,6 +60,15 @@ def test_recall_is_the_share_of_the_best_that_are_found(small):
     assert 0 < np.mean(shares) < 1
 
 
+def test_a_recall_that_is_reached_exactly_is_enough(small):
+    head, index = small
+    query = head.effective_query(queries(10, 6))
+    wanted = index.top_k(query, 10).ids.numpy()
+    for row in wanted[:5]:
+        row[0] = np.setdiff1d(np.arange(60), row)[0]
+    assert index._recall(tf.constant(wanted), query, 10, index.num_probes) == 0.95
+
+
 def test_recall_of_many_classes_holds_no_table_of_all_pairs():
     head = head_of(clustered(8000, 4))
     index = index_of(head, 10, 10)
