@@ -41,6 +41,34 @@ def test_with_a_sampler_a_step_has_rows(shared):
     assert report.step == rows * 4 * D + report.encoder
 
 
+def shared_pair():
+    return [sampler(10, shared=True) for sampler in (samplers.Uniform, samplers.LogUniform)]
+
+
+def test_draws_from_the_labels_of_a_batch_are_shared():
+    report = tfxc.memory_report(compiled(layers.DenseHead(L), samplers.InBatch(10)), batch_size=4)
+    assert report.step == (4 + 10) * 4 * D + report.encoder
+
+
+@pytest.mark.parametrize(
+    ("parts", "num_drawn", "shared"),
+    [
+        (lambda: [samplers.Uniform(10), samplers.InBatch()], 10 + 4 * 2, False),
+        (lambda: [samplers.Uniform(10, shared=True), samplers.InBatch()], 10 + 4 * 2, True),
+        (lambda: [samplers.Uniform(10, shared=True), samplers.Uniform(5)], 10 + 5, False),
+        (lambda: [samplers.InBatch(3), samplers.Mixture(shared_pair())], 3 + 10 + 10, True),
+    ],
+    ids=["own and batch", "shared and batch", "shared and own", "nested"],
+)
+def test_a_mixture_has_the_rows_of_its_parts(parts, num_drawn, shared):
+    model = compiled(layers.DenseHead(L), samplers.Mixture(parts()))
+    draw = model.sampler.sample(samplers.Step(tf.zeros([4, D]), tf.constant([[1, 2]] * 4)))
+    assert draw.ids.shape == ([num_drawn] if shared else [4, num_drawn])
+    report = tfxc.memory_report(model, batch_size=4, num_labels=2)
+    rows = 4 * 2 + num_drawn * (1 if shared else 4)
+    assert report.step == rows * 4 * D + report.encoder
+
+
 def test_an_item_encoder_may_have_a_weight_without_rows():
     class Scale(keras.layers.Layer):
         def build(self, input_shape):

@@ -14,6 +14,7 @@ from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.model.used_up import refuse_used_up
 from tfxc.ops.remote import shards_of
+from tfxc.samplers import InBatch, Mixture
 
 # While Keras writes a model it holds it three times: the model, a copy of its weights, and the file.
 _COPIES_OF_A_SAVE = 3
@@ -176,13 +177,23 @@ def _gradients_of_classes(model, batch_size, num_labels):
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
         return _size_of_gradients(trained) * model.head.num_whole_gradients
-    num_drawn = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
-    shared = sampler.num_negatives is None or sampler.shared
+    num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     of_classes = {id(weight) for weight in listed}
     whole = [weight for weight in model.head.trainable_weights if id(weight) not in of_classes]
     a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in tables)
     return min(rows * a_row + _size_of_gradients(whole), _size_of_gradients(trained))
+
+
+def _draws(sampler, batch_size, num_labels):
+    """How many candidates a sampler draws, and whether all queries share them."""
+    if isinstance(sampler, Mixture):  # for one part whose draws are each query's own, all are
+        numbers, shared = zip(
+            *(_draws(part, batch_size, num_labels) for part in sampler.samplers), strict=True
+        )
+        return sum(numbers), all(shared)
+    number = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
+    return number, sampler.shared or isinstance(sampler, InBatch)
 
 
 def _gradients_of_encoder(encoder):
