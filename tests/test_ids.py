@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from graph_checks import all_shapes
+from memory_checks import all_shapes
 
 from tfxc.ids import check_ids, drop_duplicates, hits, int32_ids, is_among
 

@@ -5,7 +5,6 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from graph_checks import all_shapes
 from head_checks import (
     CONFIGURATIONS,
     gradient_error,
@@ -14,6 +13,7 @@ from head_checks import (
     tiny_blocks,  # noqa: F401
     variables_of,
 )
+from memory_checks import all_shapes, with_peak
 
 from tfxc import ExtremeClassifier
 from tfxc._keras import keras
@@ -251,10 +251,41 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
     shapes = all_shapes(concrete)
     if way == "blocks":  # loop bodies too
         assert len(shapes) > sum(len(op.outputs) for op in concrete.graph.get_operations())
+    check_sizes(shapes, layer, num_queries)
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("top_k", "plain"),
+        ("top_k", "tied all"),
+        ("losses_and_best", "plain"),
+        ("losses_and_best", "bfloat16"),
+    ],
+)
+def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
+    num_queries, num_classes, dim = 512, 40_000, 2
+    layer = make_head(name, num_classes, dim)
+
+    def found(query):
+        exclude, labels = tf.zeros([len(query), 3], tf.int32), tf.zeros([len(query), 1], tf.int32)
+        if what == "top_k":
+            return layer.top_k(query, 5, exclude)
+        return layer.losses_and_best(query, labels, SoftmaxCrossentropy(), 5, exclude)
+
+    query = tf.constant(queries(num_queries, dim))
+    check_sizes(all_shapes(tf.function(found).get_concrete_function(query)), layer, num_queries)
+    # How many classes are in a block no graph knows. 4096 rows of all logits would be 655 MB.
+    query = tf.constant(queries(4096, dim))
+    assert with_peak(lambda: found(query))[1] < 300e6
+
+
+def check_sizes(shapes, layer, num_queries):
+    """No tensor is larger than the table and one block of logits, and none has a column for each class."""
     assert any(num_queries in shape.as_list() for shape in shapes if shape.rank)
     table = layer.table_variable.shape.num_elements()
     for shape in shapes:
         if shape.is_fully_defined():
             assert shape.num_elements() <= max(table, num_queries * 8192), shape
         elif shape.rank:
-            assert num_classes not in shape.as_list(), shape
+            assert layer.num_classes not in shape.as_list(), shape

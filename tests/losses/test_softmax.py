@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graph_checks import all_shapes
 from loss_checks import (
     CASES,
     logits_for,
@@ -15,6 +14,7 @@ from loss_checks import (
     softmax_reference,
     value_and_gradient,
 )
+from memory_checks import all_shapes
 from sampler_checks import log_count
 
 from tfxc._keras.weights import tf_variable

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
+from memory_checks import with_peak
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
@@ -126,6 +127,16 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     size = sum(file.stat().st_size for file in (tmp_path / "1" / "variables").iterdir())
     assert size < 1.2 * 4 * DIM * num_classes  # no sampler, no optimizer, no second table
     assert not (tmp_path / "1" / "assets.extra").exists()
+
+
+def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
+    num_queries, num_classes = 4096, 40_000
+    head = DenseHead(num_classes, normalize=True, use_bias=True)
+    make_model(head=head, run_eagerly=True).export(tmp_path / "1")
+    loaded, x = tf.saved_model.load(str(tmp_path / "1")), tf.constant(features(num_queries))
+    found, peak = with_peak(lambda: loaded.serve(features=x))
+    assert found["ids"].shape == (num_queries, 5)
+    assert peak < 300e6 < 4 * num_queries * num_classes / 2
 
 
 def test_a_bfloat16_table_is_served_as_it_is(tmp_path):

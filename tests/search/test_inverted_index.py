@@ -1,10 +1,9 @@
 """The inverted index against the exact ranking, request after request."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from memory_checks import with_peak
 from sampler_checks import clustered, head_of, queries
 
 from tfxc._keras import keras
@@ -72,15 +71,8 @@ def test_a_recall_that_is_reached_exactly_is_enough(small):
 def test_recall_of_many_classes_holds_no_table_of_all_pairs():
     head = head_of(clustered(8000, 4))
     index = index_of(head, 10, 10)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = held("VmRSS")
-    assert index.recall(head, queries(16, 4), 8000) == 1
-    assert held("VmHWM") - before < 500_000  # KB; of all pairs a GB
-
-
-def held(name):
-    """The memory of this process in KB: that of now, VmRSS, or at most, VmHWM."""
-    return int(Path("/proc/self/status").read_text().partition(f"{name}:")[2].split()[0])
+    recall, peak = with_peak(lambda: index.recall(head, queries(16, 4), 8000))
+    assert recall == 1 and peak < 500e6  # of all pairs a GB
 
 
 def test_tuning_reaches_a_recall_with_the_fewest_probes():
