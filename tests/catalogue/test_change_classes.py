@@ -1,5 +1,7 @@
 """Another list of classes: what is known of a class goes with its name, whatever the parts of the model."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +23,7 @@ from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.optimizers import keras_slots, places_without_decay, variable_index
 from tfxc._keras.training import variables_of_training
 from tfxc._keras.weights import tf_variable
+from tfxc.catalogue import spool
 from tfxc.optimizers.slots import slots_of
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -429,6 +432,37 @@ def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
         tfxc.change_classes(model, OTHER)
     for weight, old in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), old)
+
+
+@pytest.mark.parametrize("failing", ["rows", *only_in_keras_3("disk", "sampler")])
+def test_after_a_late_failure_training_goes_on_as_if_nothing_had_been(failing, monkeypatch):
+    models, (x, y) = [], learnable(16)
+    for _ in range(2):
+        keras.utils.set_random_seed(0)
+        models.append(trained(named(samplers.MIDX(6, num_codewords=4, seed=1))))
+    blocks = spool.blocks_of
+    written = itertools.count()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    def blocks_until_full(variable):
+        return full() if next(written) == 5 else blocks(variable)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+        if failing == "disk":
+            patch.setattr(spool, "blocks_of", blocks_until_full)
+        if failing == "sampler":
+            patch.setattr(samplers.MIDX, "classes_changed", full)
+        tfxc.change_classes(models[0], OTHER, new_rows=full if failing == "rows" else "mean")
+    best = [model.predict(x, verbose=0) for model in models]
+    for name in ("ids", "scores"):
+        np.testing.assert_array_equal(best[0][name], best[1][name])
+    for model in models:  # by the same draws, slots and counters
+        model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+    states = [[*map(tf_variable, model.weights), *model.optimizer.variables] for model in models]
+    for one, other in zip(*states, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_errors_say_the_remedy():
