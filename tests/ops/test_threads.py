@@ -18,7 +18,8 @@ from tfxc.ops.dense_scan import (
     dense_scan_gradient,
     dense_scan_with_maxima,
 )
-from tfxc.ops.row_updates import row_sgd_update
+from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
+from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
 from tfxc.ops.sparse_head import sparse_head_reduce
 from tfxc.sparsity import random_topology
 random = np.random.default_rng(0)
@@ -47,10 +48,25 @@ upstream, options = np.ones(300, "f"), {"num_classes": 20000, "threshold": 0.01}
 more = np.arange(3, dtype="i"), normal(3, 24), normal(3)
 show(reduced, maxima, *dense_scan_filtered_gradient(*given, reduced, upstream, maxima, more, **options))
 
-half = tf.Variable(tf.cast(normal(3000, 24), tf.bfloat16))
-ids = random.integers(0, 3000, 20000)
-row_sgd_update(half, tf.IndexedSlices(tf.constant(normal(20000, 24)), tf.constant(ids)), 0.1, seed=[1, 2])
-show(tf.bitcast(half, tf.uint16))
+ids, values = random.integers(0, 3000, 20000), normal(20000, 24)
+gradient = tf.IndexedSlices(tf.constant(values), tf.constant(ids))
+for update, slots, options in (
+    (row_sgd_update, [], [0.1]),
+    (lazy_adam_update, [(3000, 24), (3000, 24)], [AdamHyper(0.01, 0.9, 0.999, 1e-7)]),
+    (rowwise_adagrad_update, [(3000,)], [0.1, 1e-7]),
+):
+    half = tf.Variable(tf.cast(normal(3000, 24), tf.bfloat16))
+    slots = [tf.Variable(tf.zeros(shape)) for shape in slots]
+    update(half, *slots, gradient, *options, seed=[1, 2])
+    show(tf.bitcast(half, tf.uint16), *slots)
+
+query, offsets = tf.constant(normal(300, 24)), tf.constant(normal(300, 50))
+labels, ids = (tf.constant(random.integers(0, 20000, (300, size)).astype("i")) for size in (2, 50))
+with tf.GradientTape() as tape:
+    tape.watch([query, offsets])
+    found = candidate_log_sum_exp(table, query, labels, ids, offsets)
+of_query, of_offsets, of_table = tape.gradient(found, [query, offsets, table])
+show(*found, of_query, of_offsets, of_table.values, of_table.indices)
 """
 
 
@@ -67,4 +83,4 @@ def test_neither_threads_nor_the_width_of_vectors_change_a_bit(capsys):
         command, environment = [sys.executable, "-c", DIGESTS], {**os.environ, **other}
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         digests.add(done.stdout)
-    assert len(digests) == 1 and len(digests.pop().split()) == 5
+    assert len(digests) == 1 and len(digests.pop().split()) == 8
