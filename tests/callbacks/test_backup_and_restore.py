@@ -428,6 +428,18 @@ def test_what_it_needs(tmp_path):
         plain.fit(X, np.zeros(95), callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
 
+@pytest.mark.one_keras  # tf-keras takes none
+def test_a_callable_as_learning_rate_goes_on(tmp_path):
+    def script(folder, *args):
+        keras.utils.set_random_seed(1)
+        optimizer = tfxc.optimizers.LazyAdam(lambda: 0.05)
+        model = make_model(tfxc.samplers.Uniform(6), optimizer=optimizer, run_eagerly=True)
+        return run(folder, *args, x=X[:50], y=Y[:50], model=model, epochs=1, batch_size=10)
+
+    assert script(tmp_path / "killed", 2, 3) is None
+    assert_same(script(tmp_path / "killed", 2), script(tmp_path / "whole"))
+
+
 def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
     def fit(rate, epochs):
         model = make_model(optimizer=keras.optimizers.SGD(rate))

@@ -134,6 +134,25 @@ def test_saved_it_continues_where_it_stopped(tmp_path):
             np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-7)
 
 
+@keras.saving.register_keras_serializable(package="tests")
+def tenth():
+    return 0.1
+
+
+@pytest.mark.one_keras  # tf-keras takes none
+def test_callables_as_learning_rates_are_saved(tmp_path):
+    model, top = two_layers()
+    optimizer = MultiOptimizer(LazyAdam(tenth), (LazySGD(tenth), top))
+    model.compile(optimizer, "mse", run_eagerly=True)
+    fit(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for own in (model, loaded):
+        fit(own)
+    for left, right in zip(values([model]), values([loaded]), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 def test_a_model_saved_before_its_first_step_trains_as_it_was_to(tmp_path):
     head = tfxc.layers.DenseHead(6)
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])

@@ -191,6 +191,43 @@ def test_learning_rate_schedule_and_assignment(optimizer_class):
     np.testing.assert_array_equal(table.numpy(), moved)
 
 
+RATE = tf.Variable(0.5, trainable=False)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def rate_of_now():
+    return RATE.read_value()
+
+
+@pytest.mark.one_keras  # tf-keras takes none
+@every_optimizer
+def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
+    table, gradient = tf.Variable(tf.zeros([2, 1])), sparse([[1]], [0])
+    optimizer = optimizer_class(rate_of_now)
+    step = tf.function(lambda: optimizer.apply_gradients([(gradient, table)]))
+    RATE.assign(0.5)
+    step()
+    moved = table.numpy()
+    assert moved[0, 0] < -0.1
+    RATE.assign(0.0)
+    step()
+    np.testing.assert_array_equal(table.numpy(), moved)
+
+    RATE.assign(0.05)
+    ids, targets = training_data()
+    model = embedding_model()
+    model.compile(optimizer_class(rate_of_now), "mse", run_eagerly=True)
+    model.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    RATE.assign(0.2)
+    for m in (model, loaded):
+        m.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
+    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @every_optimizer
 def test_graph_and_eager_agree(optimizer_class):
     tables = []
