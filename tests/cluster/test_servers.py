@@ -34,8 +34,9 @@ def results(folder):
 
 
 @needs_tf_keras
-@pytest.mark.parametrize("name", ["midx", "unigram", "mixture", "none", "sparse shared"])
-def test_it_trains_and_evaluates(results, name):
+@pytest.mark.parametrize("name", ["midx", "mixture", "none", "sparse shared"])
+def test_it_trains(results, name):
+    """Measured by an evaluation on the servers with "midx" and the sparse head, else by the whole table."""
     loss, recall = results[name]["evaluated"]
     assert loss < 0.95 * np.log(20_001) and recall > 0.5
 

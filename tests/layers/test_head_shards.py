@@ -24,6 +24,14 @@ ROWS = {"dense": ["table"], "cosine": ["table", "bias"], "sparse": ["kernel", "i
 LOSSES = [tfxc.losses.SoftmaxCrossentropy(), tfxc.losses.BinaryCrossentropy(), tfxc.losses.SquaredHinge()]
 
 
+# A cosine head is a dense one, with more.
+EACH_WAY = pytest.mark.parametrize(
+    ("both", "compiled"),
+    [*((name, False) for name in HEADS), ("cosine", True), ("sparse", True)],
+    indirect=["both"],
+)
+
+
 @pytest.fixture(params=HEADS)
 def both(request):
     """The whole head, and the shards of it."""
@@ -71,7 +79,7 @@ def dense(gradient):
     return tf.convert_to_tensor(gradient)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@EACH_WAY
 def test_scores_of_own_and_of_shared_classes(both, compiled):
     ids, labels = tf.constant([[0, 7, -1], [3, 3, 2], [4, 5, 6]]), tf.constant([[1], [-1], [3]])
     asked = [
@@ -85,7 +93,7 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
 
 
 @pytest.mark.parametrize("class_ids", [[2, 7, 7], np.zeros([0, 3], np.int32)], ids=["shared", "own"])
-@pytest.mark.parametrize("compiled", [False, True])
+@EACH_WAY
 def test_a_batch_without_a_query(both, class_ids, compiled):
     """As of sequences all of whose positions are masked."""
     _, shards = both
