@@ -62,7 +62,8 @@ def training_batches(split, args):
     """Endless batches that workers can read alone.
 
     Shuffled by tf.data: the order of ``seed=`` is told by Python, which the coordinator alone runs. No global
-    seed is set, so that every worker has an order of its own.
+    seed is set, so that every worker has an order of its own. A run that goes on from a checkpoint begins at
+    the first rows again.
     """
     import tfxc
 
@@ -95,6 +96,36 @@ def loopback_bytes():
     return next((int(line.split()[1]) for line in lines if line.strip().startswith("lo:")), 0)
 
 
+def train(model, batches, checkpoint, done, args):
+    """Trains the epochs that are left to do, keeps each and prints what it took.
+
+    By one ``fit``: each begins at the first row again.
+    """
+    from tensorflow import keras
+
+    start, sent = time.perf_counter(), loopback_bytes()
+
+    def keep(epoch, logs):
+        nonlocal start, sent
+        seconds, num_bytes = time.perf_counter() - start, loopback_bytes() - sent
+        checkpoint.save(epoch + 1)
+        print(
+            f"epoch {epoch + 1}: loss {logs['loss']:.4f}, {args.steps / seconds:.1f} steps/s, "
+            f"{num_bytes / args.steps / 1e6:.2f} MB a step over loopback",
+            flush=True,
+        )
+        start, sent = time.perf_counter(), loopback_bytes()
+
+    model.fit(
+        batches,
+        initial_epoch=done,
+        epochs=args.epochs,
+        steps_per_epoch=args.steps,
+        callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=keep)],
+        verbose=0,
+    )
+
+
 def coordinate(args):
     """The coordinator: trains what is left to train, evaluates and exports."""
     import tensorflow as tf
@@ -110,19 +141,7 @@ def coordinate(args):
     checkpoint = tfxc.cluster.Checkpoint(model, args.output / "checkpoints")
     done = checkpoint.restore()
     print(f"{num_classes:,} classes; {f'after epoch {done}' if done else 'from the start'}", flush=True)
-    batches = training_batches(split, args)
-    for epoch in range(done, args.epochs):
-        start, sent = time.perf_counter(), loopback_bytes()
-        history = model.fit(
-            batches, initial_epoch=epoch, epochs=epoch + 1, steps_per_epoch=args.steps, verbose=0
-        )
-        seconds, sent = time.perf_counter() - start, loopback_bytes() - sent
-        checkpoint.save(epoch + 1)
-        print(
-            f"epoch {epoch + 1}: loss {history.history['loss'][-1]:.4f}, {args.steps / seconds:.1f} steps/s, "
-            f"{sent / args.steps / 1e6:.2f} MB a step over loopback",
-            flush=True,
-        )
+    train(model, training_batches(split, args), checkpoint, done, args)
     model.export(str(args.output / "served"))
     alone = make_model(num_classes, args)  # on this machine, to be evaluated exactly
     tfxc.cluster.Checkpoint(alone, args.output / "checkpoints").restore()

@@ -284,6 +284,24 @@ def test_a_cluster_goes_on_with_the_options_of_its_run_alone(tmp_path, monkeypat
         cluster.coordinate(alone)
 
 
+def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
+    model, _ = small_model()
+    rows, saved = set(), []
+
+    def read(row):
+        rows.add(int(row))
+        return np.zeros(4, np.float32)
+
+    def example(row):
+        return tf.ensure_shape(tf.numpy_function(read, [row], tf.float32), [4]), 0
+
+    batches = tf.data.Dataset.range(1000).map(example).batch(4)
+    args = cluster.parse_arguments(["--epochs", "12", "--steps", "2"])
+    cluster.train(model, batches.repeat(), Namespace(save=saved.append), 2, args)
+    assert rows >= set(range(10 * 2 * 4)) and saved == [*range(3, 13)]
+    assert capsys.readouterr().out.count("steps/s") == 10
+
+
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
     def train(folder, calls_before_end=None):
         model, batches = small_model()
