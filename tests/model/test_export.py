@@ -569,6 +569,32 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
         np.testing.assert_allclose(served.serve(given)["vectors"], of_items(given), rtol=1e-5)
 
 
+class Codes(keras.layers.Layer):
+    """What TensorFlow, but no Keras, counts among the parts of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        keys, values = tf.constant(["red", "hat"]), tf.constant([1.0, 2.0])
+        self.codes = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
+        self.parts = {"scale": [tf.Variable(3.0)]}
+
+    def call(self, words):
+        return self.parts["scale"][0] * self.codes.lookup(words)
+
+
+def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
+    words = keras.Input((DIM,), dtype="string", name="words")
+    encoder = keras.Model(words, keras.layers.Dense(DIM)(Codes()(words)))
+    model, x = make_model(encoder=encoder), tf.constant([["red", "hat", "?", "red", "", "hat"]])
+    model.export(tmp_path / "1")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
+    export.export_item_encoder(EncodedHead(encoder, NUM_CLASSES), tmp_path / "items")
+    served = tf.saved_model.load(str(tmp_path / "items"))
+    np.testing.assert_allclose(served.serve(x)["vectors"], encoder(x), rtol=1e-5)
+    assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
+
+
 def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():

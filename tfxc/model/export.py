@@ -153,7 +153,7 @@ def export_item_encoder(head, path):
     kinds = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     serve.__signature__ = inspect.Signature(kinds)
     module.serve = tf.function(serve, input_signature=specs, autograph=False)
-    module.kept = variables_of(encoder)
+    module.kept = _variables_read(module.serve, [encoder])
     module.tables = _lookup_tables(encoder)
     with exported_folder(path) as aside:
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
@@ -194,10 +194,8 @@ def _servable(model, index, names_file, strings):
         module.class_ids = ClassIds(model.class_names, names_file)
     module.serve = _serving_function(model, index, module, strings)
     layers = [model.encoder, model.head] + ([] if index is None else [index])
-    captured = {id(tensor) for tensor, _ in module.serve.get_concrete_function().graph.captures}
-    weights = [variable for layer in layers for variable in variables_of(layer)]
     # With an index, nobody reads the head's table, unless the encoder shares it; nor ever an item encoder.
-    module.kept = [weight for weight in weights if id(weight.handle) in captured]
+    module.kept = _variables_read(module.serve, layers)
     module.tables = _lookup_tables(model.encoder)
     return module
 
@@ -360,6 +358,19 @@ def _as_declared(structure, inputs):
     )
 
 
+def _variables_read(function, layers):
+    """The variables that a function reads: weights of layers, and what Keras 3 counts among none."""
+    graph = function.get_concrete_function().graph
+    captured = {id(tensor) for tensor, _ in graph.captures}
+    weights = [variable for layer in layers for variable in variables_of(layer)]
+    weights = [weight for weight in weights if id(weight.handle) in captured]
+    others = captured - {id(weight.handle) for weight in weights}
+    return weights + [variable for variable in graph.variables if id(variable.handle) in others]
+
+
 def _lookup_tables(encoder):
-    """Resources that an encoder's lookup layers own, which a SavedModel must hold as well."""
-    return [layer.lookup_table for layer in layers_of(encoder) if hasattr(layer, "lookup_table")]
+    """Resources that an encoder's layers own, such as lookup tables, which a SavedModel must hold as well."""
+    layers = layers_of(encoder)
+    parts = [part for layer in layers for part in tf.train.TrackableView(layer).descendants()]
+    tables = [part for part in parts if isinstance(part, tf.saved_model.experimental.TrackableResource)]
+    return list({id(table): table for table in tables}.values())
