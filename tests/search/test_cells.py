@@ -43,6 +43,17 @@ def test_long_vectors_have_cells_of_their_own():
     assert len(parts) > 40 and sum(part.all() for part in parts) > 10
 
 
+def test_rare_classes_of_large_negative_biases_are_not_taken_for_long():
+    vectors, _ = skewed()
+    head = head_of(vectors, use_bias=True)
+    head.bias.assign(-5 - 10 * np.arange(6000) / 6000)
+    cells = cut_into_cells(head, 40)
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_long = lengths >= np.quantile(lengths, 0.9)
+    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    assert all(part.all() or not part.any() for part in parts)
+
+
 def num_read(cells, vectors, query):
     """How many members a query reads to find .95 of its ten best classes."""
     order, sizes = order_of_cells(*cells.moments(head_of(vectors)), query), np.diff(cells.offsets)

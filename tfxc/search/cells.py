@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from tqdm import tqdm
 
-from tfxc.class_vectors import blocks, vectors_of
+from tfxc.class_vectors import blocks, shared_by_queries, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CELL = 32
@@ -104,7 +104,8 @@ def order_of_cells(means, reaches, query):
 def cut_into_cells(head, num_cells, skewed=True, seed=0):
     """Cells of like directions by k-means; of skewed lengths, those with long class vectors are apart.
 
-    The longer its vector, the more often a class is among the best, whatever the direction of the query.
+    The longer its vector, the more often a class is among the best, whatever the direction of the query. (Of
+    lengths, what all queries have in common is left out: of large negative biases they say the opposite.)
     Where lengths are skewed, k-means therefore sees and weighs classes by a high power of them, and the
     longest tenth of all classes have cells of their own, which queries come to long before those of their
     shorter neighbours. Of class vectors trained on skewed frequencies, that finds the same share of the best
@@ -114,7 +115,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
     Cells of more than twice the mean size are cut by k-means again.
 
     Args:
-        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        head: a built head with class vectors.
         num_cells: about how many directions, in [1, L]; of cells there are up to twice as many, or more where
             large ones are cut.
         skewed: whether lengths are.
@@ -159,16 +160,22 @@ def gather_around(head, centres):
 
 
 def _lengths(head):
-    """The lengths [L] of all class vectors. Raises ValueError where one is too long for a nearest cell."""
-    with np.errstate(over="ignore"):
-        lengths = np.concatenate([np.linalg.norm(vectors, axis=1) for _, vectors in blocks(head)])
-    endless = ~np.isfinite(lengths)
-    if endless.any():
-        raise ValueError(
-            f"The vector of class {endless.argmax()} is finite, but its squared length is not, in float32, "
-            "so no index can be built: training has diverged. Lower the learning rate or clip the gradients."
-        )
-    return lengths
+    """The lengths [L] of all class vectors, without what all queries have in common, as biases.
+
+    Raises ValueError where a whole one is too long for a nearest cell.
+    """
+    varies, parts = shared_by_queries(head) == 0, []
+    for start, vectors in blocks(head):
+        with np.errstate(over="ignore"):
+            endless = ~np.isfinite(np.linalg.norm(vectors, axis=1))
+        if endless.any():
+            raise ValueError(
+                f"The vector of class {start + endless.argmax()} is finite, but its squared length is not, "
+                "in float32, so no index can be built: training has diverged. Lower the learning rate or "
+                "clip the gradients."
+            )
+        parts.append(np.linalg.norm(np.where(varies, vectors, 0), axis=1))
+    return np.concatenate(parts)
 
 
 def _weights(lengths):

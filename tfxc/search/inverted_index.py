@@ -165,7 +165,7 @@ class InvertedIndex(keras.layers.Layer):
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
         _make_ready(head)
-        answers = Answers.of_any(head.effective_dim)
+        answers = Answers.of_any(head)
         scanned = most_promising(head, answers, self._checked_num_scanned(head))
         with one_thread():
             self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfxc.class_vectors import blocks
+from tfxc.class_vectors import blocks, shared_by_queries
 
 
 class Answers(NamedTuple):
@@ -30,9 +30,15 @@ class Answers(NamedTuple):
         return cls(both.mean(0), np.cov(both.T, bias=True))
 
     @classmethod
-    def of_any(cls, dim):
-        """Of queries of every direction alike: the longer its vector, the more often a class answers."""
-        return cls(np.append(np.zeros(dim), 1.0), np.diag(np.append(np.ones(dim), 0.0)))
+    def of_any(cls, head):
+        """Of queries of every direction alike: the longer its vector, the more often a class answers.
+
+        What all queries have in common, as the 1 of a bias, they have here, too; the score is a little above
+        the best that this alone gives.
+        """
+        shared = shared_by_queries(head).astype(np.float64)
+        best = max((vectors @ shared).max() for _, vectors in blocks(head)) if shared.any() else 0.0
+        return cls(np.append(shared, best + 1.0), np.diag(np.append(shared == 0, 0.0)))
 
 
 def most_promising(head, answers, num_classes):
@@ -55,7 +61,7 @@ def most_promising(head, answers, num_classes):
         >>> head = tfxc.layers.DenseHead(3)
         >>> head.build((None, 2))
         >>> _ = head.table.assign([[1.0, 0.0], [0.0, 9.0], [0.0, 2.0]])
-        >>> most_promising(head, Answers.of_any(2), 2).tolist()
+        >>> most_promising(head, Answers.of_any(head), 2).tolist()
         [1, 2]
 
     Reference:
