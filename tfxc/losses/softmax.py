@@ -45,13 +45,14 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
     With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out gradients that hardly count,
     and the time for them: of the tiles of 96 classes in which every class has, for the example, a probability
-    below the threshold. Loss and labels' own gradients stay exact. Of an example's gradient by the logits
-    (absolute values summed) the probability of the classes left out is missing: less than ``filter_below``
-    times their number and never more than 1. Where probabilities are peaked, as a trained model's are, it is
-    small; at the start of a training, when each is about 1 / L, a threshold above that leaves the labels
-    alone: train without it first. The table's gradient holds only rows of tiles that are left for some
-    example, so that ``LazyAdam`` too passes over the others, which do not move on by their momentum.
-    Sampled steps, evaluation and the loss called on logits do not use it.
+    below the threshold. The loss stays exact; a label is raised by as much or, if it lies in such a tile, by
+    less than ``filter_below`` more. Of an example's gradient by the logits (absolute values summed) the
+    probability of the classes left out is missing: less than ``filter_below`` times their number and never
+    more than 1. Where probabilities are peaked, as a trained model's are, it is small; at the start of a
+    training, when each is about 1 / L, a threshold above that leaves the labels alone: train without it
+    first. The table's gradient holds only rows of tiles that are left for some example, so that ``LazyAdam``
+    too passes over the others, which do not move on by their momentum. Sampled steps, evaluation and the loss
+    called on logits do not use it.
 
     Args:
         estimator: "ranking", "partition" or "nce".
