@@ -77,8 +77,9 @@ def _command():
 
 
 def _commit():
-    """The commit of the clone that this file lies in; None if it lies in none, or without Git."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    """The commit of this clone, "-dirty" if it is changed; None outside of one, or without Git."""
+    folder = str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

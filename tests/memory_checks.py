@@ -15,9 +15,8 @@ def all_shapes(concrete):
 
 def with_peak(call):
     """What a call gives, and how far above what it held before the memory of this process rose, in bytes."""
-    Path("/proc/self/clear_refs").write_text(
-        "5"
-    )  # the peak begins anew: that of the whole process never falls
+    # The peak begins anew: that of the whole process never falls.
+    Path("/proc/self/clear_refs").write_text("5")
     before = _held("VmRSS")
     answer = call()
     return answer, _held("VmHWM") - before

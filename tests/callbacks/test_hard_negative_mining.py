@@ -235,6 +235,9 @@ def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
     model.sampler = HardNegatives(1, 4, num_retrieved=6, seed=1)  # the same table serves it
     np.testing.assert_array_equal(fitted(model, mining, 1)["mining/staleness"], [2])
+    model.sampler = HardNegatives(2, 4, num_retrieved=5, seed=1)
+    history = fitted(model, mining, 8, initial_epoch=5)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
 
 
 @pytest.mark.one_keras

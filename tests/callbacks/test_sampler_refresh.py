@@ -218,18 +218,23 @@ def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_
 @pytest.mark.parametrize(
     ("every", "is_same"), [("auto", True), (2, False), *only_in_keras_3((2, True), (1000, False))]
 )
-def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same):
+def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same, monkeypatch):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)
     model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
     x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
     callback = SamplerRefresh(every)
     model.fit(x, y, epochs=2, callbacks=[callback], verbose=0)
-    model.sampler = MIDX(2, num_codewords=4)
+    first, model.sampler = model.sampler, MIDX(2, num_codewords=4)
     callback = callback if is_same else SamplerRefresh(every)
     logs = model.fit(x, y, callbacks=[callback], verbose=0).history
     assert logs["sampler/index_age"] == [1]
     assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
+    model.sampler = first  # it has drawn, but its index is of class vectors of before
+    steps, refresh = [], lambda self, head: steps.append(int(tf_variable(model.optimizer.iterations)))
+    monkeypatch.setattr(MIDX, "refresh", refresh)
+    model.fit(x, y, callbacks=[callback], verbose=0)
+    assert steps[0] == 3
 
 
 def test_not_where_one_is_given():

@@ -238,7 +238,7 @@ def test_class_vectors_that_are_not_finite_are_an_error():
         built(3, vectors)
 
 
-@pytest.mark.parametrize("bad", [-2, 22])
+@pytest.mark.parametrize("bad", [-2, 20, 22])
 def test_ids_out_of_range_are_an_error(bad):
     sampler, query = built(3, clustered(20, 4), query="label"), tf.constant(queries(1, 4))
     if bad > 0:

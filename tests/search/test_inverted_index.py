@@ -283,9 +283,8 @@ def test_large_biases_hide_no_class_that_is_another(dtype, num_scanned):
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_the_head_it_was_built_from_is_never_refused(dtype, use_bias):
     random = np.random.default_rng(1)
-    vectors = queries(300, 6) * 10.0 ** random.uniform(
-        -20, 8, size=(300, 1)
-    )  # ranges beyond what 8 bits hold
+    # Ranges beyond what 8 bits hold.
+    vectors = queries(300, 6) * 10.0 ** random.uniform(-20, 8, size=(300, 1))
     vectors[::7, random.integers(6)] = 1e15
     vectors[::11] = 0
     vectors[5::13] = random.choice([1e-40, 1e-38, -3e-37, 3e-34], size=vectors[5::13].shape)

@@ -69,8 +69,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     Raises:
         ValueError: for another ``save_freq`` or a folder of remote storage; when training starts, for a
-            model that is no ``ExtremeClassifier`` or is trained by several processes, a backup of another
-            model, or of a finished training that the model has gone beyond.
+            model that is no ``ExtremeClassifier`` or is under a ``MultiWorkerMirroredStrategy``, a backup of
+            another model, or of a finished training that the model has gone beyond.
         OSError: when training starts, if the folder cannot be written.
 
     Example:

@@ -109,10 +109,13 @@ class HardNegativeMining(keras.callbacks.Callback):
                 "HardNegativeMining needs a model with one HardNegatives sampler, alone or in a Mixture: "
                 "ExtremeClassifier(..., sampler=tfxc.samplers.HardNegatives(50, 400))."
             )
-        is_other = self._trained is not self.model
+        table = self._table
         # A table has as many columns as the sampler retrieves.
-        if is_other or (self._table is not None and self._table.shape[1] != parts[0].num_retrieved):
+        is_other_width = table is not None and table.shape[1] != parts[0].num_retrieved
+        if self._trained is not self.model or is_other_width:
             self._start_anew()
+        if is_other_width:
+            table.resume(-1)  # removes its files, which the next table of this folder would refuse
         self._trained, self._sampler = self.model, parts[0]
         self._sampler.table = self._table
         if self.curriculum is None and self._sampler.built:  # that of an earlier training may have left less

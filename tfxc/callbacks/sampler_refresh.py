@@ -58,12 +58,13 @@ class SamplerRefresh(keras.callbacks.Callback):
         self.every = every
         self.growth = growth
         self._optimizer = self._sampler = self._last_step = None
-        self._has_warned = False
+        self._is_exchanged = self._has_warned = False
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)
-        # Each model has an optimizer of its own.
-        if self._optimizer is not self.model.optimizer or self._sampler is not sampler:
+        is_other = self._optimizer is not self.model.optimizer  # each model has its own
+        self._is_exchanged = not is_other and self._sampler is not sampler
+        if is_other or self._is_exchanged:
             self._optimizer, self._sampler, self._last_step = self.model.optimizer, sampler, None
         self._has_sampler = sampler is not None
         if not self._has_sampler and not self._has_warned:
@@ -103,9 +104,11 @@ class SamplerRefresh(keras.callbacks.Callback):
                 logs["head/cache_age"] = self.model.head.cache_age
 
     def _is_late(self):
-        """Whether the sampler has not drawn yet in a training that has done steps: without it, or another."""
+        """Whether a training goes on with another sampler, or with one that has not drawn yet."""
         sampler = self.model.sampler
-        return self._clock.now > 0 and sampler.built and not int(tf_variable(sampler.counter).numpy())
+        if not self._clock.now or not sampler.built:
+            return False
+        return self._is_exchanged or not int(tf_variable(sampler.counter).numpy())
 
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS

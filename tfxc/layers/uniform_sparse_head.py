@@ -50,7 +50,7 @@ class UniformSparseHead(Head):
             ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
             cross-entropy; from 0 the first epochs go into pushing every class down.
         seed: int, at least 0, of the first connections and of those that grow later; default: from Python's
-            ``random``.
+            ``random``. Give one where several processes train a model that its first step builds.
 
     Call arguments:
         query: float [..., E].
@@ -276,6 +276,6 @@ def _of_first_process(seed):
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return seed
     if not tf.distribute.in_cross_replica_context():
-        return seed  # of a model that its first step builds
+        return seed  # built by a first step, as the docstring says
     with tf.init_scope():
         return int(tf.Variable(seed, dtype=tf.int64).numpy())  # all begin with what the first one gives it

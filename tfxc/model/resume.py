@@ -24,8 +24,8 @@ def resuming(model, arguments):
         arguments: a dict, the arguments of ``fit``, callbacks as a list; it is changed.
 
     Raises:
-        ValueError: if the model is not built or is trained by several processes, the backup is of another
-            model, or there are two such callbacks.
+        ValueError: if the model is not built or is under a ``MultiWorkerMirroredStrategy``, the backup is of
+            another model, or there are two such callbacks.
 
     Example:
         >>> with resuming(None, {"callbacks": []}):
@@ -42,9 +42,9 @@ def resuming(model, arguments):
     backup = backups[0]
     if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
         raise ValueError(
-            "BackupAndRestore keeps the training of one process, but several train this model together, and "
-            "each would go on from a step of its own: take keras.callbacks.BackupAndRestore, with a folder "
-            "that all of them see."
+            "BackupAndRestore keeps the training of one process, but under a MultiWorkerMirroredStrategy "
+            "several may train the model, and each would go on from a step of its own: take "
+            "keras.callbacks.BackupAndRestore, with a folder that all of them see."
         )
     if not model.built:
         raise ValueError(
