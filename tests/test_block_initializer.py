@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc import block_initializer
 from tfxc._keras import keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.encoders.items import ItemEmbedding
 from tfxc.layers import DenseHead, EmbeddingBag
+from tfxc.losses import SoftmaxCrossentropy
 
 ROWS, DIM = 1000, 16
 
@@ -124,3 +126,32 @@ def test_a_layers_table_is_never_drawn_whole(layer, monkeypatch):
     built.build((None, DIM))
     assert drawn == [300, 300, 300, 100]
     assert [tf_variable(weight).shape for weight in built.weights] == [(ROWS, DIM)]
+
+
+def test_a_table_that_is_built_while_a_step_is_traced_has_the_same_numbers():
+    def built(run):
+        head = DenseHead(ROWS, embeddings_initializer=keras.initializers.GlorotUniform(seed=1))
+        query, labels = tf.ones([2, DIM]), tf.constant([1, 2])
+        loss = run(lambda: tfxc.head_loss(head, SoftmaxCrossentropy(), query, labels))()
+        return loss, tf_variable(head.table)
+
+    (eager, wanted), (traced, found) = built(lambda step: step), built(tf.function)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(traced, eager, rtol=1e-5)
+
+
+def test_a_model_that_the_first_batch_of_a_generator_builds():
+    class Encoder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.bag = EmbeddingBag(ROWS, DIM)
+
+        def call(self, ids):
+            return self.bag(ids)
+
+    model = tfxc.ExtremeClassifier(Encoder(), DenseHead(ROWS))
+    model.compile(tfxc.optimizers.LazyAdam(0.1), loss=SoftmaxCrossentropy())
+    ids = np.arange(8)
+    batches = ((ids[:, np.newaxis], ids) for _ in range(20))
+    history = model.fit(batches, epochs=2, steps_per_epoch=10, shuffle=False, verbose=0).history
+    assert history["loss"][1] < history["loss"][0] < 1.1 * np.log(ROWS)

@@ -41,9 +41,9 @@ def in_blocks(initializer):
             return tf.cast(initializer(shape, dtype=drawn, **shard), dtype)
         table = tf.raw_ops.Empty(shape=[rows, dim], dtype=dtype)
         for number, start in enumerate(range(0, rows, size)):
-            ids = tf.range(start, min(start + size, rows))
-            values = block_initializer(len(ids), [number, first])
-            table = tf.raw_ops.InplaceUpdate(x=table, i=ids, v=tf.cast(values, dtype))
+            stop = min(start + size, rows)
+            values = block_initializer(stop - start, [number, first])
+            table = tf.raw_ops.InplaceUpdate(x=table, i=tf.range(start, stop), v=tf.cast(values, dtype))
         return table
 
     return initialize
