@@ -450,6 +450,27 @@ def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
         np.testing.assert_allclose(ask(tf.constant(x))["scores"], want["scores"], rtol=1e-5)
 
 
+def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp_path):
+    x = tf.constant(learnable(4)[0])
+    trained, model = model_of(), model_of(EncodedHead(tower(), FEATURES[::-1] + 1))
+    trained.predict(x, verbose=0)
+    trained.save_weights(tmp_path / "w.weights.h5")
+    tfxc.cluster.Checkpoint(trained, tmp_path / "steps").save(1)
+    query = keras.Input((DIM,))
+    wrapper = keras.Model(query, model(query))
+    traced = tf.function(lambda x: model.rank(x, 3))
+    for load in (
+        lambda: model.load_weights(tmp_path / "w.weights.h5"),
+        tfxc.cluster.Checkpoint(model, tmp_path / "steps").restore,
+    ):
+        load()
+        for ask in (lambda x: wrapper.predict(x, verbose=0), traced):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"call model.head.refresh\(\)"):
+                ask(x)
+        model.head.refresh()
+        np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
+
+
 @pytest.mark.one_keras
 def test_a_prediction_goes_on_while_a_thread_trains():
     """By the class vectors of when it began."""

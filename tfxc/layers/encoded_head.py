@@ -229,6 +229,8 @@ class EncodedHead(Head):
 
     def weights_restored(self):
         self._cached_of = None
+        if self.features is not None:  # without any, the cache is all there is
+            self.expire_cache()  # graphs ask the variable alone
 
     def refresh(self):
         """Encodes all classes for the cache, in blocks."""
