@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc import block_initializer
-from tfxc._keras import keras
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.block_initializer import in_blocks
 from tfxc.encoders.items import ItemEmbedding
@@ -85,6 +85,26 @@ def test_shards_of_other_initializers_are_as_they_make_them():
 def test_without_a_seed_two_tables_differ():
     normal = keras.initializers.RandomNormal
     assert (made(normal()) != made(normal())).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["GlorotUniform", "RandomNormal"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        lambda: -1,
+        pytest.param(lambda: np.int64(7), marks=pytest.mark.skipif(IS_KERAS_3, reason="is refused there")),
+        pytest.param(
+            lambda: keras.random.SeedGenerator(7),
+            marks=pytest.mark.skipif(not IS_KERAS_3, reason="has no seeds of that kind"),
+        ),
+    ],
+    ids=["negative", "NumPy", "generator"],
+)
+def test_each_seed_that_keras_takes_is_that_of_the_table(name, seed):
+    found, again = (made(getattr(keras.initializers, name)(seed=seed())) for _ in range(2))
+    np.testing.assert_array_equal(again, found)
+    assert len(np.unique(found, axis=0)) == ROWS  # no block like another
+    assert (made(getattr(keras.initializers, name)(seed=2**62)) != found).mean() > 0.9
 
 
 def test_other_initializers_are_asked_for_the_whole():

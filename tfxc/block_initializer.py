@@ -1,5 +1,6 @@
 """Initial values of a large table, made a block of rows at a time."""
 
+import numbers
 import random
 
 import numpy as np
@@ -69,13 +70,21 @@ def _drawing(initializer, shape):
             return type(initializer).from_config({**initializer.get_config(), "seed": seed})
     else:
         return None
-    own = initializer.seed if isinstance(initializer.seed, int) else random.randrange(2**31)
+    own = random.randrange(2**31) if initializer.seed is None else initializer.seed
+    is_number = isinstance(
+        own, numbers.Integral
+    )  # else Keras's SeedGenerator, which has another for each draw
 
     def draw(num_rows, block):
-        seed = int(np.random.SeedSequence([own, *block]).generate_state(1)[0]) >> 1
+        seed = _seed_of(int(own), block) if is_number else own
         return of_block(num_rows, seed)((num_rows, shape[1]), dtype="float32")
 
     return draw
+
+
+def _seed_of(own, block):
+    words = [own % 2**64, *block]  # NumPy takes no negative ones
+    return int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
 
 
 def _is_one(initializer, kinds):
