@@ -64,7 +64,7 @@ def as_array(labels):
 
 
 def pad_labels(labels):
-    """Dense int32 class ids from dense, ragged or sparse labels; padding is -1.
+    """Dense integer class ids from dense, ragged or sparse labels; padding is -1.
 
     A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.weights import add_weight, tf_variable
 
-_MOST_STEPS = 100  # over which the moments of queries are taken
+_MOST_STEPS = 100  # that count alike in the moments of queries
 
 
 class Moments(NamedTuple):
@@ -70,7 +70,10 @@ class QueryMoments(keras.layers.Layer):
         self.built = True
 
     def follow(self, query, num_steps):
-        """Takes in the queries of the step of this number: those of the last 100 steps count alike."""
+        """Takes in the queries of the step of this number.
+
+        The first 100 steps count alike; from then on a new one weighs a hundredth, and older ones ever less.
+        """
         count = tf.cast(tf.shape(query)[0], tf.float32)
         means = [tf.math.divide_no_nan(tf.reduce_sum(own, 0), count) for own in (query, tf.square(query))]
         known = tf.reduce_any(means[1] > 0)  # the mean of no query is 0, and tells nothing
