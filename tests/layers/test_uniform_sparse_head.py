@@ -116,6 +116,18 @@ def test_samplers_see_an_estimate_of_the_logits():
     assert np.corrcoef(estimate.ravel(), numpy_logits(head, query).ravel())[0, 1] > 0.9
 
 
+def test_samplers_see_the_biases_as_they_are():
+    """Not beside inputs in a bucket, whose sum each bias would be multiplied by."""
+    head = make_head(num_classes=50, num_inputs=2000)
+    query = head.effective_query(tf.constant(queries(4, 2000) + 1))
+    tf_variable(head.bias).assign(tf.zeros(50))
+    without = query @ tf.transpose(head.class_vectors_of(tf.range(50)))
+    bias = np.linspace(-9, 2, 50, dtype=np.float32)
+    tf_variable(head.bias).assign(bias)
+    sketched = query @ tf.transpose(head.class_vectors_of(tf.range(50)))
+    np.testing.assert_allclose(sketched - without, np.broadcast_to(bias, (4, 50)), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("sampler", "loss"),
     [

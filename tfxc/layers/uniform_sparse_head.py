@@ -126,7 +126,9 @@ class UniformSparseHead(Head):
                 self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
-        bucket, sign, _ = random_sketch(self.num_inputs + 1, _SKETCH_DIM, self.seed)
+        sketch = random_sketch(self.num_inputs, _SKETCH_DIM - 1, self.seed)
+        # In one bucket with inputs the biases of all classes would be multiplied by what those come to.
+        bucket, sign = np.append(sketch.bucket, np.int32(sketch.dim)), np.append(sketch.sign, np.float32(1))
         # Weights, since an index built from sketches is of no use with others.
         with beside(tf_variable(self.num_rewires)):  # of many inputs they are high, too, and have no classes
             self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
