@@ -420,6 +420,15 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
             model.save(tmp_path / "m.keras")
             model = keras.models.load_model(tmp_path / "m.keras")
         check(model)
+    for head in (trained.head, EncodedHead(tower(), FEATURES[::-1] + 1)):  # in a Keras model of one's own
+        query = keras.Input((DIM,))
+        own = keras.Model(query, head(query))
+        head.refresh()
+        if head is trained.head:
+            own.save_weights(tmp_path / "own.weights.h5")
+        own.load_weights(tmp_path / "own.weights.h5")
+        assert head.cache_age
+    trained.head.refresh()
     model = model_of(EncodedHead(tower(), NUM_CLASSES))  # has no features, and can only read what is there
     model.load_weights(tmp_path / "w.weights.h5")
     assert model.head.cache_age == 0

@@ -104,6 +104,18 @@ def dataset(x, y):
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
 
+def test_the_logged_loss_weighs_batches_by_examples_beside_one_list_to_exclude():
+    x, y = learnable(5)
+    model = make_model(optimizer=keras.optimizers.SGD(0.0))
+
+    def batches():
+        for part in (slice(0, 4), slice(4, 5)):
+            yield {"x": x[part], "exclude": np.array([[1]])}, y[part]
+
+    loss = model.fit(batches(), verbose=0).history["loss"]
+    np.testing.assert_allclose(loss, -log_softmax(all_logits(model, x))[np.arange(5), y].mean(), rtol=1e-5)
+
+
 def test_a_sampler_that_takes_the_place_of_another_trains():
     x, y = learnable(16)
     model = make_model(Uniform(4), optimizer=keras.optimizers.SGD(0.0))

@@ -24,9 +24,14 @@ def test_a_training_from_a_generator_keeps_them():
     assert returned_bytes() == 0
 
 
-def test_only_the_first_batch_of_an_epoch_sets_limits():
+def test_only_the_first_report_of_an_epoch_sets_limits():
+    """Its number is that of the last step of several at once."""
     return_all_at_once()
-    KeepLargeBlocks().on_train_batch_end(1)
-    assert returned_bytes() >= BLOCK
-    KeepLargeBlocks().on_train_batch_end(0)
-    assert returned_bytes() == 0
+    callback = KeepLargeBlocks()
+    for _ in range(2):
+        callback.on_epoch_begin(0)
+        callback.on_train_batch_end(3)
+        assert returned_bytes() == 0
+        return_all_at_once()
+        callback.on_train_batch_end(7)
+        assert returned_bytes() >= BLOCK

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from classifier_checks import DIM, NUM_CLASSES, make_model, weights_of
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_model, weights_of
 
 import tfxc
 from tfxc._keras import SAVES_TO_FOLDERS, keras, register
-from tfxc.samplers import MIDX
+from tfxc.samplers import MIDX, Mixture, Uniform, Unigram
 
 
 @register
@@ -65,6 +65,30 @@ def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
     with pytest.raises(ValueError, match="a folder in TensorFlow's format.*save to .model.keras."):
         make_model().save(tmp_path / "model", **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("other", ["counts", "codewords", "mixture", "none"])
+def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, other):
+    counts = np.arange(1.0, NUM_CLASSES + 1)
+    before = MIDX(4, num_codewords=8) if other == "codewords" else Unigram(4, counts=counts)
+    head, names = tfxc.layers.DenseHead(NUM_CLASSES), [f"class {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(dense_encoder(), head, before, class_names=names)
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=tfxc.losses.SoftmaxCrossentropy(), run_eagerly=True)
+    x, y = learnable(8)
+    model.fit(x, y, verbose=0)
+    model.sampler = {
+        "counts": lambda: Unigram(4, counts=counts[::-1]),
+        "codewords": lambda: MIDX(4, num_codewords=4),
+        "mixture": lambda: Mixture([before, Uniform(4)]),
+        "none": lambda: None,
+    }[other]()
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
+        np.testing.assert_array_equal(own, kept)
+    changed = tfxc.change_classes(model, [*names[1:], "new"])
+    assert len(weights_of(changed)) == len(weights_of(loaded))
 
 
 @pytest.mark.parametrize("tied_to", [None, "items"])

@@ -19,6 +19,20 @@ class Untracked:
         self.value = value
 
 
+def forget_layer(owner, layer):
+    """To be called before another takes a layer's place: Keras 3 would list both, and save them.
+
+    Example:
+        >>> model = keras.Model()
+        >>> model.part = keras.layers.Dense(2)
+        >>> forget_layer(model, model.part)
+        >>> len(layers_of(model))  # the model itself
+        1
+    """
+    if IS_KERAS_3:  # tf-keras does it by itself
+        owner._tracker.untrack(layer)
+
+
 def layers_of(layer):
     """The layer or model itself and all layers in it, however deep."""
     return list(layer._flatten_layers())

@@ -227,6 +227,11 @@ class EncodedHead(Head):
         if self.built and not int(tf_variable(self.steps_since).numpy()):
             tf_variable(self.steps_since).assign(1)
 
+    def load_own_variables(self, store):
+        """Keras calls this when it loads weights."""
+        super().load_own_variables(store)
+        self.weights_restored()
+
     def weights_restored(self):
         self._cached_of = None
         if self.features is not None:  # without any, the cache is all there is

@@ -6,7 +6,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
-from tfxc._keras.layers import Untracked, no_autocast
+from tfxc._keras.layers import Untracked, forget_layer, no_autocast
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
     Mean,
@@ -119,6 +119,12 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         if query_dim is not None:
             self._build_parts(query_dim)
             self.built = True
+
+    def __setattr__(self, name, value):
+        before = vars(self).get(name)
+        if name == "sampler" and before is not None and before is not value:
+            forget_layer(self, before)
+        super().__setattr__(name, value)
 
     @property
     def metrics(self):
@@ -475,7 +481,8 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def _step(self, x, y, sample_weight):
         # At the end of data of unknown length Keras begins a step that gets none: it must not draw either.
-        parts = [part for part in tf.nest.flatten(x) if part is not None]  # optional inputs may be None
+        inputs = tf.nest.flatten(split_inputs(x, self.encoder)[0])
+        parts = [part for part in inputs if part is not None]  # optional inputs may be None
         given = tf.nest.flatten(parts, expand_composites=True)[:1]
         with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)

@@ -13,6 +13,10 @@ class KeepLargeBlocks(LogFreeCallback):
     the limits that glibc would have come to by itself.
     """
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self._is_due = True  # the number of the first report is that of its last step, of several at once
+
     def on_train_batch_end(self, batch, logs=None):
-        if batch == 0:
+        if self._is_due:
+            self._is_due = False
             keep_large_blocks()
