@@ -71,9 +71,7 @@ def _drawing(initializer, shape):
     else:
         return None
     own = random.randrange(2**31) if initializer.seed is None else initializer.seed
-    is_number = isinstance(
-        own, numbers.Integral
-    )  # else Keras's SeedGenerator, which has another for each draw
+    is_number = isinstance(own, numbers.Integral)  # else a SeedGenerator, which has another for each draw
 
     def draw(num_rows, block):
         seed = _seed_of(int(own), block) if is_number else own
