@@ -174,11 +174,14 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
     module.serve = tf.function(lambda price: {"vectors": price}, [tf.TensorSpec([None, 3], name="price")])
     tf.saved_model.save(module, tmp_path / "items", signatures={"serving_default": module.serve})
     tf.saved_model.save(tf.Module(), tmp_path / "nothing")
+    specs = [tf.TensorSpec([None, None], tf.string, "exclude"), tf.TensorSpec(None, tf.string, "x")]
+    module.serve = tf.function(lambda exclude, x: {"both": tf.size(exclude) + tf.size(x)}, specs)
+    tf.saved_model.save(module, tmp_path / "any", signatures={"serving_default": module.serve})
     encoder = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(4, 3)])
     encoder.add(keras.layers.GlobalAveragePooling1D())
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), class_names=["tea", "milk", "rice"])
     model.export(tmp_path / "integers", strings=())
-    for folder in ("items", "nothing", "integers"):
+    for folder in ("items", "nothing", "any", "integers"):
         with pytest.raises(AssertionError, match=f"{folder} .*model.export.path, strings=True"):
             run("query_saved_model.py", tmp_path / folder, "tea")
 
