@@ -5,8 +5,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import tensorflow as tf
+from memory_checks import with_peak
 
-from tfxc.data.names import Names, texts
+from tfxc.data.names import Names, first_repeated, texts
 
 
 def test_reads_like_a_list():
@@ -92,3 +93,18 @@ def test_names_of_several_dimensions_are_refused():
     for names in (pd.DataFrame({"name": ["a"]}), tf.constant([["a"]])):
         with pytest.raises(ValueError, match=r"Names must be of one dimension, but are of shape \(1, 1\)"):
             Names(names)
+
+
+def test_first_repeated():
+    assert first_repeated(pa.array(["b", "", "a", "", "b"])) == ""
+    assert (
+        first_repeated(pa.array(["b", "", "a"])) is None and first_repeated(pa.array([], pa.string())) is None
+    )
+
+
+def test_distinct_names_are_found_in_little_memory():
+    names = Names(f"item-{number}" for number in range(400_000)).array
+    first_repeated(names[:1000])
+    found, peak = with_peak(lambda: first_repeated(names))
+    # The strings, a table of their hashes and a number each; counted by Arrow they take 180 bytes each.
+    assert found is None and peak < 120 * len(names)

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.data.names import first_repeated
 from tfxc.model.raw_names import names_array
 
 
@@ -77,8 +78,7 @@ class ClassMap:
 def _distinct(names, what):
     """The names as an array; raises ValueError also where one occurs twice."""
     array = names_array(names, what)
-    if pc.count_distinct(array).as_py() < len(array):
-        counts = pc.value_counts(array)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
+    twice = first_repeated(array)
+    if twice is not None:
         raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
     return array

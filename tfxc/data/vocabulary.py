@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tfxc.arguments import integers
 from tfxc.checked_file import replacing
-from tfxc.data.names import Names, texts
+from tfxc.data.names import Names, first_repeated, texts
 
 _HEADER = "tfxc-vocabulary 2"
 _HEADERS = rb"tfxc-vocabulary (?:1 (\d+)|2 (\d+) ([0-9a-f]{8}))\n"  # 1 had no checksum
@@ -39,8 +39,8 @@ class Vocabulary:
 
     def __init__(self, names: Iterable):
         self.names = Names(names)
-        if pc.count_distinct(self.names.array).as_py() < len(self.names):
-            repeated = next(name for i, name in enumerate(self.names) if self.ids[name] != i)
+        repeated = first_repeated(self.names.array)
+        if repeated is not None:
             raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
 
     @classmethod
