@@ -168,26 +168,26 @@ def build_thread_check():
     return program
 
 
-def find_compiler():
-    """The compiler command as a list: ``$CXX`` if set, else g++ or c++, if it is GCC 11 or newer."""
+def find_compiler(least=LEAST_GCC):
+    """The compiler command as a list: ``$CXX`` if set, else g++ or c++, if it is GCC ``least`` or newer."""
     chosen = os.environ.get("CXX")
     candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"]]
     unfit = []
     for command in candidates:
         if command and shutil.which(command[0]):
-            found = _what_is_wrong(command)
+            found = _what_is_wrong(command, least)
             if found is None:
                 return command
             unfit.append(f"{shlex.join(command)} is {found}")
     looked_for = ", ".join(shlex.join(command) for command in candidates)
     found = ", ".join(unfit) or f"there is none (looked for {looked_for})"
     raise CompilerNotFoundError(
-        f"The ops are compiled by GCC {LEAST_GCC} or newer, but {found}. Install g++ (Debian and Ubuntu: "
+        f"The ops are compiled by GCC {least} or newer, but {found}. Install g++ (Debian and Ubuntu: "
         "apt-get install g++) or set CXX to it."
     )
 
 
-def _what_is_wrong(command):
+def _what_is_wrong(command, least):
     """None for a compiler that can compile the ops, and for one that will tell by itself why it fails."""
     probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
@@ -196,7 +196,7 @@ def _what_is_wrong(command):
         return None
     if "__clang__" in macros or "__GNUC__" not in macros:
         return "another compiler"
-    return None if int(macros["__GNUC__"]) >= LEAST_GCC else f"GCC {macros['__GNUC__']}"
+    return None if int(macros["__GNUC__"]) >= least else f"GCC {macros['__GNUC__']}"
 
 
 def build_cuda(objects=OBJECTS):

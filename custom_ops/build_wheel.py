@@ -14,9 +14,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
+
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "wheel"
 TENSORFLOW = ("2.19", "2.20", "2.21")
+LEAST_GCC = (
+    12  # an older one makes no code for AVX-512 and AMX, which most machines that install the wheel have
+)
 # TensorFlow brings this one.
 NOT_INCLUDED = "libtensorflow_framework.so.2"
 
@@ -87,6 +92,10 @@ def main():
     parser.add_argument("--tensorflow", nargs="+", default=TENSORFLOW, metavar="MINOR", help="such as 2.20")
     parser.add_argument("--output", default=ROOT / "dist", type=Path, help="folder of the wheel")
     args = parser.parse_args()
+    try:
+        build.find_compiler(LEAST_GCC)
+    except build.CompilerNotFoundError as error:
+        sys.exit(str(error))
     print(build_wheel(args.tensorflow, args.output))
 
 

@@ -69,6 +69,16 @@ def test_a_compiler_that_cannot_compile_the_ops_is_as_none(tmp_path, macros, fou
     assert not list(tmp_path.rglob("*.so"))
 
 
+def test_a_wheel_of_fewer_instructions_than_its_machines_have_is_not_built(tmp_path):
+    old = tmp_path / "old-g++"
+    old.write_text("#!/bin/sh\necho '#define __GNUC__ 11'\n")
+    old.chmod(0o755)
+    command = [sys.executable, "custom_ops/build_wheel.py", "--output", tmp_path]
+    environment = {**os.environ, "CXX": str(old)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and f"GCC 12 or newer, but {old} is GCC 11" in done.stderr
+
+
 def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler):
     done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler))
     assert done.returncode != 0
