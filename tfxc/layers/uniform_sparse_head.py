@@ -28,9 +28,9 @@ class UniformSparseHead(Head):
     them while the model trains, which is what makes them good. Classes need many inputs to choose from: put
     a ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
 
-    ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` rank within a point of each other (docs/heads.md
-    has the figures); the hinge is the cheaper one at many classes: where the margin holds the gradient is
-    exactly 0 and its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at
+    ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k
+    (docs/benchmarks/tagging.md); rare labels do better by the former. The hinge is the cheaper one at many
+    classes: where the margin holds the gradient is exactly 0 and its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at
     class vectors (``MIDX``) see a count sketch of 256 dimensions, whose inner products are the logits plus
     noise; the estimate of the loss stays exact, since a sampler knows its own distribution.
 
