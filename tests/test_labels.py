@@ -1,5 +1,7 @@
 """Labels of every form, at the door."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,6 +26,20 @@ def test_forms(dtype):
 def test_only_integers(dtype):
     with pytest.raises(ValueError, match=f"integer class ids, but have dtype {dtype.name}"):
         pad_labels(tf.zeros([2, 2], dtype))
+
+
+def test_multi_hot_rows_become_ids_as_the_refusal_says():
+    rows = np.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0]])
+    with pytest.raises(ValueError) as refused:
+        pad_labels(tf.constant(rows, tf.float32))
+    with pytest.raises(tf.errors.InvalidArgumentError) as refused_as_ids:
+        labelled_queries(tf.zeros([3, 2]), rows, 4)
+    for message in (str(refused.value), str(refused_as_ids.value)):
+        remedy, given = re.search(
+            r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))", message
+        ).groups()
+        ids = eval(remedy, {"tf": tf, "s": eval(given, {"tf": tf, "m": rows})})
+        assert pad_labels(ids).numpy().tolist() == [[-1, 1, -1, 3], [0, -1, -1, -1], [-1] * 4]
 
 
 @pytest.mark.parametrize("labels", [tf.constant([["tea"]]), tf.ragged.constant([["tea"], []])])

@@ -14,6 +14,11 @@ from tfxc.arguments import innermost
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 from tfxc.require import require
 
+_IDS_OF_ROWS = (
+    "of one-hot rows m tf.argmax(m, 1), of multi-hot rows "
+    "tf.SparseTensor(s.indices, s.indices[:, 1], s.dense_shape), where s = tf.sparse.from_dense(m)"
+)
+
 
 def refuse_names(labels):
     """Raises ValueError for labels that are strings.
@@ -78,8 +83,7 @@ def pad_labels(labels):
     refuse_names(labels)
     if not labels.dtype.is_integer:
         raise ValueError(
-            f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Turn one-hot or "
-            "multi-hot rows into ids first (tf.argmax, tf.where or tf.ragged), padded with -1."
+            f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Pass ids: {_IDS_OF_ROWS}."
         )
     if labels.dtype.is_unsigned:
         labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
@@ -209,7 +213,7 @@ def _refuse_zeros_and_ones(labels, num_classes):
     checked = require(
         ~(is_as_wide & tf.reduce_all((labels == 0) | (labels == 1))),
         "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "
-        "or 1, as one-hot or multi-hot rows. Pass ids: tf.argmax(m, 1), or tf.sparse.from_dense(m).indices.",
+        f"or 1, as one-hot or multi-hot rows. Pass ids: {_IDS_OF_ROWS}.",
     )
     with tf.control_dependencies(checked):
         return tf.identity(labels)

@@ -25,14 +25,15 @@ class UniformSparseHead(Head):
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``, the K inputs of a class being
     distinct. At 670 thousand classes and K = 32 weights and connections take 172 MB, where a dense head of
     512 inputs takes 1.4 GB. The connections are drawn at random; ``tfxc.callbacks.SparseEvolution`` moves
-    them while the model trains, which is what makes them good. Classes need many inputs to choose from: put
-    a ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
+    them while the model trains. Classes need many inputs to choose from: put a
+    ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
 
     ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k
     (docs/benchmarks/tagging.md); rare labels do better by the former. The hinge is the cheaper one at many
-    classes: where the margin holds the gradient is exactly 0 and its work is skipped. Samplers work too: a step then costs nothing in L. Those that look at
-    class vectors (``MIDX``) see a count sketch of 256 dimensions, whose inner products are the logits plus
-    noise; the estimate of the loss stays exact, since a sampler knows its own distribution.
+    classes: where the margin holds the gradient is exactly 0 and its work is skipped. Samplers work too: a
+    step then costs nothing in L. Those that look at class vectors (``MIDX``) see a count sketch of 256
+    dimensions, whose inner products are the logits plus noise; the estimate of the loss stays exact, since a
+    sampler knows its own distribution.
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then

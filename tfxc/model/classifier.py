@@ -57,9 +57,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     ``evaluate`` gives the exact loss over all classes and the ranking metrics, ``predict`` the best ``k``
     classes. All classes are streamed in blocks: nothing holds a ``[B, L]`` tensor.
 
-    Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], or [1, X] for
-    all of a batch, padded with -1, that ``evaluate`` and ``predict`` do not rank (items already seen); and
-    "example_ids", ids of the training examples [B] ([B, T] for sequences), for samplers that read them.
+    Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], or in a batch
+    of a data set [1, X] for all of it, padded with -1, that ``evaluate`` and ``predict`` do not rank (items
+    already seen); and "example_ids", ids of the training examples [B] ([B, T] for sequences), for samplers
+    that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.

@@ -17,9 +17,9 @@ def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, examp
     What ``ExtremeClassifier`` computes in a training step, for models of your own: in the ``compute_loss``
     of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other losses. Keep
     head and sampler in attributes of the model, so that Keras tracks them; named ``head`` and ``sampler``,
-    the callbacks of ``tfxc.callbacks`` find them too. Give the sampler in training only: without it the
-    loss is the exact one. Under a ``tf.distribute`` strategy each replica gets its share of the mean, since
-    gradients are summed; build head and sampler in the strategy's scope.
+    ``SamplerRefresh``, ``SparseEvolution`` and ``HardNegativeMining`` find them too. Give the sampler in
+    training only: without it the loss is the exact one. Under a ``tf.distribute`` strategy each replica gets
+    its share of the mean, since gradients are summed; build head and sampler in the strategy's scope.
 
     Args:
         head: a head of ``tfxc.layers``; built for the width of the queries if it is not yet.

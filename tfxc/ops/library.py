@@ -20,8 +20,9 @@ MOST_PER_QUERY = 1 << 24
 _REGISTRATIONS = "1ad9a9c29496cf44"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
-    "TensorFlow ops. To build the library: install g++ 11 or newer, then `pip install .` or, in a source "
-    "checkout, `python custom_ops/build.py`."
+    "TensorFlow ops. To build the library: install g++ 11 or newer, then, where tfxc's source "
+    'is, `pip install "setuptools>=77" wheel` and `pip install --no-build-isolation .`, or in a source '
+    "checkout `python custom_ops/build.py`: both compile for the TensorFlow that is installed."
 )
 
 
