@@ -60,9 +60,10 @@ test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops
 	@# Without AVX-512 the usual library runs them anyway.
 	if grep -q avx512vl /proc/cpuinfo; then $(MAKE) test-avx2; fi
 	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
-	@# Without oneDNN, whose pass over each graph takes longer than it saves in graphs so small.
+	@# Without oneDNN, whose pass over each graph takes longer than it saves in graphs so small; what a served model
+	@# computes is asked of a process that has it.
 	TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
-	$(PYTEST) -n 2 --doctest-modules tests tfxc
+	TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-avx2: setup-tests  ## The ops' tests, their kernels compiled for processors without AVX-512
 	$(RUN) custom_ops/build.py --level x86-64-v3

@@ -42,7 +42,8 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def served_elsewhere(tmp_path_factory):
     """What a process that cannot import this package gets from a SavedModel."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    left_out = "PYTHONPATH", "TF_ENABLE_ONEDNN_OPTS"
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
     folder = tmp_path_factory.mktemp("elsewhere")
     options = {"cwd": folder, "env": environment, "text": True}
     command = [sys.executable, "-c", READ]
