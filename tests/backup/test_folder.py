@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.backup.folder import BackupFolder
-from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
+from tfxc.checked_file import DamagedFile
 
 
 def with_steps(path, *steps):
@@ -120,16 +120,6 @@ def test_changes_are_not_put_onto_the_base_of_another_training(tmp_path):
         arrays, notes = BackupFolder(own).newest()
     assert notes == {"step": 1} and (arrays["table"] == 7).all()
     assert sorted(path.suffix for path in own.iterdir()) == [".backup", ".damaged", ".damaged"]
-
-
-def test_changes_that_do_not_tell_their_base_apart_are_taken(tmp_path):
-    write_changes(BackupFolder(tmp_path), 1, 2)
-    path = tmp_path / "step-000000000002.backup"
-    arrays, notes = read_arrays(path)
-    arrays = {name: np.array(array) for name, array in arrays.items()}
-    del notes["base_checksum"]  # earlier versions wrote none
-    write_arrays(path, arrays, notes)
-    assert_newest(tmp_path, 2)
 
 
 def test_where_none_is_whole_nothing_starts_anew_by_itself(tmp_path):

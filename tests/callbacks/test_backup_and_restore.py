@@ -212,12 +212,12 @@ def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     shutil.copytree(tmp_path / "killed", tmp_path / "without")
     assert_same(script(tmp_path / "killed", 3, **options), expected)
 
-    def as_of_earlier_versions(folder):
+    def before_they_were_made(folder):
         arrays, notes = newest(folder)
         return {name: array for name, array in arrays.items() if not name.startswith("metric")}, notes
 
     newest = BackupFolder.newest
-    with mock.patch.object(BackupFolder, "newest", as_of_earlier_versions):
+    with mock.patch.object(BackupFolder, "newest", before_they_were_made):
         values, logs, _, _ = script(tmp_path / "without", 3, **options)
     np.testing.assert_array_equal(values["weight 0"], expected[0]["weight 0"])
     assert logs["loss"] == expected[1]["loss"]

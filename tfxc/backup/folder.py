@@ -94,8 +94,7 @@ class BackupFolder:
             raise DamagedFile(f"{path} tells what changed since itself.")
         if not base.exists():
             raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
-        checksum = index_checksum(base)
-        if notes.get("base_checksum", checksum) != checksum:  # earlier versions wrote none
+        if index_checksum(base) != notes["base_checksum"]:
             raise DamagedFile(
                 f"{path} tells what changed since {base.name}, but the file of that name is another one, as "
                 "where the backups of two trainings are copied into one folder."

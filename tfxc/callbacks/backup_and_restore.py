@@ -114,8 +114,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         if self._found is not None:
             self._check()
             self._position = Position(*self._found[1]["position"])
-            # Backups of earlier versions do not say.
-            first_epoch = self._found[1].get("first_epoch", first_epoch)
+            first_epoch = self._found[1]["first_epoch"]
         self.first_epoch = first_epoch
         self._rates = self._rates_told(model)
         try:
@@ -221,8 +220,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         """The learning rates that the script named when the training began; warns if it names others now."""
         rates = [own for name, own in self._variables.items() if name.startswith("learning_rate")]
         own = [float(rate.numpy()) for rate in rates]
-        # Backups of earlier versions do not say.
-        told = own if self._found is None else self._found[1].get("learning_rates", own)
+        told = own if self._found is None else self._found[1]["learning_rates"]
         # A model that has done steps may have another rate for that reason, as where a cell runs again.
         if told != own and int(steps_variable(model.optimizer).numpy()) == 0:
             named, began = (", ".join(f"{rate:.6g}" for rate in each) for each in (own, told))
@@ -239,7 +237,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         arrays, notes = self._found
         saved = {name: array for name, array in arrays.items() if not name.startswith("value ")}
         names = {*saved, *self._variables}
-        # Those of layers: backups of earlier versions lack them, and some are made when they are first used.
+        # Some of layers are made when they are first used.
         names -= {name for name in saved.keys() ^ self._variables.keys() if name.startswith("metric ")}
         for name in sorted(names):
             own, kept = self._variables.get(name), saved.get(name)
@@ -250,8 +248,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                     f"The backup in {self.directory} is of another model: as {name} it holds {kept}, the "
                     f"model {own}. Delete it, or name another directory."
                 )
-        # Backups of earlier versions, and models without names, say nothing of classes.
-        names = notes.get("class_names")
+        names = notes["class_names"]  # None of a model without names
         if None not in (names, self._class_names) and names != self._class_names:
             raise ValueError(
                 f"The backup in {self.directory} is of another model: it has other class names, or the same "
@@ -283,8 +280,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         steps = steps_variable(model.optimizer)
         name = next(name for name, variable in self._variables.items() if variable is steps)
         own, saved = int(steps.numpy()), int(self._found[0][name])
-        # Backups of earlier versions do not say whether their fit came to its end.
-        if own > saved and (is_finished or self._found[1].get("has_ended")):
+        if own > saved and (is_finished or self._found[1]["has_ended"]):
             raise ValueError(
                 f"The training in {self.directory} is finished, at step {saved}, and this model is at "
                 f"step {own}: fit would undo what it learnt since. Name a folder for each training, or "
@@ -325,8 +321,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def _warn_of_other_data(self):
         """Where an epoch has another number of batches than when the rest of one was left to do."""
-        # None where it is not known; backups of earlier versions do not say.
-        began, now = self._found[1].get("num_batches"), self.params.get("steps")
+        # None where it is not known.
+        began, now = self._found[1]["num_batches"], self.params.get("steps")
         if None not in (began, now) and began != now:
             position = self._position
             warnings.warn(

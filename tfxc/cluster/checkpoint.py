@@ -28,7 +28,13 @@ _PATTERN = re.compile(rf"epoch-(\d{{6,}})({re.escape(_REPLACED)})?")
 _VARIABLES = "variables"
 _NOTES = "notes"
 _NUM_KEPT = 2
-_DAMAGES = tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError
+_DAMAGES = (
+    DamagedFile,
+    FileNotFoundError,
+    tf.errors.DataLossError,
+    tf.errors.OutOfRangeError,
+    tf.errors.NotFoundError,
+)
 
 
 class Checkpoint:
@@ -115,7 +121,7 @@ class Checkpoint:
             try:
                 self._check(path, tables)
                 read_tables(str(path / _VARIABLES), tables)
-            except (DamagedFile, *_DAMAGES) as error:
+            except _DAMAGES as error:
                 damaged.append(path)
                 warnings.warn(f"{path} is cut short or damaged: {error}", stacklevel=2)
                 continue
@@ -150,8 +156,7 @@ class Checkpoint:
                 f"the first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here "
                 "(None: missing). Build and compile the model as it was, under the same Keras."
             )
-        notes = path / _NOTES
-        names = read_arrays(notes)[1]["class_names"] if notes.exists() else None  # earlier versions: none
+        names = read_arrays(path / _NOTES)[1]["class_names"]  # None of a model without names
         if None not in (names, self._class_names) and names != self._class_names:
             raise ValueError(
                 f"The checkpoint {path} is of another model: it has other class names, or the same in "
