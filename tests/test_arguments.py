@@ -12,6 +12,7 @@ from tfxc.arguments import (
     integers,
     lists_as_tensors,
     local_folder,
+    one_of,
     positions,
     positive_int,
     require_count,
@@ -42,6 +43,17 @@ def test_the_least_and_the_most():
     for value in (0, 8, 2.5):
         with pytest.raises(ValueError, match=rf"k must be an integer in \[1, 7\], but got {value}"):
             positive_int(value, "k", most=7)
+
+
+def test_a_choice_is_told_by_what_equals_it():
+    choices = {"float32": 0, "bfloat16": 1}
+    for value in ("bfloat16", np.str_("bfloat16"), tf.bfloat16):
+        found = one_of(value, "dtype", choices)
+        assert found == "bfloat16" and type(found) is str
+    for value in ("float16", None, ["float32"]):
+        with pytest.raises(ValueError) as error:
+            one_of(value, "dtype", choices)
+        assert str(error.value) == f"dtype must be one of ('float32', 'bfloat16'), but got {value!r}."
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])

@@ -38,6 +38,31 @@ def positive_int(value, name, least=1, most=None):
     return int(value)
 
 
+def one_of(value, name, choices):
+    """The choice that the value is.
+
+    Args:
+        value: a text, or what equals one, as tf.bfloat16 does "bfloat16".
+        name: what the error calls it.
+        choices: texts; of a dict its keys.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> one_of(tf.bfloat16, "table_dtype", ("float32", "bfloat16"))
+        'bfloat16'
+        >>> one_of("opq", "quantizer", ("rq", "pq"))
+        Traceback (most recent call last):
+        ...
+        ValueError: quantizer must be one of ('rq', 'pq'), but got 'opq'.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, but got {value!r}.")
+    return choices[choices.index(value)]
+
+
 def local_folder(path):
     """A folder of this machine's disk as it was given; a path of other storage would become one beside it.
 

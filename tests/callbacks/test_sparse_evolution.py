@@ -122,6 +122,7 @@ def test_a_single_epoch_in_which_nothing_moves_is_told_of():
         {"schedule": "linear"},
         {"schedule": "cosine"},
         {"stop_after": 0},
+        {"stop_after": 2.5},
     ],
 )
 def test_bad_arguments(options):

@@ -37,5 +37,5 @@ def test_skipping_warns_once_and_nothing_bad_says_nothing():
 
 
 def test_unknown_on_error():
-    with pytest.raises(ValueError, match="'raise' or 'skip', not 'ignore'"):
+    with pytest.raises(ValueError, match="on_error must be one of .'raise', 'skip'., but got 'ignore'"):
         BadRows("x", "row", "ignore")

@@ -51,6 +51,8 @@ def test_nothing_left():
         k_core(Sequences.from_lists(["ab"]))
 
 
-def test_bad_minimum():
-    with pytest.raises(ValueError, match="at least 1, not 0 and 5"):
-        k_core(Sequences.from_lists(["ab"]), min_user=0)
+@pytest.mark.parametrize("name", ["min_user", "min_item"])
+@pytest.mark.parametrize("bad", [0, 2.5])
+def test_bad_minimum(name, bad):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, but got {bad}"):
+        k_core(Sequences.from_lists(["ab"]), **{name: bad})

@@ -57,7 +57,7 @@ def test_skip_warns_once(tmp_path):
 
 
 def test_unknown_on_error(tmp_path):
-    with pytest.raises(ValueError, match="'raise' or 'skip', not 'ignore'"):
+    with pytest.raises(ValueError, match="on_error must be one of .'raise', 'skip'., but got 'ignore'"):
         LineReader(tmp_path / "lines.txt", on_error="ignore")
 
 

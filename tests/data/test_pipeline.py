@@ -93,7 +93,7 @@ def test_one_row():
         ({"max_length": 0, "batch_size": 1}, "max_length must be an integer of at least 1, but got 0"),
         ({"max_length": 1, "batch_size": 0}, "batch_size must be an integer of at least 1, but got 0"),
         ({"max_length": 2.5, "batch_size": 1}, "max_length must be an integer"),
-        ({"max_length": 1, "batch_size": 1, "windows": "some"}, "'last' or 'all', not 'some'"),
+        ({"max_length": 1, "batch_size": 1, "windows": "some"}, "one of .'last', 'all'., but got 'some'"),
     ],
 )
 def test_training_bad_arguments(arguments, message):

@@ -71,9 +71,10 @@ def test_no_words(tmp_path, data):
         read_text(written(tmp_path, data))
 
 
-def test_bad_min_count(tmp_path):
-    with pytest.raises(ValueError, match="at least 1, not 0"):
-        read_text(written(tmp_path, "word"), min_count=0)
+@pytest.mark.parametrize("bad", [0, 2.5])
+def test_bad_min_count(tmp_path, bad):
+    with pytest.raises(ValueError, match=f"min_count must be an integer of at least 1, but got {bad}"):
+        read_text(written(tmp_path, "word"), min_count=bad)
 
 
 def test_tokens_as_they_stand(tmp_path):

@@ -83,7 +83,7 @@ def test_a_bfloat16_table_is_shared_and_trained(encode):
     model.fit(items, np.array([[1, 2, 3], [4, 5, 6]]), verbose=0)
     assert head.table_variable.dtype == tf.bfloat16
     assert (head.table_variable.numpy().astype(np.float32) != before).any()
-    with pytest.raises(ValueError, match='"float32" or "bfloat16", but got \'float16\''):
+    with pytest.raises(ValueError, match="one of .'float32', 'bfloat16'., but got 'float16'"):
         encode(10, max_length=3, table_dtype="float16")
 
 

@@ -75,9 +75,9 @@ def test_a_function_is_the_same_in_any_company_and_the_seed_decides():
     assert universal_coefficients(1000, [], seed=7).shape == (0, 3)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2**31])
+@pytest.mark.parametrize("bad", [0, -1, 2**31, 2.5])
 def test_the_number_of_keys_is_checked(bad):
-    with pytest.raises(ValueError, match=rf"num_keys must be in \[1, 2147483647\], but got {bad}"):
+    with pytest.raises(ValueError, match=rf"num_keys must be an integer in \[1, 2147483647\], but got {bad}"):
         universal_coefficients(bad, [0], seed=0)
 
 

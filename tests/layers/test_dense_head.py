@@ -134,7 +134,8 @@ def test_mixed_precision_keeps_table_and_logits_in_float32(normalize):
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"temperature": float("nan")}, "temperature must be positive"),
         ({"row_offset": 1}, "row_offset must be 0 for a table of its own"),
-        ({"row_offset": -1, "tied_to": "items"}, "row_offset must be .* at least 0 with tied_to; got -1"),
+        ({"row_offset": -1, "tied_to": "items"}, "row_offset must be an integer of at least 0, but got -1"),
+        ({"row_offset": 2.5, "tied_to": "items"}, "row_offset must be an integer"),
     ],
 )
 def test_arguments_are_checked(options, message):
@@ -219,7 +220,7 @@ def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind)
 
 
 def test_wrong_table_dtypes():
-    with pytest.raises(ValueError, match='"float32" or "bfloat16", but got \'float16\''):
+    with pytest.raises(ValueError, match="one of .'float32', 'bfloat16'., but got 'float16'"):
         DenseHead(5, table_dtype="float16")
     for own, other in [("bfloat16", "float32"), ("float32", "bfloat16")]:
         head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype=own)

@@ -218,7 +218,9 @@ def test_inputs_are_checked(inputs, message):
 
 
 @pytest.mark.one_keras
-@pytest.mark.parametrize("options", [{"combiner": "max"}, {"num_features": 0}, {"dim": 0}])
+@pytest.mark.parametrize(
+    "options", [{"combiner": "max"}, {"num_features": 0}, {"num_features": 2.5}, {"dim": 0}, {"dim": 2.5}]
+)
 def test_arguments_are_checked(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         EmbeddingBag(**{"num_features": 3, "dim": 2, **options})

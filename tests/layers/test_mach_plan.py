@@ -48,12 +48,17 @@ def test_a_budget_too_small_names_the_smallest_that_is_not(num_classes, collisio
         suggest_mach(num_classes, 64, named - 1, **options)
 
 
-@pytest.mark.parametrize(
-    "arguments", [(0, 4, 1e6), (10, 0, 1e6), (10, 4, 1e6, 0), (10, 4, 1e6, 1), (10, 4, 1e6, 0.1, 0)]
-)
-def test_bad_arguments(arguments):
-    with pytest.raises(ValueError, match="at least 1, but got"):
-        suggest_mach(*arguments)
+@pytest.mark.parametrize("name", ["num_classes", "dim", "num_repetitions"])
+@pytest.mark.parametrize("bad", [0, 2.5])
+def test_bad_sizes(name, bad):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, but got {bad}"):
+        suggest_mach(**{"num_classes": 10, "dim": 4, "memory": 1e6, name: bad})
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_bad_probabilities(bad):
+    with pytest.raises(ValueError, match=rf"collision must be in \(0, 1\), but got {bad}"):
+        suggest_mach(10, 4, 1e6, bad)
 
 
 @pytest.mark.parametrize(("num_buckets", "num_repetitions"), [(20, 2), (12, 3), (8, 4)])

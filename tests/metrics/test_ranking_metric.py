@@ -105,7 +105,7 @@ def test_examples_without_positives_count_0_over_all():
         metric.reset_state()
         metric.update_state([[1], [-1]], [[1], [0]], sample_weight=[1.0, 3.0])
         assert float(metric.result()) == 0.25, metric.name
-    with pytest.raises(ValueError, match='"labelled" examples or over "all", not \'some\''):
+    with pytest.raises(ValueError, match="average must be one of .'labelled', 'all'., but got 'some'"):
         PrecisionAtK(1, average="some")
 
 

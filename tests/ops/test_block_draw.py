@@ -212,8 +212,9 @@ def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
         ValueError, match=r"must be an integer in \[1, 16777216\], but got 4611686018427387904"
     ):
         draw(query, mass, index, 2**62, seed=[0, 0])
-    with pytest.raises(ValueError, match="block_size must be at least 1, but is 0"):
-        draw(query, mass, index._replace(block_size=0), 1, seed=[0, 0])
+    for bad in (0, 2.5):
+        with pytest.raises(ValueError, match=f"block_size must be an integer of at least 1, but got {bad}"):
+            draw(query, mass, index._replace(block_size=bad), 1, seed=[0, 0])
     with pytest.raises(ValueError, match="floor must be above 0, but is 0"):
         draw(query, mass, index._replace(kernel=Kernel(1.0, 0.0, 0.0, 0.0)), 1, seed=[0, 0])
     for queries, masses in ((query[:, :2], mass), (query, mass[:, :2]), (query[:1], mass), (query[0], mass)):

@@ -54,9 +54,9 @@ def test_a_code_out_of_range_names_the_class(build, num_tables):
 
 
 @BOTH
-@pytest.mark.parametrize("num_buckets", [0, 65537])
+@pytest.mark.parametrize("num_buckets", [0, 65537, 2.5])
 def test_number_of_buckets_is_checked(build, num_buckets):
-    with pytest.raises(ValueError, match=r"num_buckets must be in \[1, 65536\]"):
+    with pytest.raises(ValueError, match=r"num_buckets must be an integer in \[1, 65536\]"):
         build(np.zeros((2, 2), np.uint16), num_buckets)
 
 

@@ -57,6 +57,7 @@ def test_the_width_of_a_matrix_is_checked():
         group_classes(scipy.sparse.eye(5), 4, 2)
 
 
-def test_the_group_size_is_checked():
-    with pytest.raises(ValueError, match="group_size must be at least 1"):
-        group_classes(np.array([[0]]), 4, 0)
+@pytest.mark.parametrize("bad", [0, 2.5])
+def test_the_group_size_is_checked(bad):
+    with pytest.raises(ValueError, match=f"group_size must be an integer of at least 1, but got {bad}"):
+        group_classes(np.array([[0]]), 4, bad)

@@ -7,6 +7,7 @@ import warnings
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import steps_variable, variable_index
+from tfxc.arguments import positive_int
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
 
@@ -48,11 +49,9 @@ class SparseEvolution(keras.callbacks.Callback):
         self._clock = StepClock(every)
         if schedule not in ("constant", "cosine") or (schedule == "cosine" and stop_after is None):
             raise ValueError(f'schedule must be "constant", or "cosine" with stop_after; got {schedule!r}.')
-        if stop_after is not None and stop_after < 1:
-            raise ValueError(f"stop_after must be at least 1, but got {stop_after}.")
         self.fraction = fraction
         self.every = every
-        self.stop_after = stop_after
+        self.stop_after = None if stop_after is None else positive_int(stop_after, "stop_after")
         self.schedule = schedule
         if every == EPOCH:
             ignore_batches(self)

@@ -4,6 +4,8 @@ import bisect
 import threading
 import warnings
 
+from tfxc.arguments import one_of
+
 _NUM_REPORTED = 10
 
 
@@ -29,11 +31,9 @@ class BadRows:
     """
 
     def __init__(self, source, unit: str, on_error: str = "raise"):
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
         self.source = source
         self.unit = unit
-        self.on_error = on_error
+        self.on_error = one_of(on_error, "on_error", ("raise", "skip"))
         self.number = 0
         self._reasons: list[tuple[int, str]] = []
         self._lock = threading.Lock()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfxc.arguments import positive_int
 from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
@@ -50,8 +51,7 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
 
     Reference: S. B. Seidman, "Network structure and minimum degree", 1983.
     """
-    if min_user < 1 or min_item < 1:
-        raise ValueError(f"min_user and min_item must be at least 1, not {min_user} and {min_item}.")
+    min_user, min_item = positive_int(min_user, "min_user"), positive_int(min_item, "min_item")
     users = np.repeat(np.arange(len(sequences)), sequences.lengths)
     items = sequences.items
     kept = np.arange(len(items))  # positions of the interactions still in the core

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
 from tfxc.data.sequences import Sequences
@@ -55,8 +55,7 @@ def sequence_training_dataset(
         ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
     """
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
-    if windows not in ("last", "all"):
-        raise ValueError(f"windows must be 'last' or 'all', not {windows!r}.")
+    windows = one_of(windows, "windows", ("last", "all"))
     starts, stops = _windows(sequences, max_length, windows == "all")
     if not len(starts):
         raise ValueError("No sequence has 2 items, an input and its target.")

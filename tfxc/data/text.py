@@ -11,6 +11,7 @@ from collections import Counter
 
 import numpy as np
 
+from tfxc.arguments import positive_int
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
@@ -56,8 +57,7 @@ def read_text(
         >>> read_text(path, min_count=2).vocabulary.names
         ['<unk>', 'a', 'poor']
     """
-    if min_count < 1:
-        raise ValueError(f"min_count must be at least 1, not {min_count}.")
+    min_count = positive_int(min_count, "min_count")
     titles, words, offsets, types = _read_words(LineReader(path, on_error))
     if not len(words):
         raise ValueError(f"{path} holds no words.")

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.require import require
 
@@ -57,8 +57,7 @@ def item_vectors(num_classes, max_length, dim, table_dtype):
         ValueError: for sizes that are no integers of at least 1, or another dtype.
         tf.errors.InvalidArgumentError: when it reads an id outside [0, L].
     """
-    if table_dtype not in ("float32", "bfloat16"):
-        raise ValueError(f'table_dtype must be "float32" or "bfloat16", but got {table_dtype!r}.')
+    table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
     rows = positive_int(num_classes, "num_classes") + 1
     items = keras.Input((positive_int(max_length, "max_length"),), dtype="int32", name="items")
     dtype = "bfloat16" if table_dtype == "bfloat16" else None  # None: by Keras's policy

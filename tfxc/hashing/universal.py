@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
+
 _MAX_KEYS = 2**31 - 1  # itself a prime; products of two keys fit in 63 bits
 
 
@@ -98,8 +100,7 @@ def universal_coefficients(num_keys, functions, seed):
         >>> bool((both[1:] == second).all())
         True
     """
-    if not 1 <= num_keys <= _MAX_KEYS:
-        raise ValueError(f"num_keys must be in [1, {_MAX_KEYS}], but got {num_keys}.")
+    num_keys = positive_int(num_keys, "num_keys", most=_MAX_KEYS)
     prime = next_prime(num_keys)
     rows = []
     for number in functions:

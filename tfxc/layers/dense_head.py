@@ -6,6 +6,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, layers_of
 from tfxc._keras.optimizers import variable_index
 from tfxc._keras.weights import add_weight, stored_numbers, tf_variable
+from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, int32_ids
@@ -102,19 +103,15 @@ class DenseHead(Head):
         super().__init__(num_classes, **kwargs)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, but got {temperature}.")
-        if row_offset < 0 or (row_offset and tied_to is None):
-            raise ValueError(
-                f"row_offset must be 0 for a table of its own, or at least 0 with tied_to; got {row_offset}."
-            )
-        if table_dtype not in ("float32", "bfloat16"):
-            raise ValueError(f'table_dtype must be "float32" or "bfloat16", but got {table_dtype!r}.')
+        self.row_offset = positive_int(row_offset, "row_offset", least=0)
+        if row_offset and tied_to is None:
+            raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")
         self.use_bias = use_bias
-        self.table_dtype = table_dtype
+        self.table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
         self.normalize = normalize
         self.temperature = float(temperature)
         # A layer object would not survive serialisation: keep its name, and find it in the encoder.
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
-        self.row_offset = row_offset
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self._shared = None

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register
 from tfxc._keras.layers import no_autocast
 from tfxc._keras.weights import add_weight, tf_variable
+from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.ids import PADDING, check_ids
 
@@ -62,13 +63,9 @@ class EmbeddingBag(keras.layers.Layer):
 
     def __init__(self, num_features, dim, combiner="sum", embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
-        if combiner not in _COMBINERS:
-            raise ValueError(f"combiner must be one of {_COMBINERS}, but got {combiner!r}.")
-        if num_features < 1 or dim < 1:
-            raise ValueError(f"num_features and dim must be at least 1, but got {num_features} and {dim}.")
-        self.num_features = num_features
-        self.dim = dim
-        self.combiner = combiner
+        self.num_features = positive_int(num_features, "num_features")
+        self.dim = positive_int(dim, "dim")
+        self.combiner = one_of(combiner, "combiner", _COMBINERS)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_jit = False
         no_autocast(self)  # weights are added up in float32

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.weights import add_weight, constant, tf_variable
-from tfxc.arguments import positive_int, seed_or_drawn
+from tfxc.arguments import one_of, positive_int, seed_or_drawn
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
@@ -123,11 +123,8 @@ class MACHHead(Head):
         }
         for name, minimum in least.items():
             setattr(self, name, positive_int(getattr(self, name), name, minimum))
-        decoders = (*DECODERS, _GEOMETRIC, _UNBIASED)
-        if self.decoder not in decoders:
-            raise ValueError(f"decoder must be one of {decoders}, but got {self.decoder!r}.")
-        if self.activation not in _ACTIVATIONS:
-            raise ValueError(f"activation must be one of {tuple(_ACTIVATIONS)}, but got {self.activation!r}.")
+        self.decoder = one_of(self.decoder, "decoder", (*DECODERS, _GEOMETRIC, _UNBIASED))
+        self.activation = one_of(self.activation, "activation", _ACTIVATIONS)
         if self.decoder == _UNBIASED and self.activation != "softmax":
             raise ValueError(
                 'decoder="unbiased" needs activation="softmax", whose probabilities add up in a bucket, but '

@@ -3,6 +3,8 @@
 import math
 from typing import NamedTuple
 
+from tfxc.arguments import positive_int
+
 
 class MACHPlan(NamedTuple):
     """A size for a ``MACHHead``.
@@ -55,11 +57,10 @@ def suggest_mach(num_classes, dim, memory, collision=1e-3, num_repetitions=1):
     Reference:
         Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch", 2019 (theorem 2).
     """
-    if not (0 < collision < 1 and num_classes >= 1 and dim >= 1 and num_repetitions >= 1):
-        raise ValueError(
-            "collision must be in (0, 1), and num_classes, dim and num_repetitions at least 1, but got "
-            f"{collision}, {num_classes}, {dim} and {num_repetitions}."
-        )
+    num_classes, dim = positive_int(num_classes, "num_classes"), positive_int(dim, "dim")
+    num_repetitions = positive_int(num_repetitions, "num_repetitions")
+    if not 0 < collision < 1:
+        raise ValueError(f"collision must be in (0, 1), but got {collision}.")
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M
     for repetitions in range(num_repetitions, num_cells // 2 + 1):

@@ -5,6 +5,7 @@ import numbers
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc.arguments import one_of
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
 from tfxc.scored import MASKED_LOGIT, log_sum_exp
 
@@ -101,8 +102,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         dtype=None,
     ):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if estimator not in _ESTIMATORS:
-            raise ValueError(f"estimator must be one of {_ESTIMATORS}, but got {estimator!r}.")
+        self.estimator = one_of(estimator, "estimator", _ESTIMATORS)
         if decoupled and estimator == "nce":
             raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
         if filter_below is not None and not (isinstance(filter_below, numbers.Real) and 0 < filter_below < 1):
@@ -116,7 +116,6 @@ class SoftmaxCrossentropy(ClassificationLoss):
                 f"filter_below={filter_below} leaves out the gradients of unlikely classes, but with "
                 "decoupled=True they count where labels are nearly certain: choose one of the two."
             )
-        self.estimator = estimator
         self.decoupled = bool(decoupled)
         self.filter_below = None if filter_below is None else float(filter_below)
 

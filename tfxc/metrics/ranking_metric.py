@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.layers import mask_of
 from tfxc._keras.training import Directed, compiled_labels
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.ids import drop_duplicates
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
 
@@ -136,11 +136,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
     abbreviation = ""
 
     def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None):
-        if average not in ("labelled", "all"):
-            raise ValueError(f'average must be over the "labelled" examples or over "all", not {average!r}.')
         self.k = positive_int(k, "k")
         super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
-        self.average = average
+        self.average = one_of(average, "average", ("labelled", "all"))
 
     def per_example(self, labels, ids):
         """Values [N] float32.

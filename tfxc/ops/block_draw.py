@@ -158,8 +158,7 @@ def block_log_prob_reference(query, block_mass, index, class_ids):
 def _convert(query, block_mass, index):
     if not index.kernel.floor > 0:
         raise ValueError(f"The kernel's floor must be above 0, but is {index.kernel.floor}.")
-    if not index.block_size >= 1:
-        raise ValueError(f"block_size must be at least 1, but is {index.block_size}.")
+    positive_int(index.block_size, "block_size")
     query, block_mass = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (query, block_mass))
     num_classes, width = index.rows.shape
     num_blocks = -(-num_classes // index.block_size)

@@ -3,6 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
 from tfxc.ops.table_rows import announce, gather_rows, rows_dtype
 from tfxc.require import require
@@ -75,8 +76,7 @@ def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
         )
     if table.shape.rank != 2:
         raise ValueError(f"table must have shape [L, D], but has shape {table.shape}.")
-    if row_offset < 0:
-        raise ValueError(f"row_offset must be at least 0, but is {row_offset}.")
+    positive_int(row_offset, "row_offset", least=0)
     query = tf.cast(query, rows_dtype(table))
     class_ids = tf.convert_to_tensor(class_ids, dtype_hint=tf.int32)
     if class_ids.dtype != tf.int32:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import positive_int
 from tfxc.ops import library
 
 
@@ -56,8 +57,7 @@ def hash_tables_reference(codes, num_buckets):
 
 
 def _check(codes, num_buckets):
-    if not 1 <= num_buckets <= 1 << 16:
-        raise ValueError(f"num_buckets must be in [1, 65536], but is {num_buckets}.")
+    positive_int(num_buckets, "num_buckets", most=1 << 16)
     codes = tf.convert_to_tensor(codes, tf.uint16)
     if codes.shape.rank != 2:
         raise ValueError(f"codes must be [L, T], but their shape is {codes.shape}.")

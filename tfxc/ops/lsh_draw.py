@@ -98,8 +98,7 @@ def _convert(query_codes, tables, scheme):
         raise ValueError(f"The tables' codes must be [L, T], but their shape is {tables.codes.shape}.")
     num_tables = tables.codes.shape[-1]
     positive_int(scheme.num_candidates, "num_candidates", most=library.MOST_PER_QUERY)
-    if scheme.bucket_slots < 0:
-        raise ValueError(f"bucket_slots must be at least 0, but is {scheme.bucket_slots}.")
+    positive_int(scheme.bucket_slots, "bucket_slots", least=0)
     if not 0 < scheme.uniform_fraction <= 1 or scheme.bucket_slots * num_tables >= scheme.num_candidates:
         raise ValueError(
             f"{scheme} with {num_tables} tables leaves no uniform draw, so classes outside the buckets could "

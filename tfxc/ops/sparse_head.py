@@ -9,7 +9,7 @@ TensorFlow ops add up one input of each class at a time, in blocks of classes: `
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.reductions import REDUCTIONS
@@ -91,8 +91,7 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
     ([10.0], [[0.0]])
     """
     query = _check(query, weights, indices, bias, group_size)
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {sorted(REDUCTIONS)}, but is {reduction!r}.")
+    one_of(reduction, "reduction", REDUCTIONS)
     labels = _check_ids(query, labels)
     if not library.use_compiled():
         positives = _candidates(query, weights, indices, bias, labels, group_size)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, constant, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
@@ -84,24 +84,17 @@ class LSH(Sampler):
         **kwargs,
     ):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        num_tables = positive_int(num_tables, "num_tables")
-        num_bits = positive_int(num_bits, "num_bits", most=16)
-        choices = {"family": (family, *_FAMILIES), "query": (query, "embedding", "label")}
-        choices["candidates"] = (candidates, "draws", "union")
-        for name, (chosen, *allowed) in choices.items():
-            if chosen not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, but got {chosen!r}.")
+        self.num_tables = positive_int(num_tables, "num_tables")
+        self.num_bits = positive_int(num_bits, "num_bits", most=16)
+        self.family = one_of(family, "family", _FAMILIES)
+        self.query = one_of(query, "query", ("embedding", "label"))
+        self.candidates = one_of(candidates, "candidates", ("draws", "union"))
         if not 0 < uniform_fraction <= 1:
             raise ValueError(f"uniform_fraction must be in (0, 1], but got {uniform_fraction}.")
         if query == "label" and shared:
             raise ValueError(
                 'Draws shared by the batch have no one label: use query="embedding" with shared.'
             )
-        self.num_tables = num_tables
-        self.num_bits = num_bits
-        self.family = family
-        self.query = query
-        self.candidates = candidates
         self.uniform_fraction = uniform_fraction
         self._bucket_slots = self._plan_union() if candidates == "union" else 0
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
@@ -95,13 +95,8 @@ class MIDX(Sampler):
         **kwargs,
     ):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        num_codewords = positive_int(num_codewords, "num_codewords")
-        if num_codewords > 1024:
-            raise ValueError(f"num_codewords must be in [1, 1024] (cost grows with C²), got {num_codewords}.")
-        if quantizer not in ("rq", "pq"):
-            raise ValueError(f'quantizer must be "rq" or "pq", but got {quantizer!r}.')
-        self.num_codewords = num_codewords
-        self.quantizer = quantizer
+        self.num_codewords = positive_int(num_codewords, "num_codewords", most=1024)  # cost grows with C²
+        self.quantizer = one_of(quantizer, "quantizer", ("rq", "pq"))
         self._residual = quantizer == "rq"
         self.learnable = bool(learnable)
         self.queries = None  # a part that knows the classes of one shard alone keeps to no queries

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import positive_int, require_count
+from tfxc.arguments import one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, one_thread, require_current, shared_by_queries
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
@@ -89,11 +89,9 @@ class InvertedIndex(keras.layers.Layer):
             num_probes = positive_int(num_probes, "num_probes")
         if num_cells is not None and num_probes is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {tuple(DTYPES)}, but got {dtype!r}.")
         self.num_cells = num_cells
         self.num_probes = num_probes
-        self.rows_dtype = dtype
+        self.rows_dtype = one_of(dtype, "dtype", DTYPES)
         self.num_scanned = num_scanned
         self.supports_jit = False
 

@@ -3,6 +3,8 @@
 import numpy as np
 import scipy.sparse
 
+from tfxc.arguments import positive_int
+
 
 def group_classes(labels, num_classes, group_size, max_labels=100):
     """Numbers the classes anew, so that those which are labels of the same examples stand together.
@@ -34,8 +36,7 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     Reference:
         HASTE, arXiv 2606.01117, 2026, for classes that share their inputs.
     """
-    if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, but got {group_size}.")
+    group_size = positive_int(group_size, "group_size")
     examples = _examples(labels, num_classes)
     frequency = np.bincount(examples.indices, minlength=num_classes)
     examples = examples[np.diff(examples.indptr) <= max_labels]
