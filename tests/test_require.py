@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.model.errors import sentence_first
-from tfxc.require import finite_rows, require
+from tfxc.require import finite_rows, in_range, require
 
 
 def at_most_three(x):
@@ -37,6 +37,23 @@ def test_tensors_are_shown_alike_in_a_graph_and_outside():
             call()
         sentences.append(error.value.message)
     assert sentences[0] == sentences[1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "end"), [(4, r"\[-1, 4\)$"), (tf.constant(4), r"\[-1, n\) with n = 4$")], ids=["int", "tensor"]
+)
+def test_the_first_id_out_of_range_is_named(compiled, limit, end):
+    def check(ids):
+        with tf.control_dependencies(in_range(ids, -1, limit, "the id")):
+            return tf.identity(ids)
+
+    check = tf.function(check, autograph=False) if compiled else check
+    assert check(tf.constant([[-1, 3]])).shape == (1, 2) and check(tf.zeros([0], tf.int32)).shape == 0
+    for bad in (4, -2):
+        message = rf"^the id {bad} at position \D*1\D*0\D* is outside {end}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message), sentence_first():
+            check(tf.constant([[0, 0], [bad, -3]]))
 
 
 @pytest.mark.parametrize("compiled", [False, True])

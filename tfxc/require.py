@@ -40,6 +40,14 @@ def at_least_one(number, name):
     return require(number >= 1, f"{name} must be at least 1, but is", number)
 
 
+def in_range(ids, low, limit, what):
+    """``require``: ids of any shape are in [low, limit). The first that is not is told, and its position."""
+    bad = tf.where((ids < low) | (ids >= limit))[:1]
+    end, size = ("n", ["with n =", limit]) if tf.is_tensor(limit) else (limit, [])
+    message = [what, tf.gather_nd(ids, bad), "at position", bad, f"is outside [{low}, {end})", *size]
+    return require(tf.equal(tf.size(bad), 0), *message)
+
+
 def finite_rows(values, name):
     """``require``: there is no NaN or infinity in values [N, n], a row for each query."""
     bad = tf.where(~tf.reduce_all(tf.math.is_finite(values), axis=1))[:1, 0]

@@ -7,7 +7,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
-from tfxc.require import finite_rows, require
+from tfxc.require import finite_rows, in_range, require
 
 # The reference path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -196,17 +196,7 @@ def _draw(query, block_mass, index, num_samples, seed):
 
 def _log_prob(query, block_mass, index, class_ids):
     class_ids = tf.convert_to_tensor(class_ids, tf.int32)
-    num_classes = index.rows.shape[0]
-    slot = tf.where((class_ids < 0) | (class_ids >= num_classes))[:1]
-    message = [
-        "class_ids holds",
-        tf.gather_nd(class_ids, slot),
-        "at",
-        slot,
-        "but ids are 0 to",
-        num_classes - 1,
-    ]
-    with tf.control_dependencies(require(tf.equal(tf.size(slot), 0), *message)):
+    with tf.control_dependencies(in_range(class_ids, 0, index.rows.shape[0], "class_ids: the id")):
         blocks, position = class_ids // _block_size(index), class_ids % _block_size(index)
     mass = _floored(block_mass, index)
     return _visit(query, mass, blocks, index, lambda weights, position: position, position)[1]

@@ -6,7 +6,7 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tfxc.arguments import positive_int
 from tfxc.ops import library
 from tfxc.ops.table_rows import announce, gather_rows, rows_dtype
-from tfxc.require import require
+from tfxc.require import in_range
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
 
@@ -112,8 +112,8 @@ def normalized(rows):
 
 
 def _scores(table, query, class_ids, normalize, row_offset):
-    occupied = class_ids >= 0
-    with tf.control_dependencies(_require_ids(table, class_ids, row_offset)):
+    occupied, num_classes = class_ids >= 0, tf.shape(table)[0] - row_offset
+    with tf.control_dependencies(in_range(class_ids, -1, num_classes, "class_ids: the id")):
         filled = tf.where(occupied)
     # Rows of empty slots are made up, not gathered: with momentum, even a gradient of zero moves a class.
     rows = gather_rows(table, tf.gather_nd(class_ids, filled) + row_offset)
@@ -121,14 +121,6 @@ def _scores(table, query, class_ids, normalize, row_offset):
     if normalize:
         rows = normalized(rows)
     return tf.where(occupied, tf.einsum("nd,nsd->ns", query, rows), 0.0)
-
-
-def _require_ids(table, class_ids, row_offset):
-    num_classes = tf.shape(table)[0] - row_offset
-    slot = tf.where((class_ids < -1) | (class_ids >= num_classes))[:1]
-    message = ["class_ids holds", tf.gather_nd(class_ids, slot), "at", slot, "but the number of classes L is"]
-    remedy = [num_classes, "and ids are 0 to L - 1, or -1 for an empty slot."]
-    return require(tf.equal(tf.size(slot), 0), *message, *remedy)
 
 
 @tf.RegisterGradient("Tfxc>CandidateScores")

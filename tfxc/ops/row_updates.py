@@ -19,7 +19,7 @@ from tfxc.ops import library
 from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import rows_dtype
-from tfxc.require import require
+from tfxc.require import in_range
 
 NO_SEED = (0, 0)
 
@@ -215,11 +215,8 @@ def _update_by(name, gradient):
 
 def _distinct_rows(variable, gradient):
     """The gradient with duplicate rows summed, its indices checked before anything is written."""
-    row_ids, num_rows = gradient.indices, variable.shape[0]
-    outside = tf.where((row_ids < 0) | (row_ids >= num_rows))[:1, 0]
-    message = ["row id", tf.gather(row_ids, outside), "at position", outside, f"is outside [0, {num_rows})"]
-    with tf.control_dependencies(require(tf.equal(tf.size(outside), 0), *message)):
-        row_ids = tf.identity(row_ids)
+    with tf.control_dependencies(in_range(gradient.indices, 0, variable.shape[0], "row id")):
+        row_ids = tf.identity(gradient.indices)
     return sum_duplicate_rows(tf.IndexedSlices(gradient.values, row_ids))
 
 

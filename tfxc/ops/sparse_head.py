@@ -14,7 +14,7 @@ from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.table_rows import announce
-from tfxc.require import require
+from tfxc.require import in_range
 
 _OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
 for _name in _OPS:
@@ -175,16 +175,10 @@ def _check_ids(query, ids):
     return ids
 
 
-def _require_ids(ids, low, limit, what):
-    bad = tf.where((ids < low) | (ids >= limit))[:1]
-    message = [what, tf.gather_nd(ids, bad), "at", bad, "is outside", low, "to", limit]
-    return require(tf.equal(tf.size(bad), 0), *message)
-
-
 def _rows(weights, indices, bias, ids, num_inputs, group_size):
     """Weights [..., K], indices and bias [...] of classes, checked."""
     inputs = tf.gather(indices, ids // group_size)
-    with tf.control_dependencies(_require_ids(inputs, 0, num_inputs, "indices: the input")):
+    with tf.control_dependencies(in_range(inputs, 0, num_inputs, "indices: the input")):
         inputs = tf.identity(inputs)
     own_bias = tf.gather(bias, ids) if bias.shape[0] != 0 else tf.zeros(tf.shape(ids))
     return tf.gather(weights, ids), inputs, own_bias
@@ -192,9 +186,7 @@ def _rows(weights, indices, bias, ids, num_inputs, group_size):
 
 def _block_logits(query, weights, indices, bias, start, stop, group_size):
     num_classes = weights.shape[0]
-    with tf.control_dependencies(
-        _require_ids(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")
-    ):
+    with tf.control_dependencies(in_range(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")):
         classes = tf.range(start, stop)
     own, inputs, own_bias = _rows(weights, indices, bias, classes, tf.shape(query)[1], group_size)
     by_input = tf.transpose(query)  # gathered by rows
@@ -209,7 +201,7 @@ def _block_logits(query, weights, indices, bias, start, stop, group_size):
 
 
 def _candidates(query, weights, indices, bias, class_ids, group_size):
-    with tf.control_dependencies(_require_ids(class_ids, -1, weights.shape[0], "class_ids: the id")):
+    with tf.control_dependencies(in_range(class_ids, -1, weights.shape[0], "class_ids: the id")):
         filled = tf.where(class_ids >= 0)
     # Only what is scored is gathered: with momentum, even a gradient of zero moves a class.
     own, inputs, own_bias = _rows(
