@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
@@ -12,8 +11,7 @@ from tfxc.require import finite_rows, in_range, require
 # The reference path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
 
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>BlockDraw")
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>BlockLogProb")
+library.reads_tables("BlockDraw", "BlockLogProb")
 
 
 class Kernel(NamedTuple):

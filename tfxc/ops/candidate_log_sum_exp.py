@@ -1,15 +1,13 @@
 """Scores of labels and the log-sum-exp of candidates' scores, with a row-sparse gradient for the table."""
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores_reference, checked_inputs
 from tfxc.ops.table_rows import announce
 from tfxc.scored import MASKED_LOGIT
 
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateLogSumExp")
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateLogSumExpGrad")
+library.reads_tables("CandidateLogSumExp", "CandidateLogSumExpGrad")
 
 
 def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize=False, row_offset=0):
@@ -136,11 +134,3 @@ def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
     )
     table_gradient = tf.IndexedSlices(made.row_gradients, made.rows, tf.raw_ops.VariableShape(input=table))
     return table_gradient, made.query_gradient, None, None, made.offset_gradient
-
-
-@tf.RegisterGradient("Tfxc>CandidateLogSumExpGrad")
-def _no_second_derivative(op, *gradients):
-    del op, gradients
-    raise NotImplementedError(
-        "candidate_log_sum_exp has no second derivative. Use candidate_log_sum_exp_reference instead."
-    )

@@ -1,7 +1,6 @@
 """Scores of a few chosen classes a query, with a row-sparse gradient for the class table."""
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.arguments import positive_int
 from tfxc.ops import library
@@ -10,8 +9,7 @@ from tfxc.require import in_range
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
 
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateScores")
-auto_control_deps_utils.register_read_only_resource_op("Tfxc>CandidateScoresGrad")
+library.reads_tables("CandidateScores", "CandidateScoresGrad")
 
 
 def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
@@ -136,11 +134,3 @@ def _candidate_scores_gradient(op, gradient):
     )
     table_shape = tf.raw_ops.VariableShape(input=table)
     return tf.IndexedSlices(made.row_gradients, made.rows, table_shape), made.query_gradient, None
-
-
-@tf.RegisterGradient("Tfxc>CandidateScoresGrad")
-def _no_second_derivative(op, *gradients):
-    del op, gradients
-    raise NotImplementedError(
-        "candidate_scores has no second derivative. Use candidate_scores_reference instead."
-    )

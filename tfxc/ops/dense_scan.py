@@ -13,14 +13,12 @@ batch, and the rows of tiles that are left for no query have none at all.
 import math
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import normalized
 from tfxc.ops.reductions import REDUCTIONS
 
-for _name in ("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad"):
-    auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{_name}")
+library.reads_tables("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad")
 
 TILE_CLASSES = 96  # as kTileClasses of the compiled op
 

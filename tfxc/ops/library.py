@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import control_flow_util
 
 _STOCK = contextvars.ContextVar("stock", default=False)
@@ -102,6 +103,24 @@ def stock_ops():
         yield
     finally:
         _STOCK.reset(token)
+
+
+def reads_tables(*names):
+    """Registers compiled ops that change no variable they read, so that steps need not run them in order.
+
+    Those that compute gradients, ``...Grad``, refuse to be differentiated.
+    """
+    for name in names:
+        auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{name}")
+        if name.endswith("Grad"):
+            tf.RegisterGradient(f"Tfxc>{name}")(_no_second_derivative)
+
+
+def _no_second_derivative(op, *gradients):
+    raise NotImplementedError(
+        f"{op.type} has no derivative: compiled ops are differentiable once. With TFXC_DISABLE_OPS=1 "
+        "TensorFlow's ops compute the same, and most of these have second derivatives."
+    )
 
 
 @functools.cache

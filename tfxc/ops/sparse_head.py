@@ -7,7 +7,6 @@ TensorFlow ops add up one input of each class at a time, in blocks of classes: `
 """
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
 
 from tfxc.arguments import one_of, positive_int
 from tfxc.ops import library
@@ -16,9 +15,8 @@ from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.table_rows import announce
 from tfxc.require import in_range
 
-_OPS = ("Logits", "LogitsGrad", "Reduce", "ReduceGrad", "Candidates", "CandidatesGrad")
-for _name in _OPS:
-    auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>SparseHead{_name}")
+for _name in ("SparseHeadLogits", "SparseHeadReduce", "SparseHeadCandidates"):
+    library.reads_tables(_name, f"{_name}Grad")
 
 _BLOCK_CLASSES = 4096  # of the reference's reductions
 
@@ -281,12 +279,3 @@ def _candidates_gradient(op, gradient):
     shape = tf.raw_ops.VariableShape(input=weights)
     weight_gradient = tf.IndexedSlices(gradients.row_gradients, gradients.rows, shape)
     return gradients.query_gradient, weight_gradient, None, None
-
-
-def _no_second_derivative(op, *gradients):
-    raise NotImplementedError(f"{op.type} has no derivative: the sparse head is differentiable once.")
-
-
-for _name in _OPS:
-    if _name.endswith("Grad"):
-        tf.RegisterGradient(f"Tfxc>SparseHead{_name}")(_no_second_derivative)
