@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
@@ -236,9 +236,7 @@ class RFF(KernelSampler):
         random = np.random.default_rng(self.seed % 2**31)
         directions = math.sqrt(self.nu) * random.normal(size=(self.query_dim, self.num_features))
         # A weight, since features are of no use with other directions.
-        self.directions = add_weight(
-            self, "directions", directions.shape, constant(directions), trainable=False
-        )
+        self.add_weights({"directions": directions.astype(np.float32)})
 
     def _features(self, vectors):
         unit = tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24)

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
@@ -127,10 +127,8 @@ class LSH(Sampler):
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
         # The product of each class vector, as last hashed, with a fixed vector: tells which ones changed.
         fingerprint = np.full(self.num_classes, np.nan, np.float32)
-        for name, value in {**parameters, **tables, "fingerprint": fingerprint}.items():
-            value = np.asarray(value)
-            weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
-            setattr(self, name, weight)
+        values = {**parameters, **tables, "fingerprint": fingerprint}
+        self.add_weights({name: np.asarray(value) for name, value in values.items()})
 
     def refresh(self, head):
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
@@ -147,10 +145,8 @@ class LSH(Sampler):
                 fingerprint[start : start + len(vectors)] = seen
                 any_changed = True
         if any_changed:
-            tables = hash_tables(codes, 1 << self.num_bits)
-            for variable, part in zip((self.codes, self.offsets, self.members), tables, strict=True):
-                tf_variable(variable).assign(part)
-            tf_variable(self.fingerprint).assign(fingerprint)
+            tables = hash_tables(codes, 1 << self.num_bits)._asdict()
+            self.assign_weights({**tables, "fingerprint": fingerprint})
 
     def prepare(self, step):
         """Codes int32 [N, M, T] of what is looked up (the query: M = 1, or its M labels), and the tables."""

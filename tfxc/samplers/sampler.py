@@ -100,7 +100,7 @@ class Sampler(keras.layers.Layer):
         """
 
     def add_weights(self, values):
-        """For ``build_rows``: adds weights that do not train, by the arrays that they begin with."""
+        """While it is built: adds weights that do not train, by the arrays that they begin with."""
         for name, value in values.items():
             weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
             setattr(self, name, weight)
