@@ -357,3 +357,18 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
     assert keras.models.load_model(tmp_path / "out" / "model.keras").class_names
+
+
+def test_trains_over_processes_and_exports(tmp_path):
+    lines = [
+        f"user{user} " + " ".join(f"item{(user + step) % 30}" for step in range(8)) for user in range(60)
+    ]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    model = "--dim", 8, "--num-negatives", 5, "--num-codewords", 2, "--batch-size", 8, "--max-length", 6
+    run = "--data", tmp_path / "lines.txt", "--epochs", 2, "--steps", 5, "--output", tmp_path / "run"
+    said = run_alone("cluster.py", "--workers", 1, "--servers", 1, *model, *run)
+    assert "30 classes; from the start" in said and "epoch 2: loss" in said
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert results["epochs"] == 2 and 0 < results["loss"] < 2 * np.log(30) and 0 <= results["ndcg_at_10"] <= 1
+    served = tf.saved_model.load(str(tmp_path / "run" / "served"))
+    assert served.serve(tf.constant([[1, 2, 3, 4, 5, 6]]))["ids"].shape == (1, 10)
