@@ -33,7 +33,7 @@ def perplexity(train, held_out, num_classes, sampler, estimator):
     )
     model.compile(tfxc.optimizers.LazyAdam(2e-3), loss=losses.SoftmaxCrossentropy(estimator=estimator))
     callbacks = [] if sampler is None else [tfxc.callbacks.SamplerRefresh(100)]
-    model.fit(train, callbacks=callbacks, verbose=2, shuffle=False)
+    model.fit(train, callbacks=callbacks, verbose=2)
     return tfxc.metrics.perplexity(model.evaluate(held_out, verbose=0))
 
 

@@ -136,7 +136,7 @@ def measure(problem, variant, rate, seed, epochs):
     optimizer = VARIANTS[variant](keras.optimizers.schedules.CosineDecay(rate, epochs * len(train)))
     problem.compiled(model, optimizer)
     start = time.perf_counter()
-    model.fit(train, epochs=epochs, shuffle=False, verbose=2)
+    model.fit(train, epochs=epochs, verbose=2)
     seconds = time.perf_counter() - start
     result = model.evaluate(test, return_dict=True, verbose=0)
     touched = {"touched": optimizer.touched()} if variant == "decayed" else {}

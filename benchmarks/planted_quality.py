@@ -86,20 +86,7 @@ def train(name, num_steps, truth, held_out, seed, args):
         options={name: getattr(args, name) for name in OPTIONS},
     )
     done = log.resume()
-    if done < NUM_EPOCHS:
-        print(
-            f"\n== {name}, {num_steps:,} steps, seed {seed}"
-            + (f", resumed after {done} of 10" if done else "")
-        )
-        model.fit(
-            truth.batches(BATCH_SIZE, (seed, 1, done)),
-            steps_per_epoch=steps,
-            validation_data=held_out,
-            initial_epoch=done,
-            epochs=NUM_EPOCHS,
-            callbacks=[log],
-            verbose=2,
-        )
+    log.fit(truth.batches(BATCH_SIZE, (seed, 1, done)), held_out, NUM_EPOCHS, steps_per_epoch=steps)
     return log.rows, model.evaluate(held_out, return_dict=True, verbose=0)
 
 
@@ -144,6 +131,7 @@ def main():
     del best
     logs, results = {}, {}  # by run: a log and a result of each seed
     for seed in args.seeds:
+        print(f"\nSeed {seed}")
         for name, num_steps in args.runs:
             run = f"{name}, {num_steps:,} steps"
             rows, result = train(name, num_steps, truth, held_out, seed, args)

@@ -33,7 +33,7 @@ def learn_codebooks(sampler, model, batches, refresh_steps):
     """One epoch of the sampler's learning; the model's own learning rate is 0."""
     frozen = tfxc.ExtremeClassifier(model.encoder, model.head, sampler=sampler)
     frozen.compile(keras.optimizers.SGD(0.0), loss=tfxc.losses.SoftmaxCrossentropy())
-    frozen.fit(batches, callbacks=[tfxc.callbacks.SamplerRefresh(refresh_steps)], shuffle=False, verbose=0)
+    frozen.fit(batches, callbacks=[tfxc.callbacks.SamplerRefresh(refresh_steps)], verbose=0)
 
 
 def proposals(split, model, batches, sizes, args):

@@ -179,30 +179,26 @@ def train_head(name, negatives, data, args):
     train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=mined)
     test_set = tfxc.data.classification_dataset(test, 256, seed=None)
     model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
-    title = title_of(name, negatives)
-    folder = os.path.join(args.output, title)
-    log = TrainingLog(folder, model, args.patience, metric="val_precision_at_1", options=vars(args))
-    done = log.resume(train_set)
-    callbacks = [log]
+    folder = os.path.join(args.output, title_of(name, negatives))
+    log = TrainingLog(
+        folder,
+        model,
+        args.patience,
+        metric="val_precision_at_1",
+        verbose=args.verbose,
+        options=vars(args),
+    )
+    log.resume(train_set)
+    callbacks = []
+    if negatives == "searched":
+        callbacks.append(tfxc.callbacks.SamplerRefresh())
+    if mined:
+        callbacks.append(mining(folder, negatives, len(train), args))
     if args.evolve and name.startswith("sparse"):
         # What grows in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
-        callbacks.insert(0, tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
-    if mined:
-        callbacks.insert(0, mining(folder, negatives, len(train), args))
-    if negatives == "searched":
-        callbacks.insert(0, tfxc.callbacks.SamplerRefresh())
-    print(f"\n== {title}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
-    if done < args.epochs and not log.done:
-        model.fit(
-            train_set,
-            validation_data=test_set,
-            initial_epoch=done,
-            epochs=args.epochs,
-            callbacks=callbacks,
-            shuffle=False,  # the dataset shuffles itself
-            verbose=args.verbose,
-        )
+        callbacks.append(tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
+    log.fit(train_set, test_set, args.epochs, callbacks)
     result = model.evaluate(test_set, return_dict=True, verbose=0)
     times = {"seconds": log.seconds, "processor_seconds": log.processor_seconds}
     return model, log.rows, {**times, "head_mb": head_megabytes(model), **result}

@@ -111,25 +111,21 @@ def train(name, split, args):
     train_set, validation_set, test_set = batches(split, args)
     model = make_model(name, split, args.epochs * len(train_set), args)
     log = TrainingLog(
-        os.path.join(args.output, name), model, args.patience, "val_perplexity", "min", options=vars(args)
+        os.path.join(args.output, name),
+        model,
+        args.patience,
+        metric="val_perplexity",
+        mode="min",
+        verbose=args.verbose,
+        options=vars(args),
     )
-    done = log.resume(train_set)
+    log.resume(train_set)
     callbacks = [FreshState()]
     if model.sampler is not None:
         callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
         if not isinstance(model.sampler, tfxc.samplers.DNS):  # whose proposal nobody knows
             callbacks.append(tfxc.callbacks.SamplerDiagnostics(*next(iter(validation_set))))
-    if done < args.epochs and not log.done:
-        print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
-        model.fit(
-            train_set,
-            validation_data=validation_set,
-            initial_epoch=done,
-            epochs=args.epochs,
-            callbacks=[*callbacks, log],
-            shuffle=False,  # the dataset has its own order
-            verbose=args.verbose,
-        )
+    log.fit(train_set, validation_set, args.epochs, callbacks)
     log.restore_best()
     loss = model.evaluate(test_set, callbacks=[FreshState()], verbose=0)
     result = {

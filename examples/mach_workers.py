@@ -84,19 +84,16 @@ def train(first, last, data, args):
     train_set = tfxc.data.classification_dataset(train_points, args.batch_size, seed=args.seed)
     schedule = keras.optimizers.schedules.CosineDecay(args.learning_rate, args.epochs * len(train_set))
     model = compiled(encoder, head, names, tfxc.optimizers.LazyAdam(schedule))
-    log = TrainingLog(args.output / name, model, args.epochs, metric="val_precision_at_1", options=vars(args))
-    done = log.resume(train_set)
-    print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
-    if done < args.epochs:
-        model.fit(
-            train_set,
-            validation_data=tfxc.data.classification_dataset(test_points, 256, seed=None),
-            initial_epoch=done,
-            epochs=args.epochs,
-            callbacks=[log],
-            shuffle=False,  # the dataset shuffles itself
-            verbose=args.verbose,
-        )
+    log = TrainingLog(
+        args.output / name,
+        model,
+        patience=args.epochs,
+        metric="val_precision_at_1",
+        verbose=args.verbose,
+        options=vars(args),
+    )
+    log.resume(train_set)
+    log.fit(train_set, tfxc.data.classification_dataset(test_points, 256, seed=None), args.epochs)
     aside = args.output / f"writing_{name}.keras"
     model.save(aside)
     aside.replace(args.output / f"{name}.keras")

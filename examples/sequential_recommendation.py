@@ -139,18 +139,9 @@ def train(name, split, args):
         verbose=args.verbose,
         options=vars(args),
     )
-    done = log.resume(train_set)
-    callbacks = [log] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps), log]
-    if done < args.epochs and not log.done:
-        print(f"\n== {name}: {model.count_params():,} weights" + (f", resumed after {done}" if done else ""))
-        model.fit(
-            train_set,
-            validation_data=validation_set,
-            initial_epoch=done,
-            epochs=args.epochs,
-            callbacks=callbacks,
-            verbose=args.verbose,
-        )
+    log.resume(train_set)
+    callbacks = [] if model.sampler is None else [tfxc.callbacks.SamplerRefresh(args.refresh_steps)]
+    log.fit(train_set, validation_set, args.epochs, callbacks)
     log.restore_best()
     result = model.evaluate(test_set, return_dict=True, verbose=0)
     return model, log.rows, {"epochs": len(log.rows), "seconds": log.seconds, **result}

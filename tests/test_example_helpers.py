@@ -251,10 +251,10 @@ def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
         model, batches = small_model()
         log = TrainingLog(
-            tmp_path / "run", model, patience=5, options={"dim": 4, "loss": "binary", **options}
+            tmp_path / "run", model, patience=5, verbose=0, options={"dim": 4, "loss": "binary", **options}
         )
         done = log.resume()
-        model.fit(batches, validation_data=batches, epochs=1, initial_epoch=done, callbacks=[log], verbose=0)
+        log.fit(batches, batches, epochs=1)
         return done
 
     assert epochs_done() == 0
@@ -305,7 +305,8 @@ def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
     def train(folder, calls_before_end=None):
         model, batches = small_model()
-        log = TrainingLog(folder, model, patience=5)
+        log = TrainingLog(folder, model, patience=5, verbose=0)
+        log.resume()
         save = tf.train.CheckpointManager.save
 
         def save_or_end(*arguments):
@@ -318,15 +319,7 @@ def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, mon
         with monkeypatch.context() as patch:
             if calls_before_end is not None:
                 patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
-            model.fit(
-                batches,
-                validation_data=batches,
-                epochs=3,
-                initial_epoch=log.resume(),
-                callbacks=[log],
-                shuffle=False,
-                verbose=0,
-            )
+            log.fit(batches, batches, epochs=3)
         return [row["val_loss"] for row in log.rows]
 
     whole = train(tmp_path / "whole")
@@ -412,16 +405,9 @@ def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
         model, held_out = small_model(run_eagerly=False)  # restored slots wait for a traced step
         x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
         batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
-        log = TrainingLog(folder, model, patience=5)
-        model.fit(
-            batches,
-            validation_data=held_out,
-            epochs=epochs,
-            initial_epoch=log.resume(batches),
-            callbacks=[log],
-            shuffle=False,
-            verbose=0,
-        )
+        log = TrainingLog(folder, model, patience=5, verbose=0)
+        log.resume(batches)
+        log.fit(batches, held_out, epochs)
         return [row["loss"] for row in log.rows]
 
     whole = train(tmp_path / "whole", 3)

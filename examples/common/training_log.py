@@ -44,7 +44,7 @@ class TrainingLog(keras.callbacks.Callback):
         sample: None, or a ``QualitySample``, which is measured ten times an epoch; it stands under "curve" in
             the row of the epoch.
         num_steps: with a sample, steps an epoch.
-        verbose: with a sample, 2 prints a line for each of these times.
+        verbose: as that of Keras; 2 prints a line for each of these times, too.
         options: None, or the command line as a dict: a run that was made with other options is not resumed.
     """
 
@@ -61,6 +61,7 @@ class TrainingLog(keras.callbacks.Callback):
         options=None,
     ):
         super().__init__()
+        self.set_model(model)
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.path = os.path.join(folder, "history.json")
@@ -93,6 +94,31 @@ class TrainingLog(keras.callbacks.Callback):
         if order := getattr(train_set, "epoch_order", None):  # there is one where batches are shuffled
             order.next = len(self.rows)
         return len(self.rows)
+
+    def fit(self, train_set, validation_set, epochs, callbacks=(), **options):
+        """Trains the model from where ``resume`` found it to its end, if it is not there.
+
+        Args:
+            train_set: the batches of the epochs to come.
+            validation_set: what the metric is of.
+            epochs: how many there are in all.
+            callbacks: others, which come before this one.
+            options: more of Keras's ``fit``.
+        """
+        done = len(self.rows)
+        if done >= epochs or self.done:
+            return
+        resumed = f", resumed after {done}" if done else ""
+        print(f"\n== {os.path.basename(self.folder)}: {self.model.count_params():,} weights{resumed}")
+        self.model.fit(
+            train_set,
+            validation_data=validation_set,
+            initial_epoch=done,
+            epochs=epochs,
+            callbacks=[*callbacks, self],
+            verbose=self.verbose,
+            **options,
+        )
 
     def restore_best(self):
         self._restore(self.best)
