@@ -106,37 +106,31 @@ def item_layers(encoder, head_rows, class_names, classes):
             if layer.num_tokens - num_old in (0, 1):
                 encodings.append(layer.name)
     found += _inputs_of_columns(layers, [item.layer for item in found], classes)
-    if encodings:
-        warnings.warn(
-            f"The CategoryEncoding layers {encodings} have as many columns as there are classes, or one "
-            "more, and what reads them is kept as it is: if they hold items, class ids now mean other "
-            "columns. Rows of an Embedding or a tfxc.layers.EmbeddingBag go where the class ids go.",
-            stacklevel=3,
-        )
     columns = _readers_of_columns(encoder, {num_old, num_old + 1}, {item.layer.name for item in found})
-    if columns:
-        warnings.warn(
-            f"The layers {columns} read an input as wide as there are classes, or one wider, and keep their "
-            "weights as they are: if its columns are items, class ids now mean other columns. Rows of a "
-            "tfxc.layers.EmbeddingBag that reads keras.Input((L,), sparse=True) go where the class ids go.",
-            stacklevel=3,
-        )
-    if guessed:
-        warnings.warn(
-            f"The embeddings {guessed} have as many rows as there are classes, or one more, so they count as "
-            "tables of items: their rows go where the class ids go. If they hold anything else, give them "
-            "another number of rows when the model is made. A table is certainly of items where the head "
-            "shares it (tied_to), or where it stands behind a lookup of the class names.",
-            stacklevel=3,
-        )
-    if unmoved:
-        warnings.warn(
-            f"The embeddings {unmoved} have two or three rows more than there are classes, and are kept as "
-            "they are: if they hold items, class ids now mean other rows. Tables of items have one row more "
-            "at most, row 0 for padding, or stand behind a lookup of the class names.",
-            stacklevel=3,
-        )
+    _warn_of_guesses(encodings, columns, guessed, unmoved)
     return found
+
+
+def _warn_of_guesses(encodings, columns, guessed, unmoved):
+    """Warns of layers, by name, of which nothing but a number of rows or columns says what they hold."""
+    guesses = {
+        "The CategoryEncoding layers {} have as many columns as there are classes, or one more, and what "
+        "reads them is kept as it is: if they hold items, class ids now mean other columns. Rows of an "
+        "Embedding or a tfxc.layers.EmbeddingBag go where the class ids go.": encodings,
+        "The layers {} read an input as wide as there are classes, or one wider, and keep their weights as "
+        "they are: if its columns are items, class ids now mean other columns. Rows of a tfxc.layers."
+        "EmbeddingBag that reads keras.Input((L,), sparse=True) go where the class ids go.": columns,
+        "The embeddings {} have as many rows as there are classes, or one more, so they count as tables of "
+        "items: their rows go where the class ids go. If they hold anything else, give them another number "
+        "of rows when the model is made. A table is certainly of items where the head shares it (tied_to), "
+        "or where it stands behind a lookup of the class names.": guessed,
+        "The embeddings {} have two or three rows more than there are classes, and are kept as they are: if "
+        "they hold items, class ids now mean other rows. Tables of items have one row more at most, row 0 "
+        "for padding, or stand behind a lookup of the class names.": unmoved,
+    }
+    for text, names in guesses.items():
+        if names:
+            warnings.warn(text.format(names), stacklevel=4)
 
 
 def _inputs_of_columns(layers, moved, classes):
