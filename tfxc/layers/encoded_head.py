@@ -326,9 +326,7 @@ class EncodedHead(Head):
         tf_variable(self.steps_since).assign_add(1)
         vectors = self.encode(tf.range(self.num_classes), training)
         logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
-        reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
-        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
-        return reduced, tf.where(labels >= 0, positives, 0.0)
+        return loss.reduce_logits(logits, labels)
 
     def class_rows(self):
         return [ClassRows(self.cache)] + ([ClassRows(self.free)] if self.free_vectors else [])

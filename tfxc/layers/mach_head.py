@@ -259,9 +259,7 @@ class MACHHead(Head):
         # A bucket of two labels would be left out of its own term, as that of the other label.
         if not loss.labels_share_probability or loss.decoupled:
             buckets = drop_duplicates(buckets)
-        reduced = loss.finish(loss.update(loss.initial(tf.shape(logits)[0]), logits))
-        positives = tf.gather(logits, tf.maximum(buckets, 0), batch_dims=1)
-        losses = loss.combine(reduced, positives, buckets >= 0)
+        losses = loss.combine(*loss.reduce_logits(logits, buckets), buckets >= 0)
         return tf.reduce_mean(tf.reshape(losses, [-1, self.num_repetitions]), 1)
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):

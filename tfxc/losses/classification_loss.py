@@ -105,9 +105,13 @@ class ClassificationLoss(keras.losses.Loss):
             y_pred, compiled_labels(y_true), num_classes, sample_weight
         )
         logits = tf.cast(logits, tf.float32)
-        positives = tf.where(labels >= 0, tf.gather(logits, tf.maximum(labels, 0), batch_dims=1), 0.0)
-        state = self.update(self.initial(tf.shape(logits)[0]), logits)
-        return self.combine(self.finish(state), positives, labels >= 0), sample_weight
+        return self.combine(*self.reduce_logits(logits, labels), labels >= 0), sample_weight
+
+    def reduce_logits(self, logits, labels):
+        """The reduction [N] of all logits [N, L] at once, and those of the positives [N, P]."""
+        reduced = self.finish(self.update(self.initial(tf.shape(logits)[0]), logits))
+        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        return reduced, tf.where(labels >= 0, positives, 0.0)
 
     def reduce(self, losses, sample_weight=None):
         """The scalar (or, with reduction "none", vector) loss from per-example losses [N].
