@@ -27,6 +27,11 @@ def peak_memory(task, *args):
     The task may call the function it is given as first argument when its set-up is done; then only
     what comes later counts.
     """
+    return measured(task, *args)[0]
+
+
+def measured(task, *args):
+    """As ``peak_memory``, and what the task returns."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_measured, args=(send, task, *args))
@@ -49,22 +54,23 @@ def _measured(send, task, *args):
     import tfxc  # noqa: F401
 
     tf.constant(0)
-    base = [_reset_peak()]
+    base = [reset_peak()]
 
     def set_up_done():
-        base[0] = _reset_peak()
+        base[0] = reset_peak()
 
-    task(set_up_done, *args)
-    send.send((_status("VmHWM") - base[0]) / 1024)
+    result = task(set_up_done, *args)
+    send.send(((status("VmHWM") - base[0]) / 1024, result))
 
 
-def _reset_peak():
+def reset_peak():
     """Resets the kernel's high-water mark; returns the present resident size in kB."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
-    return _status("VmRSS")
+    return status("VmRSS")
 
 
-def _status(field):
+def status(field):
+    """A figure of this process, in kB."""
     with open("/proc/self/status") as file:
         return int(next(line for line in file if line.startswith(field)).split()[1])

@@ -14,21 +14,10 @@ import time
 
 import numpy as np
 import scipy.sparse
+from _measure import reset_peak, status
 from pecos.utils.cluster_util import ClusterChain  # noqa: F401  (registers what Indexer.gen makes)
 from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
-
-
-def memory(field):
-    """Megabytes."""
-    with open("/proc/self/status") as file:
-        return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
-
-
-def reset_peak():
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return memory("VmRSS")
 
 
 def best(scores, k):
@@ -56,7 +45,7 @@ def main():
         "processor_seconds": time.process_time() - processor,
     }
     ids = best(model.predict(test, only_topk=k).tocsr(), k)
-    result["peak"] = memory("VmHWM") - before
+    result["peak"] = (status("VmHWM") - before) / 1024
     np.save(os.path.join(folder, "ids.npy"), ids)
     with open(os.path.join(folder, "result.json"), "w", encoding="utf-8") as file:
         json.dump(result, file)

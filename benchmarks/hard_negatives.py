@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from _measure import _status, in_turns
+from _measure import in_turns, status
 from _tables import add_results, keep, show
 
 import tfxc
@@ -98,11 +98,11 @@ def memory(num_classes, num_examples, folder):
     sampler = tfxc.samplers.HardNegatives(HARD, UNIFORM)
     sampler.build((num_classes, DIM + 1))
     table = random_table(folder, num_classes, num_examples, sampler)
-    before = _status("RssAnon"), _status("RssFile")
+    before = status("RssAnon"), status("RssFile")
     for start in range(0, num_examples, BATCH):
         table.rows(np.arange(start, min(start + BATCH, num_examples)))
     grown = [
-        (_status(field) - start) / 1024 for field, start in zip(("RssAnon", "RssFile"), before, strict=True)
+        (status(field) - start) / 1024 for field, start in zip(("RssAnon", "RssFile"), before, strict=True)
     ]
     size = sum(entry.stat().st_size for entry in os.scandir(folder)) / 2**20
     columns = ["table on disk MB", "own memory MB", "file pages the system may drop MB"]

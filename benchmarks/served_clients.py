@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _measure import _status
+from _measure import status
 from _planted import planted
 from _tables import add_results, keep, show
 from served_search import export
@@ -110,7 +110,7 @@ def serve(folder, num_requests, num_threads, num_checked):
             seconds[number].append(time.perf_counter() - start)
             wrong[number] += faults(arguments, ids, num_classes)
             if number == 0 and turn % max(num_requests // num_threads // 10, 1) == 0:
-                memory.append(_status("VmRSS") / 1024)
+                memory.append(status("VmRSS") / 1024)
                 print(f"{turn * num_threads:,} requests", file=sys.stderr, flush=True)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(num_threads)]

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-from _measure import peak_memory
+from _measure import measured
 from _seeds import once, spread
 from _tables import add_results, keep, show
 
@@ -92,7 +92,7 @@ def train_omikuji(set_up_done, data, settings, folder):
         pairs = zip(features.indices.tolist(), features.data.tolist(), strict=True)
         best = model.predict(list(pairs), top_k=K)
         ids[row, : len(best)] = [label for label, _ in best]
-    write(folder, {**result, **scores(train, test, ids)})
+    return {**result, **scores(train, test, ids)}
 
 
 def train_pecos(python, data, folder):
@@ -113,7 +113,7 @@ def train_head(set_up_done, options, folder):
     model, _, result = example.train_head(args.heads[0], args.negatives[0], data, args)
     ids = model.predict(tfxc.data.classification_dataset(test, 256, seed=None), verbose=0)["ids"]
     own = {name: result[name] for name in ("seconds", "processor_seconds", "head_mb")}
-    write(folder, {**own, **scores(train, test, ids)})
+    return {**own, **scores(train, test, ids)}
 
 
 def scores(train, test, ids):
@@ -132,14 +132,10 @@ def scores(train, test, ids):
     return {name: float(metric.result()) for name, metric in metrics.items()}
 
 
-def write(folder, result):
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-
-
 def in_process(task, *arguments):
     """The result of a task in a process of its own, with the memory it took."""
-    peak = peak_memory(task, *arguments)
-    return {"peak": peak, **json.loads((arguments[-1] / "result.json").read_text(encoding="utf-8"))}
+    peak, result = measured(task, *arguments)
+    return {"peak": peak, **result}
 
 
 def measure(args, ours):
