@@ -122,7 +122,7 @@ class Epochs(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         searching = self.mining._search is not None
-        collecting = self.mining._table._collecting is not None
+        collecting = self.mining._table.collecting is not None
         self.kind = "search" if searching else "collect" if collecting else "plain"
         self.start = time.perf_counter()
 

@@ -56,8 +56,8 @@ class HardNegativeTable:
         self.num_classes = num_classes
         self.classes = classes
         self.epoch = None  # of the queries behind the rows
-        self._rows = None
-        self._collecting = None
+        self.in_use = None  # the rows int32 [N, R] that nobody writes any more, once there are some
+        self.collecting = None  # the Queries that are being collected
 
     def resume(self, epoch):
         """Maps the newest table, if there is one, of queries up to an epoch; removes all other tables.
@@ -97,7 +97,7 @@ class HardNegativeTable:
             )
 
     def _map(self, path, epoch):
-        self._rows, self.epoch = np.memmap(path, np.int32, "r", shape=self.shape), epoch
+        self.in_use, self.epoch = np.memmap(path, np.int32, "r", shape=self.shape), epoch
 
     def create(self):
         """A new memory-mapped table int32 [N, R], to be written and given to ``seal`` and ``swap``.
@@ -132,18 +132,13 @@ class HardNegativeTable:
         if old not in (None, epoch):
             (self.folder / _NAME.format(old)).unlink(missing_ok=True)
 
-    @property
-    def in_use(self):
-        """The rows int32 [N, R] that nobody writes any more; None where there are none yet."""
-        return self._rows
-
     def put_back(self, rows, epoch):
         """Makes rows that were in use once, or None, take the place of whatever is there."""
         if rows is not None:
             self.swap(self.copy_of(rows), epoch)
         elif self.epoch is not None:
             (self.folder / _NAME.format(self.epoch)).unlink(missing_ok=True)
-            self._rows = self.epoch = None
+            self.in_use = self.epoch = None
 
     def copy_of(self, rows):
         """A sealed table of these rows."""
@@ -163,31 +158,26 @@ class HardNegativeTable:
         with tempfile.TemporaryFile(dir=self.folder) as file:
             _reserve(file, 4 * shape[0] * shape[1])
             values = np.memmap(file, np.float32, "r+", shape=shape)
-        self._collecting = Queries(values, np.zeros(self.shape[0], bool), epoch)
+        self.collecting = Queries(values, np.zeros(self.shape[0], bool), epoch)
 
     def finish_collecting(self):
         """The queries collected since ``start_collecting``; None if it was not called."""
-        queries, self._collecting = self._collecting, None
+        queries, self.collecting = self.collecting, None
         return queries
-
-    @property
-    def collecting(self):
-        """The queries that are being collected, or None."""
-        return self._collecting
 
     def collect(self, example_ids, query):
         """Keeps the queries [B, D] of some examples, where queries are wanted."""
-        if self._collecting is not None:
+        if self.collecting is not None:
             self._check(example_ids)
-            self._collecting.values[example_ids] = query
-            self._collecting.seen[example_ids] = True
+            self.collecting.values[example_ids] = query
+            self.collecting.seen[example_ids] = True
 
     def rows(self, example_ids):
         """The class ids int32 [B, R] of some examples; -1 where there are none."""
         self._check(example_ids)
-        if self._rows is None:
+        if self.in_use is None:
             return np.full((len(example_ids), self.shape[1]), -1, np.int32)
-        rows = self._rows[example_ids]
+        rows = self.in_use[example_ids]
         if rows.size and not -1 <= rows.min() <= rows.max() < self.num_classes:
             wrong = rows[(rows < -1) | (rows >= self.num_classes)][0]
             raise ValueError(
