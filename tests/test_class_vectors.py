@@ -15,7 +15,7 @@ def test_blocks_and_subsample_cover_the_head(monkeypatch):
     parts = list(blocks(head, rows=5))
     assert [start for start, _ in parts] == [0, 5, 10, 15, 20]
     np.testing.assert_array_equal(np.concatenate([part for _, part in parts]), vectors)
-    monkeypatch.setattr(class_vectors.blocks, "__defaults__", (5,))
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 5)
     ids, rows = subsample(head, 9, seed=1)
     assert len(np.unique(ids)) == 9
     np.testing.assert_array_equal(rows, vectors[ids])

@@ -44,12 +44,13 @@ def shared_by_queries(head):
     return np.where((queries == queries[0]).all(0), queries[0], 0)
 
 
-def blocks(head, rows=_BLOCK_ROWS):
+def blocks(head, rows=None):
     """(start, class vectors float32 [rows, D]) over all classes of a head.
 
     Raises:
         ValueError: for a class vector with NaN or infinity in it.
     """
+    rows = rows or _BLOCK_ROWS
     for start in range(0, head.num_classes, rows):
         vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
         require_finite(vectors, range(start, start + len(vectors)))
@@ -70,10 +71,10 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
             copy[start : start + len(vectors)].assign(rows)
 
 
-def blocks_of(head, class_ids, rows=_BLOCK_ROWS):
+def blocks_of(head, class_ids):
     """As ``blocks``, of chosen class ids [n]; places count from 0 to n."""
-    for start in range(0, len(class_ids), rows):
-        yield start, vectors_of(head, class_ids[start : start + rows])
+    for start in range(0, len(class_ids), _BLOCK_ROWS):
+        yield start, vectors_of(head, class_ids[start : start + _BLOCK_ROWS])
 
 
 def require_finite(vectors, class_ids):

@@ -16,10 +16,11 @@ from sampler_checks import (
 )
 
 import tfxc
+from tfxc import class_vectors
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
-from tfxc.samplers import MIDX, Softmax, Step, codebook_learner, quantization
+from tfxc.samplers import MIDX, Softmax, Step, codebook_learner
 from tfxc.samplers.codebook_learner import CodebookLearner, Estimate, softmax_estimate
 from tfxc.samplers.quantization import encode, fit_codebooks
 from tfxc.scored import MASKED_LOGIT, Scored
@@ -77,7 +78,7 @@ def test_the_estimate_tends_to_the_softmax():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("residual", [True, False])
 def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):
-    monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 7)
     vectors = clustered(40, 5)
     weights = np.random.default_rng(0).uniform(1, 9, size=40) if weighted else np.ones(40)
     codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
@@ -101,7 +102,7 @@ def near_codewords(vectors, codewords, errors):
 
 @pytest.mark.parametrize("residual", [True, False])
 def test_a_class_is_a_mean_of_the_codewords_near_to_it(monkeypatch, residual):
-    monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 7)
     vectors = clustered(40, 6)
     codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
     codes, errors = encode(head_of(vectors), codebooks, residual)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sampler_checks import clustered, head_of
 
+from tfxc import class_vectors
 from tfxc.clustering import sample_by_weight
-from tfxc.samplers import quantization
 from tfxc.samplers.quantization import encode, fit_codebooks, rows_to_fit
 
 
@@ -24,7 +24,7 @@ def quantised(codebooks, codes, residual):
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("dim", [2, 5, 8])
 def test_every_class_is_at_its_nearest_codewords(monkeypatch, residual, dim):
-    monkeypatch.setattr(quantization.blocks, "__defaults__", (7,))
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 7)
     vectors = clustered(100, dim)
     codebooks, codes, errors = two_codebooks(vectors, residual, 4)
     half = dim if residual else dim // 2
