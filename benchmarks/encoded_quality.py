@@ -18,8 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-sys.path.insert(0, str(EXAMPLES))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import numpy as np  # noqa: E402
 import scipy.sparse  # noqa: E402
@@ -28,7 +27,7 @@ import tensorflow_recommenders as tfrs  # noqa: E402
 from _grams import NUM_GRAMS, gram_ids, gram_rows, normed, padded, ranking, words_of  # noqa: E402
 from _seeds import spread  # noqa: E402
 from _tables import add_results, keep, show  # noqa: E402
-from common.classification_data import find, lines_of, load  # noqa: E402
+from common.classification_data import BUNDLED, find, lines_of, load  # noqa: E402
 from common.classification_heads import make_encoder  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
@@ -248,7 +247,7 @@ def main():
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, default=EXAMPLES / "data" / "tate")
+    add("--data", type=Path, default=BUNDLED)
     add("--seeds", type=int, nargs="+", default=[0])
     add("--epochs", type=int, default=10)
     add("--batch-size", type=int, default=256)

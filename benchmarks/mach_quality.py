@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import extreme_classification  # noqa: E402
 import sequential_recommendation  # noqa: E402
 from common.plots import pyplot  # noqa: E402
+from mach_workers import decoded_by  # noqa: E402
 
 import tfxc  # noqa: E402
 
@@ -63,9 +64,7 @@ def evaluated(model, decoder, problem):
     """Test results, by column and decoder, of a trained model whose head, if it is MACH, decodes that way."""
     head = model.head
     if isinstance(head, tfxc.layers.MACHHead):
-        head = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
-        head.build((None, model.head.query_dim))
-        head.set_weights(model.head.get_weights())
+        head = decoded_by(decoder, head)
     other = tfxc.ExtremeClassifier(model.encoder, head)
     other.compile(loss=model.classification_loss, metrics=[kind(k) for kind, k in problem.metrics.values()])
     _, *results = other.evaluate(problem.test_set, verbose=0)

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from common import classification_heads, training_log
 from common.arguments import count, from_two, rate, share, whole
-from common.classification_data import load
+from common.classification_data import BUNDLED, load
 from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
 from common.training_log import TrainingLog, markdown_table
@@ -36,7 +36,6 @@ from tensorflow import keras
 
 import tfxc
 
-BUNDLED = Path(__file__).parent / "data" / "tate"
 NEGATIVES = ("all", "random", "hard", "astra", "curriculum", "searched")
 MINED = {"hard", "astra", "curriculum"}  # found by the search of a callback
 LOSSES = {

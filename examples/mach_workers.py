@@ -17,14 +17,12 @@ import re
 from pathlib import Path
 
 from common.arguments import count, rate, whole
-from common.classification_data import load
+from common.classification_data import BUNDLED, load
 from common.classification_heads import DECODERS, add_arguments, bag_inputs, make_encoder, make_head
 from common.training_log import VERBOSE, TrainingLog
 from tensorflow import keras
 
 import tfxc
-
-BUNDLED = Path(__file__).parent / "data" / "tate"
 
 
 def parse_arguments(argv=None):

@@ -3,12 +3,15 @@
 import gzip
 import lzma
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 import tfxc
 from common.label_texts import label_points
+
+BUNDLED = Path(__file__).resolve().parents[1] / "data" / "tate"
 
 
 @dataclass(frozen=True, eq=False)

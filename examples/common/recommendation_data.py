@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from common.arguments import count
+from common.language_data import BUNDLED
 from tfxc import data
 
-BUNDLED = Path(__file__).resolve().parents[1] / "data" / "novels.txt.xz"
 BUNDLED_TITLE = "Twelve novels, the next word as the next item"
 FORMATS = ("interactions", "sequences", "sessions", "text")
 HELP_ON_FORMATS = (
