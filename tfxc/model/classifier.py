@@ -27,7 +27,6 @@ from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
 from tfxc.model.adapted import follow_weights
-from tfxc.model.encoded import check_queries, last_position, query_width
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
@@ -41,6 +40,7 @@ from tfxc.model.memory import warn_of_large_save
 from tfxc.model.names_file import read_names, write_names
 from tfxc.model.on_servers import check_data, check_parts
 from tfxc.model.place import Place
+from tfxc.model.queries import check_queries, last_position, query_width
 from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside

@@ -7,7 +7,7 @@ from classifier_checks import DIM, features, make_model
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.model.encoded import check_queries, last_position, query_width
+from tfxc.model.queries import check_queries, last_position, query_width
 
 
 class Gives(keras.Model):
