@@ -222,7 +222,8 @@ def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind)
 def test_wrong_table_dtypes():
     with pytest.raises(ValueError, match="one of .'float32', 'bfloat16'., but got 'float16'"):
         DenseHead(5, table_dtype="float16")
-    for own, other in [("bfloat16", "float32"), ("float32", "bfloat16")]:
+    tied = [("bfloat16", "float32"), *(("float32", other) for other in ("bfloat16", "float16", "float64"))]
+    for own, other in tied:
         head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype=own)
         with pytest.raises(ValueError, match=f"'items' is {other}, but .* '{own}'.*Give both the same"):
             half_model(None, head=head, encoder=half_items(other))

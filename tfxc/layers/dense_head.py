@@ -219,11 +219,11 @@ class DenseHead(Head):
                 "class 0's, and each class has the row before its own: tie the head with row_offset=1."
             )
         dtype = tf_variable(embedding.embeddings).dtype.name
-        if "bfloat16" in (dtype, self.table_dtype) and dtype != self.table_dtype:
+        if dtype != self.table_dtype:
             raise ValueError(
                 f"The table of {self.tied_to!r} is {dtype}, but the head's table_dtype is "
-                f"{self.table_dtype!r}. Give both the same: Embedding(..., dtype='bfloat16') beside "
-                "table_dtype='bfloat16', or neither."
+                f"{self.table_dtype!r}. Give both the same, float32 or bfloat16: Embedding(..., "
+                f"dtype={self.table_dtype!r}) beside table_dtype={self.table_dtype!r}."
             )
 
     @property
