@@ -138,10 +138,12 @@ def test_a_plain_model_trains_the_item_encoder():
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
     x, y = tf.random.normal([16, 4]), tf.range(16)
     before = head.item_encoder.get_weights()
+    head.refresh()
     losses = model.fit(x, y, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0] and head.cache_age
     assert all(np.any(old != new) for old, new in zip(before, head.item_encoder.get_weights(), strict=True))
     wanted = model.layers[0](x).numpy() @ vectors_of(head).T
+    np.testing.assert_allclose(head.top_k(model.layers[0](x), 1).scores[:, 0], wanted.max(1), rtol=1e-4)
     np.testing.assert_allclose(model.predict(x, verbose=0), wanted, rtol=1e-4, atol=1e-5)
 
 

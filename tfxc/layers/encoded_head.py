@@ -102,7 +102,7 @@ class EncodedHead(Head):
         if _num_rows(features) != self.num_classes:
             raise ValueError(f"Got features of {_num_rows(features)} classes for {self.num_classes}.")
         self._features = Untracked(features)
-        self._compiled_encode = None  # reads the old ones
+        self.forget_traced()
 
     def get_config(self):
         config = super().get_config()
@@ -223,9 +223,15 @@ class EncodedHead(Head):
         return max(int(tf_variable(self.steps_since).numpy()), 0 if is_known else 1)
 
     def expire_cache(self):
-        """Says that the cache is out of date, though there was no training step."""
-        if self.built and not int(tf_variable(self.steps_since).numpy()):
+        """Says that the cache is out of date, though there was no training step.
+
+        Without features it is all there is, and stays.
+        """
+        if self.built and self.features is not None and not int(tf_variable(self.steps_since).numpy()):
             tf_variable(self.steps_since).assign(1)
+
+    def forget_traced(self):
+        self._compiled_encode = None
 
     def load_own_variables(self, store):
         """Keras calls this when it loads weights."""
@@ -234,8 +240,8 @@ class EncodedHead(Head):
 
     def weights_restored(self):
         self._cached_of = None
-        if self.features is not None:  # without any, the cache is all there is
-            self.expire_cache()  # graphs ask the variable alone
+        self.expire_cache()  # graphs ask the variable alone
+        self.forget_traced()
 
     def refresh(self):
         """Encodes all classes for the cache, in blocks."""
@@ -252,9 +258,10 @@ class EncodedHead(Head):
             signature = [tf.TensorSpec([None], tf.int32)]
             encode = tf.function(self.encode, input_signature=signature, autograph=False)
             self._compiled_encode = Untracked(encode)
+        encode = self._compiled_encode.value
         for start in range(0, len(class_ids), _BLOCK_ROWS):
             ids = tf.constant(class_ids[start : start + _BLOCK_ROWS], tf.int32)
-            tf_variable(self.cache).scatter_update(tf.IndexedSlices(self._compiled_encode.value(ids), ids))
+            tf_variable(self.cache).scatter_update(tf.IndexedSlices(encode(ids), ids))
 
     def require_fresh(self):
         """As of ``Head``."""
@@ -273,6 +280,7 @@ class EncodedHead(Head):
         """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
         if self.features is None:
             return super().all_logits(query)
+        tf_variable(self.steps_since).assign_add(1)  # a plain model trains by it
         vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 

@@ -188,6 +188,9 @@ class Head(keras.layers.Layer):
     def expire_cache(self):
         """Says that cached class vectors are out of date, for a head that has them."""
 
+    def forget_traced(self):
+        """Drops functions of its own that were traced: they hold features, and what layers had adapted to."""
+
     def weights_restored(self):
         """Called where the weights have been loaded: cached class vectors may be of other features."""
 

@@ -196,7 +196,10 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
-        self._ranking = None  # traced with what layers had adapted to
+        # What was traced, and class vectors that are kept, are by what layers had adapted to.
+        self._ranking = None
+        self.head.forget_traced()
+        self.head.expire_cache()
         try:
             refuse_optimizer(self.optimizer)
         except ValueError:
