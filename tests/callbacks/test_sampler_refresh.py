@@ -1,6 +1,7 @@
 """When the sampler is refreshed."""
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -235,6 +236,20 @@ def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(
     monkeypatch.setattr(MIDX, "refresh", refresh)
     model.fit(x, y, callbacks=[callback], verbose=0)
     assert steps[0] == 3
+
+
+def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
+    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)
+    model.compile("sgd", loss=SoftmaxCrossentropy())
+    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
+    with pytest.warns(UserWarning, match=r"call model\.sampler\.refresh\(model\.head\) .* or MIDX keeps"):
+        model.train_on_batch(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.train_on_batch(x, y)
+        model.sampler = Uniform(2)
+        model.train_on_batch(x, y)
 
 
 def test_not_where_one_is_given():

@@ -131,6 +131,34 @@ def test_a_sampler_that_takes_the_place_of_another_trains():
     assert int(before.counter) == 3
 
 
+def test_a_sampler_that_takes_the_place_of_another_must_fit():
+    x, y = learnable(8)
+    foreign, at_k = Uniform(3), tfxc.losses.SoftmaxAtK(5)
+    foreign.build((NUM_CLASSES - 5, DIM))
+    mach = tfxc.layers.MACHHead(NUM_CLASSES, num_buckets=4, num_repetitions=2)
+    for model, sampler, message in [
+        (make_model(Uniform(4)), foreign, f"built for {NUM_CLASSES - 5} classes, but the head has"),
+        (make_model(Uniform(4)), "MIDX", "sampler must be None or one of tfxc.samplers"),
+        (make_model(Uniform(4), loss=at_k), None, "SoftmaxAtK weighs by what a sampler draws, but the model"),
+        (make_model(head=mach), Uniform(4), "MACHHead trains all .* nothing to choose for Uniform"),
+    ]:
+        model.sampler = sampler
+        for train in (model.fit, model.train_on_batch):
+            with pytest.raises(ValueError, match=message):
+                train(x, y)
+
+
+def test_encoder_and_head_of_a_model_stay():
+    model, (x, y) = make_model(), learnable(8)
+    model.fit(x, y, verbose=0)
+    for name, other in (("encoder", dense_encoder()), ("head", DenseHead(NUM_CLASSES))):
+        own = getattr(model, name)
+        with pytest.raises(ValueError, match=f"The {name} of a model cannot be exchanged.* Make a model of"):
+            setattr(model, name, other)
+        setattr(model, name, own)
+        assert getattr(model, name) is own
+
+
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), lambda x, y: (dataset(x, y),)])
 def test_such_an_encoder_is_built_before_the_first_callback(form):
     model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder())

@@ -140,3 +140,16 @@ def with_refresh(callbacks, sampler, head, every=AUTO):
     if any(isinstance(callback, SamplerRefresh) for callback in callbacks):
         return callbacks
     return [SamplerRefresh(every), *callbacks]  # in front, so that the others' logs have what it says
+
+
+def warn_without_refresh(sampler):
+    """Says once, before a sampler's first draw, that without callbacks nothing refreshes its index."""
+    if not getattr(sampler, "needs_refresh", False):  # what is no sampler is refused later
+        return
+    if not sampler.built or not int(tf_variable(sampler.counter).numpy()):
+        warnings.warn(
+            "train_on_batch refreshes no sampler, as fit does: call model.sampler.refresh(model.head) "
+            f"yourself, before the first step and every few hundred, or {type(sampler).__name__} keeps "
+            "drawing by an index that is old or was never made.",
+            stacklevel=3,
+        )

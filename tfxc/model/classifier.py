@@ -22,7 +22,7 @@ from tfxc._keras.training import (
 )
 from tfxc.arguments import lists_as_tensors, positive_int, require_count
 from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old_tables
-from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
+from tfxc.callbacks.sampler_refresh import AUTO, warn_without_refresh, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
@@ -44,7 +44,7 @@ from tfxc.model.queries import check_queries, last_position, query_width
 from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
 from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
-from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses
+from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
 
@@ -123,8 +123,15 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def __setattr__(self, name, value):
         before = vars(self).get(name)
-        if name == "sampler" and before is not None and before is not value:
-            forget_layer(self, before)
+        if before is not None and before is not value:
+            if name in ("encoder", "head"):
+                raise ValueError(
+                    f"The {name} of a model cannot be exchanged: its optimizer and its steps are made for "
+                    "the one it has. Make a model of the new one, ExtremeClassifier(encoder, head, sampler, "
+                    "k, class_names), and compile it."
+                )
+            if name == "sampler":
+                forget_layer(self, before)
         super().__setattr__(name, value)
 
     @property
@@ -179,17 +186,14 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self._names = Untracked(names)
 
     def _build_parts(self, query_dim):
+        check_kinds(self.head, self.sampler)  # the sampler may be a new one
         self.head.tie(self.encoder)
         build_parts(self.head, self.sampler, query_dim)
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
         check_loss(self.head, loss)
-        if loss.needs_sampler and self.sampler is None:
-            raise ValueError(
-                f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
-                "ExtremeClassifier a sampler, such as tfxc.samplers.MIDX(100), or take SoftmaxCrossentropy."
-            )
+        require_sampler(loss, self.sampler)
         options = compile_options(kwargs)
         plain = ranking_metrics(metrics, "metrics")
         weighted = ranking_metrics(weighted_metrics, "weighted_metrics")
@@ -277,7 +281,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
             self._build_before_callbacks(x)
         if self.built:  # slots that are made while the first step is traced would have it traced twice
             with self.distribute_strategy.scope():
-                self._build_parts(self.head.query_dim)  # the sampler may be a new one
+                self._build_parts(self.head.query_dim)
                 build_optimizer(self.optimizer, self.trainable_variables)
             self.head.check_optimizer(self.optimizer)
         if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
@@ -331,6 +335,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def make_train_function(self, force=False):
         """As Keras's, which calls it before it trains. A traced step keeps to its sampler and features."""
+        require_sampler(self.classification_loss, self.sampler)
         parts = self.sampler, self.head.features
         if any(now is not then for now, then in zip(parts, self._trained_with.value, strict=True)):
             self._trained_with, force = Untracked(parts), True
@@ -339,6 +344,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
         refuse_class_weight(class_weight)
+        warn_without_refresh(self.sampler)
         return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):

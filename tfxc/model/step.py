@@ -91,6 +91,15 @@ def check_loss(head, loss):
     head.check_loss(loss)
 
 
+def require_sampler(loss, sampler):
+    """Raises ValueError for a loss that does not train without a sampler, where there is none."""
+    if loss.needs_sampler and sampler is None:
+        raise ValueError(
+            f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
+            "ExtremeClassifier a sampler, such as tfxc.samplers.MIDX(100), or take SoftmaxCrossentropy."
+        )
+
+
 def build_parts(head, sampler, query_dim):
     """Builds what is not built yet of a head and its sampler (or None) for queries of that width.
 
