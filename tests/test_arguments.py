@@ -1,5 +1,6 @@
 """Arguments that many constructors check."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,17 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc.arguments import (
     by_class,
+    count_tensor,
     integers,
     lists_as_tensors,
     local_folder,
     one_of,
     positions,
     positive_int,
+    real_number,
     require_count,
     seed_int,
 )
@@ -56,6 +60,49 @@ def test_a_choice_is_told_by_what_equals_it():
         assert str(error.value) == f"dtype must be one of ('float32', 'bfloat16'), but got {value!r}."
 
 
+@pytest.mark.parametrize("value", [3, 3.0, np.float32(3), np.int64(3), np.array(3), tf.constant(3.0)])
+def test_numbers_of_any_kind_become_pythons(value):
+    found = real_number(value, "alpha")
+    assert found == 3 and type(found) is float
+
+
+@pytest.mark.parametrize("value", [None, "3", b"3", True, np.bool_(True), [3.0], 3j, tf.constant([1.0, 2.0])])
+def test_what_is_no_number_is_named(value):
+    with pytest.raises(ValueError, match="alpha must be a number, but got "):
+        real_number(value, "alpha")
+
+
+@pytest.mark.parametrize("value", [None, "0.5"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda temperature: tfxc.layers.DenseHead(5, temperature=temperature),
+        lambda temperature: tfxc.losses.SoftmaxAtK(temperature=temperature),
+        lambda calibration: tfxc.losses.GBCE(calibration),
+        lambda smoothing: tfxc.samplers.Unigram(4, smoothing=smoothing),
+        lambda smoothing: tfxc.samplers.InBatch(smoothing=smoothing),
+        lambda power: tfxc.samplers.Unigram(4, power=power),
+        lambda alpha: tfxc.samplers.Sphere(4, alpha=alpha),
+        lambda nu: tfxc.samplers.RFF(4, nu=nu),
+        lambda uniform_fraction: tfxc.samplers.LSH(4, uniform_fraction=uniform_fraction),
+        lambda fraction: tfxc.samplers.HardNegatives(2, 2).set_hard_fraction(fraction),
+        lambda fraction: tfxc.layers.UniformSparseHead(5, 2).rewire(fraction),
+        lambda fraction: tfxc.callbacks.SparseEvolution(fraction),
+        lambda growth: tfxc.callbacks.SamplerRefresh(50, growth),
+        lambda beta_1: tfxc.optimizers.LazyAdam(beta_1=beta_1),
+        lambda beta_2: tfxc.optimizers.LazyAdam(beta_2=beta_2),
+        lambda epsilon: tfxc.optimizers.LazyAdam(epsilon=epsilon),
+        lambda epsilon: tfxc.optimizers.RowwiseAdagrad(epsilon=epsilon),
+        lambda num_points: tfxc.metrics.propensities([1, 2], num_points),
+        lambda a: tfxc.metrics.propensities([1, 2], 10, a=a),
+    ],
+)
+def test_a_number_that_is_none_is_named_wherever_it_is_given(named, value):
+    (name,) = inspect.signature(named).parameters
+    with pytest.raises(ValueError, match=f"^{name} must be a number, but got {value!r}"):
+        named(value)
+
+
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])
 def test_folders_of_other_storage_are_refused(path):
     for makes in (local_folder, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
@@ -75,7 +122,9 @@ def test_counts(value):
     require_count(value, "k", num_classes=5)
 
 
-@pytest.mark.parametrize("value", [2.5, 3.0, np.float32(3), tf.constant(2.5), True, "3", None, [3]])
+@pytest.mark.parametrize(
+    "value", [2.5, 3.0, np.float32(3), tf.constant(2.5), True, "3", None, [3], np.array([3])]
+)
 def test_what_is_no_count_is_named(value):
     with pytest.raises(ValueError, match="k must be an int or an integer scalar tensor, but got "):
         require_count(value, "k", num_classes=5)
@@ -90,6 +139,13 @@ def test_counts_outside_their_range():
     with pytest.raises(ValueError, match="num_probes must be at least 1, but got 0"):
         require_count(0, "num_probes")
     require_count(10**12, "num_probes")
+
+
+def test_a_count_is_clamped_before_it_is_cast():
+    for value in (3, np.int64(3), tf.constant(3, tf.uint8), np.array(3)):
+        assert count_tensor(value, 5).dtype == tf.int32 and int(count_tensor(value, 5)) == 3
+    for value in (2**70, tf.constant(2**31, tf.int64), np.array(2**32 + 1)):
+        assert int(count_tensor(value, 5)) == 5
 
 
 @pytest.mark.parametrize("value", [0, -1, np.uint8(3), 2**63 - 1, -(2**63)])

@@ -63,6 +63,30 @@ def one_of(value, name, choices):
     return choices[choices.index(value)]
 
 
+def real_number(value, name):
+    """The value as a Python float.
+
+    Args:
+        value: a number of Python, NumPy or TensorFlow; no bool, and no text, not even of a number.
+        name: what the error calls it.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> real_number(np.float32(0.5), "temperature")
+        0.5
+        >>> real_number(None, "temperature")
+        Traceback (most recent call last):
+        ...
+        ValueError: temperature must be a number, but got None.
+    """
+    try:
+        return float(None if isinstance(value, bool | np.bool_ | str | bytes) else value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, but got {value!r}.") from None
+
+
 def local_folder(path):
     """A folder of this machine's disk as it was given; a path of other storage would become one beside it.
 
@@ -108,8 +132,21 @@ def require_count(value, name, num_classes=None):
             raise ValueError(f"{name} must be {expected}, but got {value}.")
         return
     dtype = getattr(value, "dtype", None)
-    if dtype is None or not tf.as_dtype(dtype).is_integer:
+    is_integer = dtype is not None and tf.as_dtype(dtype).is_integer
+    if not is_integer or tf.TensorShape(value.shape).rank not in (0, None):
         raise ValueError(f"{name} must be an int or an integer scalar tensor, but got {value!r}.")
+
+
+def count_tensor(value, most):
+    """A count as an int32 scalar tensor, clamped to the most that it can be before a cast would cut it.
+
+    Example:
+        >>> int(count_tensor(tf.constant(2**32 + 1, tf.int64), most=5))
+        5
+    """
+    if isinstance(value, numbers.Integral):
+        return tf.constant(min(value, most), tf.int32)
+    return tf.cast(tf.minimum(tf.cast(value, tf.int64), most), tf.int32)
 
 
 def seed_or_drawn(seed):

@@ -20,6 +20,12 @@ def one_thread():
         faiss.omp_set_num_threads(before)
 
 
+def require_head(head):
+    """Raises ValueError for what is no head."""
+    if not hasattr(head, "indexable"):
+        raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
+
+
 def require_current(head):
     """Raises ValueError for a head without class vectors; those that it keeps of an encoder become new."""
     if not head.built:

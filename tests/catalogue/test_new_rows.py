@@ -65,6 +65,12 @@ def test_what_a_function_returns_is_checked():
         filled(lambda names: np.zeros([2, 3]))
 
 
+@pytest.mark.parametrize("rule", ["median", np.zeros([2, 2]), None])
+def test_other_rules_are_refused(rule):
+    with pytest.raises(ValueError, match="new_rows must be 'mean', 'similar', .* or a function"):
+        filled(rule)
+
+
 @pytest.mark.parametrize("rule", ["similar", Sequences.from_lists([["salt", "gone"]])])
 def test_new_classes_that_share_nothing_take_the_mean(rule):
     table = tf.Variable([[1.0, 2], [3, 6], [0, 0]])

@@ -14,6 +14,11 @@ def test_arrays():
     assert set(numbered) == {"a", "b", "example_ids"} and numbered["example_ids"].tolist() == [0, 1, 2, 3]
 
 
+def test_arrays_that_have_no_len():
+    ragged, matrix = tf.ragged.constant([[1], [], [2, 3]]), scipy.sparse.csr_matrix(np.eye(3))
+    assert with_example_ids({"words": ragged, "tags": matrix})["example_ids"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("weights", [(), (np.arange(20.0),)])
 def test_a_dataset_keeps_ids_through_shuffles(weights):
     values = np.arange(20) * 10

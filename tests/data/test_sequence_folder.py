@@ -59,7 +59,8 @@ def test_a_damaged_index(folder):
 
 
 def test_no_folder_of_sequences(tmp_path):
-    for path in (tmp_path, tmp_path / "nothing"):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
         with pytest.raises(ValueError, match="is no folder of sequences"):
             open_sequences(path)
 

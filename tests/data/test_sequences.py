@@ -25,6 +25,7 @@ def test_parts():
     [
         ([0, 4], [0, 2], {}, r"in \[0, 4\); they range from 0 to 4"),
         ([-1], [0, 1], {}, "range from -1"),
+        ([[0, 1], [1, 0]], [0, 2], {}, r"items must be \[M\], .* but are of shape \(2, 2\)"),
         ([2**32, 1], [0, 2], {}, "range from 1 to 4294967296"),
         ([0.7, 1.2], [0, 2], {}, "items must be integers, but are float64"),
         ([0, 1], [0, 1.5, 2], {}, "offsets must be integers"),

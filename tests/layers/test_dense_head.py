@@ -132,6 +132,7 @@ def test_mixed_precision_keeps_table_and_logits_in_float32(normalize):
     ("options", "message"),
     [
         ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": None}, "temperature must be a number, but got None"),
         ({"temperature": float("nan")}, "temperature must be positive"),
         ({"row_offset": 1}, "row_offset must be 0 for a table of its own"),
         ({"row_offset": -1, "tied_to": "items"}, "row_offset must be an integer of at least 0, but got -1"),
@@ -141,6 +142,15 @@ def test_mixed_precision_keeps_table_and_logits_in_float32(normalize):
 def test_arguments_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         DenseHead(5, **options)
+
+
+def test_a_boolean_of_numpy_normalizes():
+    plain, given = DenseHead(5, normalize=True), DenseHead(5, normalize=np.bool_(True))
+    for layer in (plain, given):
+        layer.build((None, 4))
+    given.table_variable.assign(plain.table_variable)
+    np.testing.assert_array_equal(given.top_k(queries(2, 4), 3).scores, plain.top_k(queries(2, 4), 3).scores)
+    assert given.get_config()["normalize"] is True
 
 
 def test_a_tied_table_must_fit():

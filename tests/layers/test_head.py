@@ -61,13 +61,25 @@ def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
 @pytest.mark.parametrize("width", [3, 5])
 def test_queries_of_another_width_are_refused(name, width):
     layer, query = make_head(name, 9, 4), queries(3, width)
-    for ask in (layer, lambda query: layer.top_k(query, 2)):
+    ids = tf.zeros([3, 1], tf.int32)
+    for ask in (layer, lambda query: layer.top_k(query, 2), lambda query: layer.score(query, ids)):
         with pytest.raises(
             ValueError, match=rf"was built for queries \[N, 4\], but query has shape \(3, {width}\)"
         ):
             ask(query)
-    with pytest.raises(ValueError, match=rf"query must be \[N, D\] .* shapes are \(3, {width}\)"):
-        layer.score(query, tf.zeros([3, 1], tf.int32))
+
+
+@EVERY_CONFIGURATION
+def test_a_graph_need_not_know_the_width_of_queries(name):
+    layer, query = make_head(name, 9, 4), queries(3, 4)
+    asks = [lambda x: layer.top_k(x, 2)]
+    asks += [lambda x, ids=ids: layer.score(x, tf.constant(ids)) for ids in ([[1], [8], [0]], [2, 7])]
+    if name != "tied bfloat16":  # writes its logits in place, which has no gradient in a graph
+        asks.append(layer)
+    for ask in asks:
+        graph = tf.function(ask, input_signature=[tf.TensorSpec([None, None])], autograph=False)
+        for found, want in zip(tf.nest.flatten(graph(query)), tf.nest.flatten(ask(query)), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [DenseHead, lambda num: UniformSparseHead(num, 3)])
@@ -181,6 +193,8 @@ def test_k_as_a_tensor(tiny_blocks):  # noqa: F811
     for k in (1, 4, 9):
         np.testing.assert_array_equal(top(k)[1], want[:, :k])
     np.testing.assert_array_equal(top(50)[1], want)  # clamped to L
+    for k in (2**31, 2**32 + 1):
+        np.testing.assert_array_equal(layer.top_k(query, tf.constant(k, tf.int64))[1], want)
 
 
 @pytest.mark.parametrize("k", [0, -1, 10])

@@ -154,6 +154,8 @@ def test_a_model_has_to_be_built():
 
     with pytest.raises(ValueError, match="needs a built model"):
         tfxc.memory_report(tfxc.ExtremeClassifier(Encoder(), layers.DenseHead(5)))
+    with pytest.raises(ValueError, match="takes an ExtremeClassifier, but got DenseHead"):
+        tfxc.memory_report(layers.DenseHead(5))
 
 
 @pytest.mark.parametrize("name", ["batch_size", "num_labels"])

@@ -53,6 +53,10 @@ def test_wrong_options_are_refused(optimizer_class):
         optimizer_class(0.1, clipnorm=1.0, clipvalue=1.0)
     with pytest.raises(ValueError, match="above 0"):
         optimizer_class(0.1, clipnorm=-1.0)
+    with pytest.raises(ValueError, match="clipvalue must be a number, but got '1.0'"):
+        optimizer_class(0.1, clipvalue="1.0")
+    with pytest.raises(ValueError, match="learning_rate must be a number, a schedule or a callable"):
+        optimizer_class(None)
 
 
 @every_optimizer

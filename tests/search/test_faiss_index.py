@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sampler_checks import clustered, head_of, queries
 
+from tfxc._keras import keras
 from tfxc.layers import DenseHead, MACHHead
 from tfxc.search.faiss_index import build_index, empty_index, faiss_index, index_for, search
 
@@ -56,6 +57,8 @@ def test_a_head_without_class_vectors_is_refused():
         faiss_index(head)
     with pytest.raises(ValueError, match="build it"):
         faiss_index(DenseHead(50))
+    with pytest.raises(ValueError, match="built from a head, as model.head, but got Dense"):
+        faiss_index(keras.layers.Dense(3))
 
 
 def test_fewer_classes_than_wanted_leave_empty_slots():
@@ -84,3 +87,13 @@ def test_numbers_that_are_not_finite_are_refused():
 def test_a_string_that_faiss_does_not_know_is_refused(factory):
     with pytest.raises(ValueError, match=f"index={factory!r} is no factory string .* width 8, such as"):
         empty_index(factory, 8)
+
+
+@pytest.mark.parametrize(
+    ("factory", "why"),
+    [("IVF64,Flat", r"training points \(50\)"), ("PCA9,Flat", "cannot output 9 dimensions")],
+)
+def test_an_index_that_so_few_or_short_vectors_cannot_train_is_refused(factory, why):
+    message = f"index='{factory}' cannot be trained on 50 class vectors of width 8; 'Flat' would .* {why}"
+    with pytest.raises(ValueError, match=message):
+        faiss_index(head_of(clustered(50, 8)), factory)

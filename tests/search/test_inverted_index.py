@@ -192,6 +192,20 @@ def test_requests_are_checked(small):
         index.build_from(head)
 
 
+def test_counts_that_no_int32_holds_are_clamped(small):
+    head, index = small
+    query, many = head.effective_query(queries(2, 6)), tf.constant(2**32 + 1, tf.int64)
+    found = index.top_k(query, many, num_probes=many)
+    np.testing.assert_array_equal(found.ids, head.top_k(queries(2, 6), 60).ids)
+
+
+def test_a_graph_need_not_know_the_width_of_queries(small):
+    head, index = small
+    query = head.effective_query(queries(2, 6))
+    ask = tf.function(lambda query: index.top_k(query, 3), input_signature=[tf.TensorSpec([None, None])])
+    np.testing.assert_array_equal(ask(query).ids, index.top_k(query, 3).ids)
+
+
 def test_heads_without_class_vectors_are_refused():
     for head in (MACHHead(50, 5, 2), UniformSparseHead(50, 4)):
         head.build((None, 8))

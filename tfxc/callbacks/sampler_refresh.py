@@ -6,6 +6,7 @@ import warnings
 
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
+from tfxc.arguments import real_number
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 
 AUTO = "auto"
@@ -50,13 +51,13 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     def __init__(self, every="epoch", growth=1.0):
         super().__init__()
-        self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, growth)
-        if not 1 <= growth < math.inf or (every in (EPOCH, AUTO) and growth != 1):
+        self.growth = real_number(growth, "growth")
+        self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth)
+        if not 1 <= self.growth < math.inf or (every in (EPOCH, AUTO) and self.growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
         if every == EPOCH:
             ignore_batches(self)
         self.every = every
-        self.growth = growth
         self._optimizer = self._sampler = self._last_step = None
         self._is_exchanged = self._has_warned = False
 

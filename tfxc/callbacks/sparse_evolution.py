@@ -7,7 +7,7 @@ import warnings
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import steps_variable, variable_index
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, real_number
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
 
@@ -44,12 +44,12 @@ class SparseEvolution(keras.callbacks.Callback):
 
     def __init__(self, fraction=0.1, every=1000, stop_after=None, schedule="constant"):
         super().__init__()
-        if not 0 < fraction <= 1:
+        self.fraction = real_number(fraction, "fraction")
+        if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction must be in (0, 1], but got {fraction}.")
         self._clock = StepClock(every)
         if schedule not in ("constant", "cosine") or (schedule == "cosine" and stop_after is None):
             raise ValueError(f'schedule must be "constant", or "cosine" with stop_after; got {schedule!r}.')
-        self.fraction = fraction
         self.every = every
         self.stop_after = None if stop_after is None else positive_int(stop_after, "stop_after")
         self.schedule = schedule

@@ -43,7 +43,8 @@ class NewRows:
     """
 
     def __init__(self, rule, classes):
-        if not (isinstance(rule, Sequences) or rule in (MEAN, SIMILAR) or callable(rule)):
+        is_named = isinstance(rule, str) and rule in (MEAN, SIMILAR)
+        if not (is_named or isinstance(rule, Sequences) or callable(rule)):
             raise ValueError(
                 f"new_rows must be {MEAN!r}, {SIMILAR!r}, tfxc.data.Sequences, or a function of a list of "
                 f"names to their class vectors [n, D], but got {rule!r}."

@@ -39,7 +39,7 @@ def with_example_ids(data):
         return data.enumerate().map(
             lambda number, example: (_numbered(example[0], number), *example[1:]), tf.data.AUTOTUNE
         )
-    lengths = {len(array) for array in tf.nest.flatten(data)}
+    lengths = {array.shape[0] for array in tf.nest.flatten(data)}
     if len(lengths) != 1:
         raise ValueError(f"The inputs must have one length N, but have {sorted(lengths)}.")
     return _numbered(data, np.arange(lengths.pop()))

@@ -164,7 +164,7 @@ def _index(directory) -> dict:
         if index.pop("checksum") != _checksum_of_index(index):
             raise ValueError("its checksum is wrong")
         return index
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{directory} is no folder of sequences: it has no {_INDEX}. Write it with "
             "from_frame(..., directory=)."

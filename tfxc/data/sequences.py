@@ -67,6 +67,10 @@ class Sequences:
         items, offsets = integers(self.items, "items"), integers(self.offsets, "offsets")
         if self.user_ids is not None:
             object.__setattr__(self, "user_ids", Names(self.user_ids))
+        if items.ndim != 1:
+            raise ValueError(
+                f"items must be [M], all sequences one behind the other, but are of shape {items.shape}."
+            )
         num_items = len(items)
         if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != num_items:
             raise ValueError(f"offsets must run from 0 to the {num_items} items; they are {offsets}.")

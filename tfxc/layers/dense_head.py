@@ -6,7 +6,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, layers_of
 from tfxc._keras.optimizers import variable_index
 from tfxc._keras.weights import add_weight, stored_numbers, tf_variable
-from tfxc.arguments import one_of, positive_int
+from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, int32_ids
@@ -101,15 +101,15 @@ class DenseHead(Head):
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
-        if not temperature > 0:
+        self.temperature = real_number(temperature, "temperature")
+        if not self.temperature > 0:
             raise ValueError(f"temperature must be positive, but got {temperature}.")
         self.row_offset = positive_int(row_offset, "row_offset", least=0)
         if row_offset and tied_to is None:
             raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")
         self.use_bias = use_bias
         self.table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
-        self.normalize = normalize
-        self.temperature = float(temperature)
+        self.normalize = bool(normalize)  # the ops take none of NumPy
         # A layer object would not survive serialisation: keep its name, and find it in the encoder.
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
@@ -292,9 +292,10 @@ class DenseHead(Head):
             class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
 
         Raises:
-            ValueError: for ids that are no integers.
+            ValueError: for queries of another width, or ids that are no integers.
             tf.errors.InvalidArgumentError: for an id outside [-1, L).
         """
+        self.require_width(query)
         query, class_ids = self._scaled(query), int32_ids(class_ids, self.num_classes)
         if class_ids.shape.rank == 1 or self.tied_to is not None:
             # The op checks against the rows of the table, of which a tied one may have more than classes.
@@ -342,7 +343,7 @@ class DenseHead(Head):
         rows = tf.cast(self._rows(ids), tf.float32)
         if self.normalize:
             rows = normalized(rows)
-        rows = tf.scatter_nd(where, rows, [tf.size(class_ids), query.shape[-1]])
+        rows = tf.scatter_nd(where, rows, [tf.size(class_ids), self.query_dim])
         return tf.matmul(query, rows, transpose_b=True)
 
     def reduce_classes(self, query, labels, loss):

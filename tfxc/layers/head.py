@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import tf_variable
-from tfxc.arguments import positive_int, require_count
+from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
@@ -103,7 +103,7 @@ class Head(keras.layers.Layer):
         """All logits float32 [..., L] of queries [..., D]."""
         self.require_width(query)
         shape = tf.shape(query)
-        logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1]]))
+        logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1] or self.query_dim]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
 
     def all_logits(self, query):
@@ -297,9 +297,8 @@ class Head(keras.layers.Layer):
             exclude = for_each_row(exclude, query)
         allow = padded_ids(allow, "allow")
         checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
-        k = tf.cast(k, tf.int32)
         with tf.control_dependencies(checks):
-            k = tf.minimum(k, self.num_classes)
+            k = count_tensor(k, self.num_classes)
         probes = {} if num_probes is None else {"num_probes": num_probes}
 
         def allowed():

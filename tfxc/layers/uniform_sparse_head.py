@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.weights import add_weight, constant, tf_variable
-from tfxc.arguments import positive_int, seed_or_drawn
+from tfxc.arguments import positive_int, real_number, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
@@ -250,6 +250,7 @@ class UniformSparseHead(Head):
             Mocanu et al., "Scalable Training of Artificial Neural Networks with Adaptive Sparse Connectivity
             Inspired by Network Science", 2018.
         """
+        fraction = real_number(fraction, "fraction")
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction must be in [0, 1], but got {fraction}.")
         num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc.arguments import real_number
 from tfxc.losses.binary import BinaryCrossentropy
 
 
@@ -51,9 +52,9 @@ class GBCE(BinaryCrossentropy):
 
     def __init__(self, calibration=0.75, reduction="sum_over_batch_size", name="gbce", dtype=None):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not 0 <= calibration <= 1:
+        self.calibration = real_number(calibration, "calibration")
+        if not 0 <= self.calibration <= 1:
             raise ValueError(f"calibration must be in [0, 1] (0 plain, 1 calibrated), but got {calibration}.")
-        self.calibration = float(calibration)
 
     def get_config(self):
         return {**super().get_config(), "calibration": self.calibration}

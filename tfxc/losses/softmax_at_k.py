@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, real_number
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
 from tfxc.losses.softmax import SoftmaxCrossentropy
 from tfxc.scored import MASKED_LOGIT
@@ -62,10 +62,10 @@ class SoftmaxAtK(SoftmaxCrossentropy):
         self, k=20, temperature=4.0, reduction="sum_over_batch_size", name="softmax_at_k", dtype=None
     ):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not 0 < temperature < float("inf"):
+        self.temperature = real_number(temperature, "temperature")
+        if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be positive and finite, but got {temperature!r}.")
         self.k = positive_int(k, "k")
-        self.temperature = float(temperature)
 
     def get_config(self):
         return {**ClassificationLoss.get_config(self), "k": self.k, "temperature": self.temperature}

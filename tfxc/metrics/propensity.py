@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import by_class
+from tfxc.arguments import by_class, real_number
 from tfxc.ids import check_ids
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
@@ -45,6 +45,8 @@ def propensities(label_counts, num_points, a=0.55, b=1.5):
             f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
             f"shape {label_counts.shape}. Use points.label_counts() of the training points."
         )
+    for name, value in {"num_points": num_points, "a": a, "b": b}.items():
+        real_number(value, name)
     if not (num_points >= 3 and a >= 0 and b > 0):
         raise ValueError(
             f"Needs num_points at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."

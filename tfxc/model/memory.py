@@ -78,7 +78,7 @@ def memory_report(model, batch_size=32, num_labels=1):
         ``MemoryReport``.
 
     Raises:
-        ValueError: for a model that is not built or used up, or numbers below 1.
+        ValueError: for what is no ``ExtremeClassifier``, or one not built or used up; for numbers below 1.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -90,6 +90,8 @@ def memory_report(model, batch_size=32, num_labels=1):
     """
     positive_int(batch_size, "batch_size")
     positive_int(num_labels, "num_labels")
+    if not hasattr(model, "head"):
+        raise ValueError(f"memory_report takes an ExtremeClassifier, but got {type(model).__name__}.")
     refuse_used_up(model)
     if not model.built:
         raise ValueError(

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
+from tfxc.arguments import real_number
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
@@ -59,6 +60,8 @@ class LazyAdam(RowSparseOptimizer):
     """
 
     def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-7, name=None, **options):
+        beta_1, beta_2 = real_number(beta_1, "beta_1"), real_number(beta_2, "beta_2")
+        epsilon = real_number(epsilon, "epsilon")
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
             raise ValueError(
                 f"Expected beta_1, beta_2 in [0, 1) and epsilon above 0, got {beta_1}, {beta_2}, {epsilon}."

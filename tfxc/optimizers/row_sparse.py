@@ -13,7 +13,7 @@ from tfxc._keras.optimizers import (
     variable_index,
 )
 from tfxc._keras.weights import layer_and_name, tf_variable
-from tfxc.arguments import seed_int
+from tfxc.arguments import real_number, seed_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import whole_of, with_servers
@@ -55,12 +55,14 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             gradient count as zero.
 
     Raises:
-        ValueError: An option that would touch every row of every table, or an unknown one; in ``build``,
-            ``clipnorm`` for a table that is cut into shards.
+        ValueError: No learning rate; an option that would touch every row of every table, or an unknown
+            one; in ``build``, ``clipnorm`` for a table that is cut into shards.
     """
 
     def __init__(self, learning_rate, name=None, seed=0, **options):
         _check_options(type(self).__name__, options)
+        if learning_rate is None:
+            raise ValueError("learning_rate must be a number, a schedule or a callable, but got None.")
         name = name or type(self).__name__
         start_optimizer(self, learning_rate, name, **options)
         self.seed = seed_int(seed)
@@ -209,6 +211,6 @@ def _check_options(optimizer, options):
             raise ValueError(f"{optimizer} does not take {name!r}: {_REFUSED[name]}.")
         if name not in _CLIPPING:
             raise ValueError(f"{optimizer} got the unknown option {name!r}; it takes {', '.join(_CLIPPING)}.")
-    given = {name: value for name, value in options.items() if value is not None}
-    if len(given) > 1 or any(value <= 0 for value in given.values()):
+    given = {name: real_number(value, name) for name, value in options.items() if value is not None}
+    if len(given) > 1 or not all(value > 0 for value in given.values()):
         raise ValueError(f"Expected at most one of {', '.join(_CLIPPING)}, above 0; got {given}.")

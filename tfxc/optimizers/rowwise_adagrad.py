@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import layer_and_name, tf_variable
+from tfxc.arguments import real_number
 from tfxc.ops.row_updates import rowwise_adagrad_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
@@ -48,6 +49,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
     """
 
     def __init__(self, learning_rate=0.01, initial_accumulator_value=0.0, epsilon=1e-8, name=None, **options):
+        initial_accumulator_value = real_number(initial_accumulator_value, "initial_accumulator_value")
+        epsilon = real_number(epsilon, "epsilon")
         if not (initial_accumulator_value >= 0 and epsilon > 0):
             raise ValueError(
                 f"Expected initial_accumulator_value >= 0 and epsilon > 0, got {initial_accumulator_value} "

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import by_class
+from tfxc.arguments import by_class, real_number
 from tfxc.class_rows import ClassRows
 from tfxc.require import require
 
@@ -25,6 +25,7 @@ def check_counts(counts, smoothing, what):
             pandas Series in another order than the class ids; for probabilities, which a smoothing would make
             nearly uniform.
     """
+    smoothing = real_number(smoothing, "smoothing")
     if not 0 <= smoothing < np.inf:
         raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
     if counts is None and smoothing == 0:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, constant, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, real_number
 from tfxc.ids import hits, is_among
 from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
 
@@ -90,6 +90,7 @@ class HardNegatives(Sampler):
 
     def set_hard_fraction(self, fraction):
         """Sets the share, in [0, 1], of the hard slots in use; the others hold uniform draws."""
+        fraction = real_number(fraction, "fraction")
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, real_number
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
@@ -108,9 +108,9 @@ class Sphere(KernelSampler):
 
     def __init__(self, num_negatives, *, alpha=100.0, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        if not 0 < alpha < math.inf:
+        self.alpha = real_number(alpha, "alpha")
+        if not 0 < self.alpha < math.inf:
             raise ValueError(f"alpha must be positive and finite, but got {alpha}.")
-        self.alpha = float(alpha)
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}
@@ -215,10 +215,10 @@ class RFF(KernelSampler):
 
     def __init__(self, num_negatives, *, num_features=32, nu=4.0, shared=False, seed=None, **kwargs):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        if not 0 < nu <= 50:
+        self.nu = real_number(nu, "nu")
+        if not 0 < self.nu <= 50:
             raise ValueError(f"nu must be in (0, 50]: the kernel is as small as exp(-2 nu); got {nu}.")
         self.num_features = positive_int(num_features, "num_features")
-        self.nu = float(nu)
 
     def get_config(self):
         return {**super().get_config(), "num_features": self.num_features, "nu": self.nu}

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
-from tfxc.arguments import one_of, positive_int
+from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
@@ -89,13 +89,13 @@ class LSH(Sampler):
         self.family = one_of(family, "family", _FAMILIES)
         self.query = one_of(query, "query", ("embedding", "label"))
         self.candidates = one_of(candidates, "candidates", ("draws", "union"))
-        if not 0 < uniform_fraction <= 1:
+        self.uniform_fraction = real_number(uniform_fraction, "uniform_fraction")
+        if not 0 < self.uniform_fraction <= 1:
             raise ValueError(f"uniform_fraction must be in (0, 1], but got {uniform_fraction}.")
         if query == "label" and shared:
             raise ValueError(
                 'Draws shared by the batch have no one label: use query="embedding" with shared.'
             )
-        self.uniform_fraction = uniform_fraction
         self._bucket_slots = self._plan_union() if candidates == "union" else 0
 
     def get_config(self):

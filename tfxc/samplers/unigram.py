@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
+from tfxc.arguments import real_number
 from tfxc.class_rows import ClassRows
 from tfxc.ops.remote import with_servers
 from tfxc.samplers.alias import alias_draw, alias_table
@@ -62,7 +63,7 @@ class Unigram(Sampler):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.counts = check_counts(counts, smoothing, "Unigram")
         self.smoothing = float(smoothing)
-        self.power = float(power)
+        self.power = real_number(power, "power")
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
         self.running_counts = None

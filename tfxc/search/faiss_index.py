@@ -3,7 +3,7 @@
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, require_current, subsample
+from tfxc.class_vectors import blocks, require_current, require_head, subsample
 
 _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000
@@ -44,7 +44,7 @@ def empty_index(factory, dim):
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             f"index={factory!r} is no factory string that FAISS knows for vectors of width {dim}, such as "
-            f'"Flat", "IVF4096,Flat" or "HNSW32": {str(error).splitlines()[0].rsplit(": ", 1)[-1]}'
+            f'"Flat", "IVF4096,Flat" or "HNSW32": {_reason(error)}'
         ) from error
 
 
@@ -66,7 +66,7 @@ def faiss_index(head, factory=None, seed=0):
 
     Raises:
         ValueError: for a head that is not built or has no class vectors, or if one is not finite; for a
-            string that FAISS does not know.
+            string that FAISS does not know, or that asks for more than so many class vectors can give.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -80,6 +80,7 @@ def faiss_index(head, factory=None, seed=0):
 
     Reference: Douze et al., The Faiss Library, 2024.
     """
+    require_head(head)
     require_current(head)
     return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
 
@@ -132,11 +133,23 @@ def _filled(head, factory, seed, visit):
     if not index.is_trained:
         inverted = faiss.try_extract_index_ivf(index)
         num_points = _POINTS_PER_CELL * max(inverted.nlist if inverted else 0, 1024)
-        index.train(subsample(head, num_points, seed)[1])
+        vectors = subsample(head, num_points, seed)[1]
+        try:
+            index.train(vectors)
+        except RuntimeError as error:
+            raise ValueError(
+                f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}; "
+                f"{index_for(head.num_classes)!r} would suit them: {_reason(error)}"
+            ) from error
     for start, vectors in blocks(head):
         index.add(vectors)
         visit(start, vectors)
     return index
+
+
+def _reason(error):
+    """What FAISS says, without where in its code it says so."""
+    return str(error).splitlines()[0].rsplit(": ", 1)[-1]
 
 
 def _exact(queries, vectors, k, start):

@@ -1,15 +1,13 @@
 """An inverted index over a head's class vectors, searched by TensorFlow's own ops."""
 
-import numbers
-
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import one_of, positive_int, require_count
-from tfxc.class_vectors import blocks, one_thread, require_current, shared_by_queries
+from tfxc.arguments import count_tensor, one_of, positive_int, require_count
+from tfxc.class_vectors import blocks, one_thread, require_current, require_head, shared_by_queries
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -241,7 +239,7 @@ class InvertedIndex(keras.layers.Layer):
         self._require_built()
         query = tf.cast(query, tf.float32)
         require_queries(query)
-        if query.shape[-1] != self.centres.shape[1]:
+        if query.shape[-1] not in (self.centres.shape[1], None):
             raise ValueError(
                 f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
                 f"{query.shape}: give it head.effective_query(query), of the head it was built from."
@@ -249,14 +247,13 @@ class InvertedIndex(keras.layers.Layer):
         require_count(k, "k", self.num_classes)
         num_probes = self.num_probes if num_probes is None else num_probes
         require_count(num_probes, "num_probes")
-        if isinstance(num_probes, numbers.Integral):  # one that no int32 holds asks for all cells, too
-            num_probes = min(num_probes, self.num_classes)
-        num_probes = tf.cast(num_probes, tf.int32)
+        # There are no more cells than classes.
+        k, num_probes = count_tensor(k, self.num_classes), count_tensor(num_probes, self.num_classes)
         # A list would be traced anew each time.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
         allow = padded_ids(allow, "allow")
         search = self._search.value
-        return BestClasses(*search.top_k(query, tf.cast(k, tf.int32), exclude, allow, num_probes))
+        return BestClasses(*search.top_k(query, k, exclude, allow, num_probes))
 
     def for_serving(self):
         """The search for a graph that is saved, and run by nobody before it is loaded.
@@ -384,8 +381,7 @@ def _make_ready(head):
 
     Raises ValueError for a head whose logits are no inner products of short vectors, or for what is no head.
     """
-    if not hasattr(head, "indexable"):
-        raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
+    require_head(head)
     if not head.indexable:
         raise ValueError(
             f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
