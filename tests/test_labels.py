@@ -4,10 +4,12 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
+from memory_checks import with_peak
 
 from tfxc.ids import check_ids, drop_duplicates
-from tfxc.labels import flatten_examples, labelled_queries, pad_labels
+from tfxc.labels import flatten_examples, labelled_queries, pad_labels, pad_labels_of
 
 ROWS = [[3, 1], [], [7]]
 PADDED = [[3, 1], [-1, -1], [7, -1]]
@@ -39,7 +41,7 @@ def test_multi_hot_rows_become_ids_as_the_refusal_says():
             r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))", message
         ).groups()
         ids = eval(remedy, {"tf": tf, "s": eval(given, {"tf": tf, "m": rows})})
-        assert pad_labels(ids).numpy().tolist() == [[-1, 1, -1, 3], [0, -1, -1, -1], [-1] * 4]
+        assert pad_labels(ids).numpy().tolist() == [[1, 3], [0, -1], [-1, -1]]
 
 
 @pytest.mark.parametrize("labels", [tf.constant([["tea"]]), tf.ragged.constant([["tea"], []])])
@@ -52,7 +54,65 @@ def test_a_sparse_multi_hot_matrix_is_not_mistaken_for_ids():
     with pytest.raises(tf.errors.InvalidArgumentError, match="multi-hot"):
         pad_labels(tf.sparse.from_dense([[0, 1, 1], [1, 0, 0]]))
     ones = tf.SparseTensor([[0, 0], [1, 0]], [1, 1], [2, 3])  # class 1, twice
-    assert pad_labels(ones).numpy().tolist() == [[1, -1, -1], [1, -1, -1]]
+    assert pad_labels(ones).numpy().tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
+    rows = np.eye(4, dtype=np.int64)[[3, 0, 1]]
+    m, csr = tf.sparse.from_dense(rows), scipy.sparse.csr_matrix(rows)
+    padded = tf.function(pad_labels) if in_graph else pad_labels
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot") as refused:
+        padded(m)
+    of_sparse, of_csr = re.search(
+        r"Pass (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\.", str(refused.value)
+    ).groups()
+    for ids in (eval(of_sparse, {"tf": tf, "m": m}), eval(of_csr, {"tf": tf, "m": csr})):
+        assert padded(ids).numpy().tolist() == [[3], [0], [1]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot"):
+        padded(tf.sparse.from_dense([[[0, 0, 1], [1, 0, 0]]]))
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "given", "want"),
+    [
+        ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
+        ([2, 2, 9], {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4}, [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]]),
+        ([2, 3], {}, [[], []]),
+        ([2, 0], {}, [[], []]),
+        ([0, 3], {}, []),
+        ([2, 0, 3], {}, [[], []]),
+    ],
+)
+def test_ids_of_sparse_rows_move_to_the_front(shape, given, want, unknown):
+    places = np.array(list(given), np.int64).reshape(-1, len(shape))
+    labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
+    spec = tf.SparseTensorSpec([None] * len(shape) if unknown else shape, tf.int64)
+    padded = tf.function(pad_labels, input_signature=[spec])
+    assert padded(labels).numpy().tolist() == pad_labels(labels).numpy().tolist() == want
+    assert padded.get_concrete_function().output_shapes.as_list()[:-1] == spec.shape.as_list()[:-1]
+
+
+def test_sparse_columns_that_are_positions_stay_where_they_are():
+    labels = tf.SparseTensor([[0, 2], [1, 0], [1, 2]], [1, 1, 1], [2, 3])  # class 1, not a matrix of classes
+    padded = pad_labels_of(tf.zeros([2, 4, 5]), labels)
+    assert padded.numpy().tolist() == [[-1, -1, 1, -1], [1, -1, 1, -1]]
+    of_examples = tf.SparseTensor([[1], [3]], [1, 1], [4])
+    assert pad_labels_of(tf.zeros([4, 5]), of_examples).numpy().tolist() == [-1, 1, -1, 1]
+
+
+@pytest.mark.parametrize("lead", [[8], [2, 4]])
+def test_sparse_rows_as_wide_as_there_are_classes_take_little_memory(lead):
+    def padded(num_classes):
+        ids = np.repeat(np.arange(5, num_classes, num_classes // 3)[np.newaxis], 8, 0)
+        places = np.stack([*np.unravel_index(np.repeat(np.arange(8), ids.shape[1]), lead), ids.ravel()], 1)
+        labels = tf.SparseTensor(places, ids.ravel(), [*lead, num_classes])
+        return with_peak(lambda: pad_labels_of(tf.zeros([*lead, 2]), labels))
+
+    padded(9)
+    labels, peak = padded(8_000_000)
+    assert labels.shape == (*lead, 3) and peak < 16 << 20  # a number a class and row would be 512 MB
 
 
 def test_empty_labels():

@@ -68,15 +68,24 @@ def as_array(labels):
     return labels
 
 
-def pad_labels(labels):
+def pad_labels(labels, by_position=False):
     """Dense integer class ids from dense, ragged or sparse labels; padding is -1.
 
     A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
 
+    Args:
+        labels: integer ids.
+        by_position: whether the columns of a ``SparseTensor`` are examples or positions, which keep their
+            place; else they hold the ids of a row, which move to its front.
+
     Raises:
         ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).
-        tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row:
-            a multi-hot matrix.
+        tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row or
+            behind its second column: a one-hot or multi-hot matrix.
+
+    Example:
+        >>> pad_labels(tf.SparseTensor([[0, 70], [0, 90], [1, 40]], [7, 9, 4], [2, 1000])).numpy().tolist()
+        [[7, 9], [4, -1]]
     """
     if not tf.is_tensor(labels):
         labels = tf.convert_to_tensor(labels)
@@ -88,7 +97,7 @@ def pad_labels(labels):
     if labels.dtype.is_unsigned:
         labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
     if isinstance(labels, tf.SparseTensor):
-        labels = tf.sparse.to_dense(_refuse_multi_hot(labels), default_value=PADDING)
+        labels = tf.sparse.to_dense(labels, PADDING) if by_position else _packed(labels)
     elif isinstance(labels, tf.RaggedTensor):
         labels = labels.to_tensor(default_value=PADDING)
     return labels
@@ -100,7 +109,8 @@ def pad_labels_of(query, labels):
     Ragged and sparse labels are cut short where their longest row ends; dense ones stay as they are.
     """
     are_cut_short = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)
-    labels = pad_labels(labels)
+    is_sparse = isinstance(labels, tf.SparseTensor)
+    labels = pad_labels(labels, by_position=is_sparse and labels.shape.rank != query.shape.rank)
     if are_cut_short and query.shape.rank == 3:
         missing = tf.maximum(tf.shape(query)[1] - tf.shape(labels)[1], 0)
         padding = [[0, 0], [0, missing], *[[0, 0]] * (labels.shape.rank - 2)]
@@ -108,18 +118,26 @@ def pad_labels_of(query, labels):
     return labels
 
 
-def _refuse_multi_hot(labels):
-    if labels.shape.rank == 1:
-        return labels
-    same_row = tf.reduce_all(labels.indices[1:, :-1] == labels.indices[:-1, :-1], axis=1)
-    all_ones = tf.reduce_all(labels.values == 1)
+def _packed(labels):
+    """Sparse ids [..., P] as dense ones at the front of their rows: P may be as large as L."""
+    lead, width = labels.dense_shape[:-1], labels.dense_shape[-1]
+    num_rows = tf.reduce_prod(lead)
+    row = tf.sparse.reshape(labels, tf.stack([num_rows, width])).indices[:, 0]
+    place = tf.range(tf.size(row, tf.int64)) - tf.searchsorted(row, row, out_type=tf.int64)
+    # Ones alone in their rows, in the first two columns, may be ids of class 1.
+    is_matrix = tf.reduce_any((place > 0) | (labels.indices[:, -1] > 1)) & tf.reduce_all(labels.values == 1)
     checked = require(
-        tf.logical_not(all_ones & tf.reduce_any(same_row)),
-        "Sparse labels hold class ids as their values, but these are all 1, several in one row, as in a "
-        "multi-hot matrix. Pass tf.SparseTensor(m.indices, m.indices[:, 1], m.dense_shape).",
+        ~is_matrix,
+        "Sparse tensors hold class ids as their values, but these are all 1, as in a one-hot or multi-hot "
+        "matrix m. Pass tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), or of a CSR matrix of "
+        "SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr).",
     )
     with tf.control_dependencies(checked):
-        return labels.with_values(tf.identity(labels.values))
+        longest = tf.reduce_max(tf.pad(place, [[1, 0]], constant_values=-1)) + 1
+    flat = tf.SparseTensor(tf.stack([row, place], 1), labels.values, tf.stack([num_rows, longest]))
+    ids = tf.reshape(tf.sparse.to_dense(flat, PADDING), tf.concat([lead, [longest]], 0))
+    ids.set_shape(labels.shape[:-1].concatenate([None]))
+    return ids
 
 
 def flatten_examples(query, labels, sample_weight=None, mask=None):
@@ -202,7 +220,7 @@ def one_for_each(query, given, wanted, axis=0):
         return tf.identity(given)
 
 
-def _refuse_zeros_and_ones(labels, num_classes):
+def refuse_zeros_and_ones(labels, num_classes):
     """Labels [..., P], none of which may be a row of a multi-hot matrix."""
     # A graph may not know how many labels there are (Keras traced a step anew), or how many classes.
     is_known = not tf.is_tensor(num_classes)
@@ -230,5 +248,5 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
     labels = check_ids(pad_labels_of(query, labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
-    labels = drop_duplicates(_refuse_zeros_and_ones(labels, num_classes))
+    labels = drop_duplicates(refuse_zeros_and_ones(labels, num_classes))
     return query, labels, sample_weight, where

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
 
@@ -112,6 +113,23 @@ def test_one_row_of_exclude_holds_for_all_of_a_batch(of_sequences):
         tf.errors.InvalidArgumentError, match="^exclude must have a row for each query, or one"
     ):
         model.evaluate(data(len(x) + 1), verbose=0)
+
+
+@pytest.mark.one_keras
+def test_sparse_excluded_ids_are_as_wide_as_the_longest_row():
+    seen = tf.SparseTensor([[0, 3], [0, 10**9], [1, 70]], [3, 10**9, 70], [3, 10**10])
+    _, reserved = split_inputs({"x": tf.zeros([3, DIM]), "exclude": seen}, dense_encoder())
+    assert reserved["exclude"].numpy().tolist() == [[3, 10**9], [70, -1], [-1, -1]]
+
+
+def test_a_sparse_matrix_of_classes_to_exclude_is_refused():
+    model, x = make_model(), features(6)
+    best = model.predict(x, verbose=0)["ids"][:, 0]
+    seen = scipy.sparse.csr_matrix((np.ones(6, int), (np.arange(6), best)), (6, NUM_CLASSES))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot or multi-hot matrix"):
+        model.predict({"x": x, "exclude": seen}, verbose=0)
+    ids = tf.RaggedTensor.from_row_splits(seen.indices, seen.indptr)
+    assert not (model.predict({"x": x, "exclude": ids}, verbose=0)["ids"] == best[:, np.newaxis]).any()
 
 
 def test_ids_that_nobody_reads_change_nothing():
