@@ -140,6 +140,52 @@ def test_bad_input(y_true, y_pred, message):
         PrecisionAtK(3).update_state(y_true, y_pred)
 
 
+@pytest.mark.parametrize("size", [4, None])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (tf.constant([[0, 0, 0, 1], [1, 0, 0, 0]]), "all 0 or 1, as one-hot or multi-hot rows"),
+        (tf.constant([3, 4]), r"label id is outside.* \[4\] \[at flat position\]"),
+        (tf.constant([[3, -1], [0, -2]]), r"label id is outside.* \[-2\] \[at flat position\]"),
+        (tf.ragged.constant([[7], []]), r"label id is outside.* \[7\] \[at flat position\]"),
+    ],
+)
+def test_labels_that_the_losses_refuse_are_refused_beside_scores(labels, message, size):
+    metric, loss = PrecisionAtK(1), SoftmaxCrossentropy()
+    signature = tf.type_spec_from_value(labels), tf.TensorSpec([None, size])
+
+    def traced(call):
+        def run(labels, scores):
+            call(labels, scores)  # tf-keras gives an operation back
+
+        return tf.function(run, signature)
+
+    for call in (metric.update_state, loss):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            traced(call)(labels, tf.ones([2, 4]))
+
+
+def test_labels_of_0_and_1_alone_are_ids_where_no_row_is_a_class_each():
+    scores = tf.constant([[0.1, 0.9, 0.0]] * 3)
+    for labels, want in (
+        ([1, 0, 1], 2 / 3),  # as many examples as classes
+        ([[1], [0], [1]], 2 / 3),
+        ([[1, 0], [0, -1], [1, 1]], 2 / 3),
+        ([[1, 0, -1], [0, -1, -1], [0, 1, -1]], 2 / 3),
+        (tf.ragged.constant([[1], [], [0, 1]]), 1.0),
+        (tf.SparseTensor([[0, 0], [1, 1]], [1, 1], [3, 2]), 1.0),
+        (tf.zeros([3, 0], tf.int32), 0.0),
+    ):
+        metric = PrecisionAtK(1)
+        metric.update_state(labels, scores)
+        assert float(metric.result()) == pytest.approx(want)
+    metric = PrecisionAtK(1)
+    metric.update_state([[1, 0], [0, 1]], tf.constant([[0.1, 0.9]] * 2))  # too few classes to tell
+    assert float(metric.result()) == 1.0
+    metric.update_state([[1, 0, 1], [7, 1, 1]], tf.constant([[5, 4, 3]] * 2))  # ranked ids do not tell L
+    assert float(metric.result()) == 0.5
+
+
 def test_weights_of_another_length():
     metric = PrecisionAtK(1)
     with pytest.raises(ValueError, match="sample_weight must hold a number for each.*are 3 instead of 2"):

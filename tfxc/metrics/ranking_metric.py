@@ -9,8 +9,8 @@ from tfxc._keras import keras
 from tfxc._keras.layers import mask_of
 from tfxc._keras.training import Directed, compiled_labels
 from tfxc.arguments import one_of, positive_int
-from tfxc.ids import drop_duplicates
-from tfxc.labels import flatten_examples, one_for_each, pad_labels_of
+from tfxc.ids import check_ids, drop_duplicates
+from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_zeros_and_ones
 
 
 def unique_positives(labels):
@@ -169,9 +169,16 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
         Raises:
             ValueError: for labels that are not integers, other shapes, or too few ranked ids.
+            tf.errors.InvalidArgumentError: beside scores, for a label outside [-1, L), or one-hot or
+                multi-hot rows.
         """
         y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
         self._check(y_true, y_pred)
+        if y_pred.dtype.is_floating:  # ranked ids do not tell how many classes there are
+            num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
+            y_true = check_ids(y_true, num_classes)
+            if y_true.shape.rank == 2:
+                y_true = refuse_zeros_and_ones(y_true, num_classes)
         labels = unique_positives(y_true)
         values = self.per_example(labels, ranked_ids(y_pred, self.k))
         weight = tf.cast(self.example_weights(labels), values.dtype)
