@@ -77,6 +77,29 @@ def test_labels_that_are_passed_over_are_no_hits():
     np.testing.assert_allclose(beyond, 10 / 45 / 15, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_labels_come_in_every_form(shared):
+    head, query = head_of(clustered(50, 6)), tf.constant(queries(3, 6))
+    sampler = built(MIDX(20, num_codewords=4, shared=shared, seed=0), (50, 6))
+    sampler.refresh(head)
+
+    def measured(labels):
+        curve = cumulative_probability(sampler, head, query, labels)
+        return np.concatenate([*proposal_quality(sampler, head, query, labels), curve])
+
+    want = measured(tf.constant([[3], [7], [9]]))
+    ragged = tf.ragged.constant([[3], [7], [9]])
+    for labels in (np.array([3, 7, 9]), [[3, -1], [7, 7], [9, -1]], ragged, ragged.to_sparse()):
+        np.testing.assert_allclose(measured(labels), want, rtol=1e-6)
+    for measure in (proposal_quality, cumulative_probability):
+        with pytest.raises(ValueError, match="one row of labels for each query.* are 2 instead of 3"):
+            measure(sampler, head, query, tf.constant([3, 7]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"label id is outside \[0, 50\)"):
+            measure(sampler, head, query, tf.constant([3, 7, 50]))
+        with pytest.raises(ValueError, match=r"query must be \[N, D\]"):
+            measure(sampler, head, query[tf.newaxis], tf.constant([[3, 7, 9]]))
+
+
 def test_a_mixture_is_measured_by_its_summed_counts():
     kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, counts=PROBS, smoothing=0)]), [[0]])
     mixed = 0.75 * 0.25 + 0.25 * PROBS

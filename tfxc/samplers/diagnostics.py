@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.ids import require_queries
+from tfxc.labels import labelled_queries
 from tfxc.require import require
 from tfxc.samplers.step import Step
 
@@ -42,14 +44,15 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
         sampler: a built ``Sampler`` that knows its expected counts.
         head: the built head whose logits count.
         query: queries float [N, D], as the head takes them.
-        labels: positives int32 [N, P], padded with -1.
+        labels: positives, integers [N] or [N, P], padded with -1, ragged or sparse.
         example_ids: integers [N], for a sampler that reads them.
 
     Returns:
         A ``ProposalQuality``.
 
     Raises:
-        ValueError: if the sampler does not know its expected counts (``DNS``).
+        ValueError: if the sampler does not know its expected counts (``DNS``), or for queries or labels of
+            another form.
         tf.errors.InvalidArgumentError: for a query without any candidate, as of ``InBatch`` where no other
             query has a label.
 
@@ -66,7 +69,7 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
     Reference:
         Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size).
     """
-    question = sampler.ask(Step(head.effective_query(query), labels, example_ids))
+    question, labels = _ask(sampler, head, query, labels, example_ids)
 
     def fold(carry, logits, start):
         log_total, mean_ratio, log_square, log_count = carry
@@ -91,6 +94,14 @@ def proposal_quality(sampler, head, query, labels, example_ids=None):
         effective_sample_size=tf.exp(2 * log_total - log_square),
         accidental_hits=hits,
     )
+
+
+def _ask(sampler, head, query, labels, example_ids):
+    """The sampler's ``Question``, and the labels int32 [N, P]."""
+    given = tf.convert_to_tensor(query)
+    require_queries(given)
+    _, labels, _, _ = labelled_queries(given, labels, head.num_classes)
+    return sampler.ask(Step(head.effective_query(query), labels, example_ids)), labels
 
 
 def _has_candidates(sampler, log_count):
@@ -122,14 +133,15 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
         sampler: a built ``Sampler``, or None for the softmax itself.
         head: the built head whose logits give the ranks.
         query: queries float [N, D], a batch: memory is that of its logits twice, [N, L].
-        labels: positives int32 [N, P], padded with -1.
+        labels: positives, integers [N] or [N, P], padded with -1, ragged or sparse.
         example_ids: integers [N], for a sampler that reads them.
 
     Returns:
         float64 [L], the mean over the queries; the last entry is 1.
 
     Raises:
-        ValueError: if the sampler does not know its expected counts (``DNS``).
+        ValueError: if the sampler does not know its expected counts (``DNS``), or for queries or labels of
+            another form.
         tf.errors.InvalidArgumentError: for a query without any candidate, as ``proposal_quality`` does.
 
     Example:
@@ -146,7 +158,7 @@ def cumulative_probability(sampler, head, query, labels, example_ids=None):
     """
     question = None
     if sampler is not None:
-        question = sampler.ask(Step(head.effective_query(query), labels, example_ids))
+        question, _ = _ask(sampler, head, query, labels, example_ids)
     size = len(query), head.num_classes
     logits, log_counts = (np.empty(size, np.float32) for _ in range(2))
     prepared = head.prepare(query)
