@@ -95,6 +95,14 @@ def test_names_of_several_dimensions_are_refused():
             Names(names)
 
 
+@pytest.mark.parametrize("form", [set, frozenset])
+def test_a_set_has_no_order_but_the_keys_of_a_dict_have(form):
+    for of_names in (texts, Names):
+        with pytest.raises(ValueError, match=r"^Names are a set, which has no order: pass sorted\(names\)"):
+            of_names(form(TEXTS))
+        assert of_names(dict.fromkeys(TEXTS)) == of_names(dict.fromkeys(TEXTS).keys()) == TEXTS
+
+
 def test_first_repeated():
     assert first_repeated(pa.array(["b", "", "a", "", "b"])) == ""
     assert (

@@ -47,6 +47,13 @@ def test_missing_names_and_floats():
         17.0 in vocabulary  # noqa: B015
 
 
+def test_sets_are_refused():
+    names = {"tea", "milk"}
+    for taken in (Vocabulary, Vocabulary(["tea"]).encode, lambda names: Vocabulary.merge(["tea"], names)):
+        with pytest.raises(ValueError, match=r"which has no order: pass sorted\(names\)"):
+            taken(names)
+
+
 @pytest.mark.parametrize("ids", [[-1], [1], [[0, 7]]])
 def test_ids_out_of_range(ids):
     with pytest.raises(ValueError, match=r"outside \[0, 1\)"):

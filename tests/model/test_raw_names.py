@@ -47,7 +47,10 @@ def test_a_missing_name_is_refused_whoever_says_so(missing):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"a", "b"}, "must be a list of names in the order of the class ids, but are set"),
+        (
+            {"a", "b"},
+            "must be a list of names in the order of the class ids, but are set.* of a set sorted.names.",
+        ),
         ({"a": 0}, "but are dict"),
         (Vocabulary(["a", "b"]), "but are Vocabulary. Of a tfxc.data.Vocabulary pass its names"),
         (pd.DataFrame({"name": ["a", "b"]}), "but are DataFrame"),

@@ -26,7 +26,7 @@ class Names(Sequence):
         names: texts or UTF-8 bytes; an integer counts as its `str`. An Arrow array of strings is not copied.
 
     Raises:
-        ValueError: for a name that is missing (None, NaN, those of pandas and Arrow) or a float.
+        ValueError: for a name that is missing (None, NaN, those of pandas and Arrow) or a float, or a set.
 
     Example:
         >>> names = Names(["ann", "bob", 7])
@@ -94,12 +94,15 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
         keep_missing: give None for a name that is missing (None, NaN, those of pandas and Arrow).
 
     Raises:
-        ValueError: for a name that is missing or a float, bytes that are no UTF-8, or several dimensions.
+        ValueError: for a name that is missing or a float, bytes that are no UTF-8, several dimensions, or a
+            set.
 
     Example:
         >>> texts(["tea", b"milk", 7]), texts(tf.constant(["tea", "milk"]))
         (['tea', 'milk', '7'], ['tea', 'milk'])
     """
+    if isinstance(names, set | frozenset):  # the keys of a dict have an order
+        raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
     if not isinstance(names, list):
         names = names.numpy() if tf.is_tensor(names) else names
         if getattr(names, "ndim", 1) != 1:

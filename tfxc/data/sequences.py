@@ -114,7 +114,7 @@ class Sequences:
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, those of pandas
-                and Arrow) or a float.
+                and Arrow) or a float; for a set in place of a list.
         """
         ids = name_ids(vocabulary)
         try:

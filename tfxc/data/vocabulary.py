@@ -27,7 +27,8 @@ class Vocabulary:
         names: the L distinct item names, in the order of their class ids.
 
     Raises:
-        ValueError: if a name occurs twice, is missing (None, NaN, those of pandas and Arrow) or a float.
+        ValueError: if a name occurs twice, is missing (None, NaN, those of pandas and Arrow) or a float; for
+            a set, which has no order.
 
     Example:
         >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])

@@ -31,7 +31,7 @@ def names_array(names, what):
         if isinstance(names, str | bytes | Mapping | Set) or not is_list:
             raise ValueError(
                 f"{what} must be a list of names in the order of the class ids, but are "
-                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names."
+                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names, of a set sorted(names)."
             )
         array = arrow_texts(texts(names, keep_missing=True), "of class")
     if not len(array):
