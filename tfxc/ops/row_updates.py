@@ -216,8 +216,18 @@ def _update_by(name, gradient):
 def _distinct_rows(variable, gradient):
     """The gradient with duplicate rows summed, its indices checked before anything is written."""
     with tf.control_dependencies(in_range(gradient.indices, 0, variable.shape[0], "row id")):
-        row_ids = tf.identity(gradient.indices)
-    return sum_duplicate_rows(tf.IndexedSlices(gradient.values, row_ids))
+        checked = tf.IndexedSlices(gradient.values, tf.identity(gradient.indices))
+    return checked if _are_distinct(gradient.indices) else sum_duplicate_rows(checked)
+
+
+def _are_distinct(row_ids):
+    """Whether a graph shows that no row occurs twice: clipping has summed its rows.
+
+    XLA pads what ``tf.unique`` gives to a fixed size, and a second ``tf.unique`` would take the padding for
+    one row more, whose slots it would write twice.
+    """
+    op = getattr(row_ids, "op", None)  # eager tensors have none
+    return op is not None and op.type == "Unique" and row_ids is op.outputs[0]
 
 
 def _subtract(variable, row_ids, step, seed):

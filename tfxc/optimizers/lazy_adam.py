@@ -44,8 +44,9 @@ class LazyAdam(RowSparseOptimizer):
     Raises:
         ValueError: A value outside its range, or an option that would touch every row
             (``weight_decay``, ``use_ema``, ``amsgrad``, ``loss_scale_factor``,
-            ``gradient_accumulation_steps``, a constraint on a table); when built, for a bfloat16 weight
-            that is a single number, and for shards of a table beside ``clipnorm``.
+            ``gradient_accumulation_steps``, a constraint on a table); when built, for a weight of
+            float16, for one of bfloat16 that is a single number, and for shards of a table beside
+            ``clipnorm``.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))

@@ -56,7 +56,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
 
     Raises:
         ValueError: No learning rate; an option that would touch every row of every table, or an unknown
-            one; in ``build``, ``clipnorm`` for a table that is cut into shards.
+            one; in ``build``, ``clipnorm`` for a table that is cut into shards, a weight of float16, and
+            one of bfloat16 that is a single number.
     """
 
     def __init__(self, learning_rate, name=None, seed=0, **options):
@@ -74,7 +75,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             return
         if self.clipnorm:
             _refuse_shards(var_list)
-        _refuse_scalars_of_bfloat16(var_list)
+        _refuse_half(var_list)
         super().build(var_list)
         self._build_slots(var_list)
         self._built = True
@@ -144,9 +145,9 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        grads = [
-            sum_duplicate_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in map(_widened, grads)
-        ]
+        # Norms of several gradients are added up, and those of bfloat16 would be coarse.
+        dtype = tf.float64 if any(g.dtype == tf.float64 for g in grads) else tf.float32
+        grads = [_summed_in(g, dtype) for g in grads]
         if self.global_clipnorm:
             return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
         if self.clipnorm:
@@ -164,14 +165,12 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         return {**{key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}, "seed": self.seed}
 
 
-def _widened(gradient):
-    """A gradient in float32 if it is bfloat16: norms of several are added up."""
-    if gradient.dtype != tf.bfloat16:
-        return gradient
-    if isinstance(gradient, tf.IndexedSlices):
-        values = tf.cast(gradient.values, tf.float32)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.cast(gradient, tf.float32)
+def _summed_in(gradient, dtype):
+    """A gradient in a dtype, its rows summed if it is sparse."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return tf.cast(gradient, dtype)
+    values = tf.cast(gradient.values, dtype)
+    return sum_duplicate_rows(tf.IndexedSlices(values, gradient.indices, gradient.dense_shape))
 
 
 def _is_table(variable):
@@ -188,8 +187,14 @@ def _refuse_shards(variables):
             )
 
 
-def _refuse_scalars_of_bfloat16(variables):
+def _refuse_half(variables):
+    """Raises ValueError for float16, and for what is bfloat16 and cannot be rounded by chance."""
     for variable in variables:
+        if variable.dtype == tf.float16:
+            raise ValueError(
+                f"The weight {layer_and_name(variable)} is of float16, in which small steps, and the squares "
+                'of small gradients, are 0: give its layer dtype="float32" or "bfloat16".'
+            )
         if variable.dtype == tf.bfloat16 and not len(variable.shape):
             raise ValueError(
                 f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import layer_and_name, tf_variable
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.ops.row_updates import rowwise_adagrad_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -61,12 +61,6 @@ class RowwiseAdagrad(RowSparseOptimizer):
         self.epsilon = epsilon
 
     def _build_slots(self, var_list):
-        for variable in var_list:
-            if variable.dtype == tf.float16:
-                raise ValueError(
-                    f"The weight {layer_and_name(variable)} is of float16, in which the squares of small "
-                    'gradients are 0: give its layer dtype="float32" or "bfloat16".'
-                )
         self._accumulators = self._add_slots(
             var_list, "accumulator", lambda variable: variable.shape[:1], self.initial_accumulator_value
         )
