@@ -1,5 +1,7 @@
 """The dense head: all logits, chosen ones, and what samplers and indices see of it."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -260,6 +262,17 @@ def test_optimizers_that_would_lose_small_steps_are_refused():
     half.head.trainable = False  # then nothing is rounded
     half.compile("adam", loss=SoftmaxCrossentropy())
     half.fit(x, y, verbose=0)
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has no MultiOptimizer")
+@pytest.mark.parametrize(("part", "refused"), [(LazySGD, False), (keras.optimizers.SGD, True)])
+def test_of_a_multi_optimizer_of_keras_the_part_that_trains_the_table_counts(part, refused):
+    model = half_model(SAMPLERS["uniform"]())
+    parts = keras.optimizers.OptimizerMap(LazyAdam(), {f".*{model.head.name}.*": part()})
+    model.compile(keras.optimizers.MultiOptimizer(parts), loss=SoftmaxCrossentropy())
+    expected = pytest.raises(ValueError, match="SGD rounds to the nearest") if refused else nullcontext()
+    with expected:
+        model.fit(*learnable(20), verbose=0)
 
 
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras itself refuses a gradient of another dtype")

@@ -91,6 +91,18 @@ def test_a_weight_of_another_model_is_left_alone(make):
     assert slots_of(optimizer, stranger) == {}
 
 
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has no MultiOptimizer")
+def test_those_of_the_part_of_a_multi_optimizer_of_keras():
+    layer, lazy = keras.layers.Layer(), optimizers.LazyAdam()
+    kernel, table, frozen = (add_weight(layer, name, (3, 2)) for name in ("kernel", "table", "frozen"))
+    parts = keras.optimizers.OptimizerMap(keras.optimizers.Adagrad(), {".*table": lazy})
+    optimizer = keras.optimizers.MultiOptimizer(parts)
+    optimizer.build([kernel, table])
+    assert slots_of(optimizer, table)["velocity"] is lazy.slots_of(table)["velocity"]
+    assert list(slots_of(optimizer, kernel)) == ["accumulator"]
+    assert slots_of(optimizer, frozen) == {}
+
+
 def test_a_row_reset_whole():
     layer, optimizer = keras.layers.Layer(), keras.optimizers.Adagrad(0.1)
     weight = add_weight(layer, "weight", (2, 2))

@@ -127,6 +127,20 @@ def variable_index(optimizer, variable):
     return indices.get(optimizer._var_key(variable))
 
 
+def part_of(optimizer, variable):
+    """Of a ``MultiOptimizer``, ours or Keras 3's, the part that trains a weight, else the first; or itself.
+
+    Example:
+        >>> optimizer, table = keras.optimizers.SGD(), tf.Variable([1.0])
+        >>> part_of(optimizer, table) is optimizer
+        True
+    """
+    optimizer = inner_optimizer(optimizer)
+    parts = getattr(optimizer, "optimizers", [])
+    training = [part for part in parts if variable_index(part, variable) is not None]
+    return [*training, *parts, optimizer][0]
+
+
 def constraint_of(optimizer, index, variable):
     """The constraint of a weight as the model holds it; Keras 3 hands optimizers the bare ``tf.Variable``."""
     return (optimizer._trainable_variables[index] if IS_KERAS_3 else variable).constraint

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, layers_of
-from tfxc._keras.optimizers import variable_index
+from tfxc._keras.optimizers import part_of, variable_index
 from tfxc._keras.weights import add_weight, stored_numbers, tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.block_initializer import in_blocks
@@ -20,7 +20,6 @@ from tfxc.ops.dense_scan import dense_scan
 from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.remote import at, beside, shards_of, with_servers
 from tfxc.ops.table_rows import announce, gather_rows, refuse_plain_steps
-from tfxc.optimizers.multi_optimizer import MultiOptimizer
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 
@@ -238,8 +237,7 @@ class DenseHead(Head):
     def check_optimizer(self, optimizer):
         if self.table_dtype == "float32" or variable_index(optimizer, self._table) is None:
             return
-        if isinstance(optimizer, MultiOptimizer):
-            optimizer = optimizer.optimizer_of(self._table)
+        optimizer = part_of(optimizer, self._table)
         if not isinstance(optimizer, RowSparseOptimizer):
             raise ValueError(
                 f"{type(optimizer).__name__} rounds to the nearest number, and would lose small steps of the "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxc._keras.optimizers import inner_optimizer, keras_slots
+from tfxc._keras.optimizers import inner_optimizer, keras_slots, part_of
 from tfxc._keras.weights import tf_variable
 from tfxc.ops.remote import Shard, shards_of
 
@@ -19,9 +19,8 @@ def slots_of(optimizer, variable):
         TypeError: for an optimizer of neither kind.
     """
     optimizer = inner_optimizer(optimizer)
-    if hasattr(optimizer, "slots_of"):
-        return optimizer.slots_of(variable)
-    return keras_slots(optimizer, variable)
+    own = optimizer if hasattr(optimizer, "slots_of") else part_of(optimizer, variable)
+    return own.slots_of(variable) if hasattr(own, "slots_of") else keras_slots(own, variable)
 
 
 def reset_slots(optimizer, variable, columns):
