@@ -59,6 +59,22 @@ def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name, optio
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "w.keras"])
+def test_weights_of_bfloat16_are_not_saved_in_a_form_that_does_not_load(tmp_path, name):
+    head = tfxc.layers.DenseHead(NUM_CLASSES, table_dtype="bfloat16")
+    model = make_model(head=head)
+    with pytest.raises(
+        ValueError, match=r"no weight of bfloat16 loads: save_weights\(\"model.weights.h5\"\)"
+    ):
+        model.save_weights(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    before = head.table_variable.numpy()
+    model.save_weights(tmp_path / "w.weights.h5")
+    head.table_variable.assign(before + 1)
+    model.load_weights(tmp_path / "w.weights.h5")
+    np.testing.assert_array_equal(head.table_variable.numpy(), before)
+
+
 @pytest.mark.parametrize("options", [{}, {"save_format": "tf"}])
 @pytest.mark.skipif(not SAVES_TO_FOLDERS, reason="Keras 3 saves to no folder")
 def test_a_model_is_not_saved_to_a_folder(tmp_path, options):

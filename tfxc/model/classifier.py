@@ -43,7 +43,7 @@ from tfxc.model.place import Place
 from tfxc.model.queries import check_queries, last_position, query_width
 from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
-from tfxc.model.saving import refuse_shards, refuse_what_does_not_load, written_aside
+from tfxc.model.saving import refuse_weights_that_do_not_load, refuse_what_does_not_load, written_aside
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
@@ -246,7 +246,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
 
     def save_weights(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save_weights``, with the care that ``save`` takes."""
-        refuse_shards(self, filepath, kwargs.get("save_format"))
+        refuse_weights_that_do_not_load(self, filepath, kwargs.get("save_format"))
         expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)

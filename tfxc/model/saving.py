@@ -54,6 +54,18 @@ def refuse_what_does_not_load(model, filepath, save_format=None):
         )
 
 
+def refuse_weights_that_do_not_load(model, filepath, save_format=None):
+    """For ``save_weights``, as ``refuse_what_does_not_load``: tf-keras's older HDF5 has no bfloat16."""
+    refuse_shards(model, filepath, save_format)
+    name = os.fspath(filepath)
+    is_older = (_is_hdf5(name, save_format) or name.endswith(".keras")) and not name.endswith(".weights.h5")
+    if is_older and any(weight.dtype == "bfloat16" for weight in model.weights):
+        raise ValueError(
+            f"{name!r} would be a file of HDF5 from which no weight of bfloat16 loads: "
+            'save_weights("model.weights.h5") writes one that does.'
+        )
+
+
 def refuse_shards(model, filepath, save_format=None):
     """Raises ValueError for a file of Keras's own format of a model whose tables lie in shards.
 
