@@ -341,7 +341,7 @@ class DenseHead(Head):
         rows = tf.cast(self._rows(ids), tf.float32)
         if self.normalize:
             rows = normalized(rows)
-        rows = tf.scatter_nd(where, rows, [tf.size(class_ids), self.query_dim])
+        rows = tf.scatter_nd(where, rows, [tf.size(class_ids), rows.shape[-1]])
         return tf.matmul(query, rows, transpose_b=True)
 
     def reduce_classes(self, query, labels, loss):
