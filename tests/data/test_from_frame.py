@@ -328,7 +328,7 @@ def test_held_out_data_with_the_ids_of_training():
             {"columns": ["items"]},
             "rename",
         ),
-        (pa.table(ROWS), {"on_error": "ignore"}, "'raise' or 'skip'"),
+        (pa.table(ROWS), {"on_error": "ignore"}, "must be one of \\('raise', 'skip'\\)"),
         (pa.table(ROWS), {"columns": "price"}, r"columns must be a list of names, .* pass \['price'\]"),
         (
             pa.table(ROWS).rename_columns(["who", "what", "when", "example_ids", "b"]),
