@@ -33,7 +33,7 @@ def change_classes(model, names, new_rows=MEAN):
     (dropout), too.
 
     The model that is given is used up: its weights are moved, through files in the folder for temporary files
-    (``TMPDIR``), where they need the space that the model takes in memory. So it takes up to a third more
+    (``TMPDIR``), where they need the space that the model takes in memory. So it takes about a tenth more
     memory than the model, and any later use of the one given is a ValueError: its encoder and head hold
     nothing. If anything fails, it is as it was.
 
