@@ -213,6 +213,23 @@ def test_a_tied_bfloat16_table_trains(kind):
     assert model.head.table_variable.dtype == tf.bfloat16
 
 
+def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")
+    model = half_model(None, LazyAdam(), head, half_items())
+    query = tf.constant(queries(3, DIM))
+
+    def all_scores(query):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            scores = model.head(query)
+            total = tf.reduce_sum(scores**2)
+        return [scores, *tape.gradient(total, [query, model.head.table_variable, model.head.bias])]
+
+    for found in zip(tf.function(all_scores)(query), all_scores(query), strict=True):
+        one, other = (tf.cast(tf.convert_to_tensor(each), tf.float32).numpy() for each in found)
+        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-6)  # a gradient of a tied table is bfloat16
+
+
 @pytest.mark.parametrize("kind", ["shared", "none"])
 def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind):
     """In bfloat16 a sum of equal numbers stands still from the 256th on."""

@@ -1,6 +1,7 @@
 """The classes of a dense head in blocks, forward and backward."""
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from tfxc.layers.head import block_size
 from tfxc.ops.custom_gradient import custom_gradient
@@ -95,7 +96,9 @@ def block_by_block(head, query, variables):
             return tf.raw_ops.InplaceUpdate(x=logits, i=ids, v=block)
 
         shape = tf.stack([head.num_classes, tf.shape(query)[0]])
-        logits = blocks.over(forward, tf.raw_ops.Empty(shape=shape, dtype=tf.float32))
+        # A tape around would have the loop make a way back of its own, and its ops have none.
+        with record.stop_recording():
+            logits = blocks.over(forward, tf.raw_ops.Empty(shape=shape, dtype=tf.float32))
 
         def gradient(d_logits):
             d_query, grads = blocks.gradients(lambda ids, _: d_logits[:, ids[0] : ids[-1] + 1])
