@@ -65,7 +65,7 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot") as refused:
         padded(m)
     of_sparse, of_csr = re.search(
-        r"Pass (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\.", str(refused.value)
+        r"matrix m (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\.", str(refused.value)
     ).groups()
     for ids in (eval(of_sparse, {"tf": tf, "m": m}), eval(of_csr, {"tf": tf, "m": csr})):
         assert padded(ids).numpy().tolist() == [[3], [0], [1]]
@@ -198,6 +198,13 @@ def test_there_is_a_row_of_labels_for_each_query(rows, position):
     assert not [op for op in graph.get_operations() if op.type == "Assert"]  # what is known costs nothing
 
 
+@pytest.mark.parametrize("dtype", [tf.bool, tf.float32])
+def test_the_ids_of_a_sparse_matrix_are_asked_for_in_a_form_that_it_has(dtype):
+    matrix = tf.SparseTensor([[0, 4], [1, 0]], tf.cast([1, 1], dtype), [2, 9])
+    with pytest.raises(ValueError, match="CSR matrix of SciPy tf.RaggedTensor.from_row_splits"):
+        pad_labels(matrix)
+
+
 @pytest.mark.parametrize("position", [[], [5]])
 def test_there_is_a_weight_for_each_example(position):
     query, labels, weights = tf.zeros([4, *position, 2]), tf.zeros([4, *position], tf.int32), tf.ones([3])
@@ -208,6 +215,21 @@ def test_there_is_a_weight_for_each_example(position):
     shapes = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in (query, labels, weights)]
     with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
         tf.function(flatten_examples, input_signature=shapes)(query, labels, weights)
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_a_sequence_has_a_weight_for_each_position_or_one(width):
+    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32)
+    wanted = "sample_weight of sequences must hold a number for each position, or one for all, but there are"
+    with pytest.raises(ValueError, match=f"{wanted} {width} instead of 3"):
+        flatten_examples(query, labels, tf.ones([2, width]))
+    parts = ([None, None, 4], tf.float32), ([None, None], tf.int32), ([None, None], tf.float32)
+    unknown = tf.function(flatten_examples, input_signature=[tf.TensorSpec(*part) for part in parts])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
+        unknown(query, labels, tf.ones([2, width]))
+    for weights in (tf.constant([[2.0], [3.0]]), tf.constant([[2.0] * 3, [3.0] * 3])):
+        for run in (flatten_examples, unknown):
+            assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
 
 
 @pytest.mark.parametrize("positions", [2, 4])

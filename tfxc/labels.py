@@ -18,6 +18,10 @@ _IDS_OF_ROWS = (
     "of one-hot rows m tf.argmax(m, 1), of multi-hot rows "
     "tf.SparseTensor(s.indices, s.indices[:, 1], s.dense_shape), where s = tf.sparse.from_dense(m)"
 )
+_IDS_OF_MATRIX = (
+    "of a sparse one-hot or multi-hot matrix m tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), "
+    "or of a CSR matrix of SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr)"
+)
 
 
 def refuse_names(labels):
@@ -91,8 +95,9 @@ def pad_labels(labels, by_position=False):
         labels = tf.convert_to_tensor(labels)
     refuse_names(labels)
     if not labels.dtype.is_integer:
+        ids = _IDS_OF_MATRIX if isinstance(labels, tf.SparseTensor) else _IDS_OF_ROWS
         raise ValueError(
-            f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Pass ids: {_IDS_OF_ROWS}."
+            f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Pass ids: {ids}."
         )
     if labels.dtype.is_unsigned:
         labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
@@ -129,8 +134,7 @@ def _packed(labels):
     checked = require(
         ~is_matrix,
         "Sparse tensors hold class ids as their values, but these are all 1, as in a one-hot or multi-hot "
-        "matrix m. Pass tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), or of a CSR matrix of "
-        "SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr).",
+        f"matrix. Pass ids: {_IDS_OF_MATRIX}.",
     )
     with tf.control_dependencies(checked):
         longest = tf.reduce_max(tf.pad(place, [[1, 0]], constant_values=-1)) + 1
@@ -202,7 +206,11 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
             sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
         wanted = "sample_weight must hold a row for each sequence, [B] or [B, T]"
         sample_weight = one_for_each(query, sample_weight, wanted)
-        sample_weight = tf.boolean_mask(tf.broadcast_to(sample_weight, tf.shape(keep)), keep)
+        if sample_weight.shape[1] in (1, None):
+            is_one = tf.equal(tf.shape(sample_weight)[1], 1)
+            sample_weight = tf.tile(sample_weight, [1, tf.where(is_one, tf.shape(keep)[1], 1)])
+        wanted = "sample_weight of sequences must hold a number for each position, or one for all"
+        sample_weight = tf.boolean_mask(one_for_each(query, sample_weight, wanted, axis=1), keep)
     where = tf.where(keep)
     return tf.gather_nd(query, where), tf.gather_nd(labels, where), sample_weight, where
 

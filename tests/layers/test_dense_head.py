@@ -170,6 +170,34 @@ def test_a_tied_table_must_fit():
     DenseHead(5, tied_to=padded, row_offset=1).build((None, 4))
 
 
+def test_what_has_no_table_cannot_be_tied_to():
+    inner = keras.Sequential([keras.Input((3,)), keras.layers.Embedding(6, 4, name="words")], name="tokens")
+    with pytest.raises(ValueError, match=r"'tokens' \(Sequential\) has no table.* in it are \['words'\]"):
+        DenseHead(5, tied_to=inner)
+    with pytest.raises(ValueError, match="no layer of that name with a table.* are .'words'."):
+        DenseHead(5, tied_to="tokens").tie(keras.Sequential([keras.Input((3,)), inner]))
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has no LoRA")
+def test_a_table_that_is_computed_is_refused():
+    embedding = keras.layers.Embedding(6, 4, name="items")
+    layer = DenseHead(6, tied_to=embedding)
+    layer.build((None, 4))
+    embedding.enable_lora(2)
+    with pytest.raises(ValueError, match="table of 'items' is no weight, but computed .enable_lora"):
+        layer(queries(2, 4))
+
+
+def test_that_no_file_of_a_plain_tied_head_loads_is_said_when_it_is_saved(tmp_path):
+    ids = keras.Input((), dtype="int32")
+    embedding = keras.layers.Embedding(6, 4, name="items")
+    model = keras.Model(ids, DenseHead(6, tied_to=embedding)(embedding(ids)))
+    with pytest.warns(UserWarning, match="tied to 'items' without an ExtremeClassifier.*save_weights"):
+        model.save(tmp_path / "model.keras")
+    with pytest.raises((TypeError, ValueError), match="stands alone"):
+        keras.models.load_model(tmp_path / "model.keras")
+
+
 def test_a_tied_head_owns_no_table():
     layer = make_head("tied all", 5, 4)
     assert [tuple(weight.shape) for weight in layer.weights] == [(5,)]

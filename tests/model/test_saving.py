@@ -1,7 +1,10 @@
 """A model that is saved: whole, or the file of before, and in a form that loads."""
 
+import copy
+
 import numpy as np
 import pytest
+import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_model, weights_of
 
 import tfxc
@@ -122,3 +125,50 @@ def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to
     assert losses[0] == losses[1]
     for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
         np.testing.assert_array_equal(own, kept)
+
+
+@register
+class Unnamed(keras.Model):
+    """Two embeddings, to which Keras gives other names in each process."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.before = keras.layers.Embedding(NUM_CLASSES + 1, DIM)
+        self.items = keras.layers.Embedding(NUM_CLASSES + 1, DIM)
+
+    def call(self, history):
+        return tf.reduce_mean(self.items(history) + self.before(history), axis=1)
+
+
+@pytest.mark.parametrize("num_others", [0, 1, 2])
+def test_a_tied_embedding_without_a_name_is_found_again(tmp_path, num_others):
+    encoder = Unnamed()
+    head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to=encoder.items, row_offset=1)
+    model = make_model(Uniform(4, seed=0), head=head, encoder=encoder)
+    x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    keras.backend.clear_session()  # counts layers anew, as another process does
+    for _ in range(num_others):
+        keras.layers.Embedding(2, 2)
+    for other in (keras.models.load_model(tmp_path / "model.keras"), copy.deepcopy(model)):
+        assert other.head._shared.value is other.encoder.items
+        np.testing.assert_array_equal(other.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])
+
+
+@pytest.mark.parametrize("num_others", [0, 1, 2])
+def test_a_layer_without_a_name_that_an_item_encoder_shares_is_found_again(tmp_path, num_others):
+    encoder = Unnamed()
+    item = keras.Input((), dtype="int32")
+    item_encoder = keras.Model(item, encoder.items(item))
+    head = tfxc.layers.EncodedHead(item_encoder, np.arange(1, NUM_CLASSES + 1, dtype=np.int32))
+    model = make_model(Uniform(4, seed=0), head=head, encoder=encoder)
+    x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    keras.backend.clear_session()
+    for _ in range(num_others):
+        keras.layers.Embedding(2, 2)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert any(layer is loaded.encoder.items for layer in loaded.head.item_encoder.layers)
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])

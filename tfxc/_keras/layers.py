@@ -1,5 +1,7 @@
 """Layers: what Keras knows of those in a model, and of what stands between them."""
 
+import re
+
 import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3, keras
@@ -36,6 +38,45 @@ def forget_layer(owner, layer):
 def layers_of(layer):
     """The layer or model itself and all layers in it, however deep."""
     return list(layer._flatten_layers())
+
+
+def is_embedding(layer):
+    """Whether a layer has a table of embeddings, or will have one when it is built.
+
+    Example:
+        >>> is_embedding(keras.layers.Embedding(3, 2)), is_embedding(keras.layers.Dense(2))
+        (True, False)
+    """
+    return isinstance(layer, keras.layers.Embedding) or hasattr(layer, "embeddings")
+
+
+def embeddings_of(layer):
+    """Those of ``layers_of`` that have a table, each once."""
+    return list({id(part): part for part in layers_of(layer) if is_embedding(part)}.values())
+
+
+def found_again(layers, name, place):
+    """The layers of an encoder that is read that one of the saved encoder may be.
+
+    Keras numbers the layers that nobody named anew in each process: of such a one the place counts.
+
+    Args:
+        layers: of the encoder, in their order.
+        name: of the layer when it was saved.
+        place: of the layer among them when it was saved; None where it is not known.
+
+    Example:
+        >>> layers = [keras.layers.Dense(2, name=name) for name in ("dense_1", "dense_2", "top")]
+        >>> [layer.name for layer in found_again(layers, "dense_1", 1)]
+        ['dense_2']
+        >>> [layer.name for layer in found_again(layers, "top", 1)]
+        ['top']
+    """
+    if place is not None and place < len(layers):
+        numbered = type(layers[place]).__name__.lower()
+        if re.sub(r"_\d+$", "", name).replace("_", "") == numbered.replace("_", ""):
+            return [layers[place]]
+    return [layer for layer in layers if layer.name == name]
 
 
 def operations_of(layer):

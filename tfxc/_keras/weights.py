@@ -12,6 +12,16 @@ def tf_variable(variable):
     return variable.value if IS_KERAS_3 and not isinstance(variable, tf.Variable) else variable
 
 
+def is_weight(value):
+    """Whether a value is a weight of a layer: a variable of Keras or of TensorFlow.
+
+    Example:
+        >>> is_weight(tf.Variable(1.0)), is_weight(tf.constant(1.0))
+        (True, False)
+    """
+    return isinstance(value, tf.Variable | keras.Variable if IS_KERAS_3 else tf.Variable)
+
+
 def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainable=True, aggregation="none"):
     """``layer.add_weight`` without autocast, so mixed precision never casts a whole table."""
     if IS_KERAS_3:

@@ -1,11 +1,13 @@
 """The dense head: one vector of D floats a class."""
 
+import warnings
+
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, layers_of
+from tfxc._keras.layers import Untracked, embeddings_of, found_again, is_embedding
 from tfxc._keras.optimizers import part_of, variable_index
-from tfxc._keras.weights import add_weight, stored_numbers, tf_variable
+from tfxc._keras.weights import add_weight, is_weight, stored_numbers, tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
@@ -113,11 +115,18 @@ class DenseHead(Head):
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self._shared = None
+        self._shared = self._place = None
         if isinstance(tied_to, keras.layers.Layer):
             self._share(tied_to)
 
     def get_config(self):
+        if self._shared is not None and self._place is None:
+            warnings.warn(
+                f"The head is tied to {self.tied_to!r} without an ExtremeClassifier, and no file or copy "
+                "tells which layer that is: load_model will refuse it. Save the weights (save_weights), and "
+                "load them into a model that is built by code.",
+                stacklevel=2,
+            )
         return {
             **super().get_config(),
             "use_bias": self.use_bias,
@@ -128,7 +137,14 @@ class DenseHead(Head):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "table_dtype": self.table_dtype,
+            **({} if self._place is None else {"tied_place": self._place}),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        head = super().from_config({key: value for key, value in config.items() if key != "tied_place"})
+        head._place = config.get("tied_place")
+        return head
 
     def load_own_variables(self, store):
         """Keras calls this when it loads a model."""
@@ -139,32 +155,43 @@ class DenseHead(Head):
         return None if self.tied_to is not None else super().get_build_config()
 
     def tie(self, encoder):
-        """Finds the layer named ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
+        """Finds the layer ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
         if self.tied_to is None:
             return
-        if self._shared is not None:
-            if not any(layer is self._shared.value for layer in layers_of(encoder)):
-                raise ValueError(
-                    f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
-                    "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
-                )
-            return
-        layers = [layer for layer in layers_of(encoder) if layer.name == self.tied_to]
-        if not layers:
-            names = sorted(layer.name for layer in layers_of(encoder) if hasattr(layer, "embeddings"))
+        embeddings = embeddings_of(encoder)
+        if self._shared is None:
+            self._share(self._found(embeddings))
+        places = [place for place, layer in enumerate(embeddings) if layer is self._shared.value]
+        if not places:
             raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name. Its "
-                f"embedding layers are {names or 'none (is it built?)'}."
+                f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
+                "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
             )
-        if len({id(layer) for layer in layers}) > 1:
+        self._place = places[0]
+
+    def _found(self, embeddings):
+        layers = found_again(embeddings, self.tied_to, self._place)
+        if not layers:
+            names = sorted(layer.name for layer in embeddings)
+            raise ValueError(
+                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a table. "
+                f"Its embedding layers are {names or 'none (is it built?)'}."
+            )
+        if len(layers) > 1:
             raise ValueError(
                 f"DenseHead(tied_to={self.tied_to!r}): the encoder has {len(layers)} layers of that name. "
                 "Pass the layer itself, or name them apart."
             )
-        self._share(layers[0])
+        return layers[0]
 
     def _share(self, embedding):
-        self._shared = Untracked(embedding)
+        if not is_embedding(embedding):
+            inside = [layer.name for layer in embeddings_of(embedding)]
+            raise ValueError(
+                f"tied_to must be an Embedding, but {embedding.name!r} ({type(embedding).__name__}) has no "
+                f"table `embeddings`. The embedding layers in it are {inside or 'none'}."
+            )
+        self._shared, self.tied_to = Untracked(embedding), embedding.name
 
     def build(self, input_shape):
         dim = input_shape[-1]
@@ -227,7 +254,15 @@ class DenseHead(Head):
 
     @property
     def _table(self):
-        return self.table if self.tied_to is None else self._shared.value.embeddings
+        if self.tied_to is None:
+            return self.table
+        table = self._shared.value.embeddings
+        if not is_weight(table):
+            raise ValueError(
+                f"The table of {self.tied_to!r} is no weight, but computed (enable_lora, quantize), and so "
+                "cannot be trained as class vectors: leave that out, or tied_to."
+            )
+        return table
 
     @property
     def table_variable(self):

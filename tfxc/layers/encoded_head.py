@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, is_made_of_layers, layers_of
+from tfxc._keras.layers import Untracked, found_again, is_made_of_layers, layers_of
 from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
@@ -119,7 +119,8 @@ class EncodedHead(Head):
         return cls(**{**config, "item_encoder": item_encoder})
 
     def shared_layers(self, encoder):
-        theirs = {id(layer): layer.name for layer in layers_of(encoder) if variables_of(layer)}
+        places = enumerate(layers_of(encoder))
+        theirs = {id(layer): (layer.name, place) for place, layer in places if variables_of(layer)}
         can_swap = is_made_of_layers(self.item_encoder)
         own_layers = layers_of(self.item_encoder)[1 if can_swap else 0 :]
         shared = [own for own in own_layers if id(own) in theirs]
@@ -127,7 +128,7 @@ class EncodedHead(Head):
         kept = {id(layer) for own in direct for layer in layers_of(own)}
         names = [layer.name for layer in layers_of(encoder)]
         lost = [own.name for own in shared if id(own) not in kept]
-        lost += [own.name for own in direct if names.count(theirs[id(own)]) > 1]
+        lost += [own.name for own in direct if names.count(theirs[id(own)][0]) > 1]
         if lost:
             raise ValueError(
                 f"The item encoder shares {lost} with the encoder. A file keeps that only of layers of a "
@@ -136,11 +137,18 @@ class EncodedHead(Head):
             )
         return {own.name: theirs[id(own)] for own in direct}
 
-    def sharing(self, encoder, names):
-        layers = {layer.name: layer for layer in layers_of(encoder)}
+    def sharing(self, encoder, places):
+        layers = layers_of(encoder)
+        theirs = {own: found_again(layers, *place) for own, place in places.items()}
+        lost = [own for own, found in theirs.items() if not found]
+        if lost:
+            raise ValueError(
+                f"The item encoder shares {lost} with the encoder, as {[places[own][0] for own in lost]}, "
+                "and this encoder has no such layers: was its class changed since the model was saved?"
+            )
         item_encoder = keras.models.clone_model(
             self.item_encoder,
-            clone_function=lambda own: layers[names[own.name]] if own.name in names else own,
+            clone_function=lambda own: theirs[own.name][0] if own.name in theirs else own,
         )
         return type(self).from_config({**self.get_config(), "item_encoder": item_encoder})
 

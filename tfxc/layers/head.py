@@ -348,11 +348,11 @@ class Head(keras.layers.Layer):
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
 
     def shared_layers(self, encoder):
-        """The layers with weights that are the encoder's too: by name, the name it has in the encoder."""
+        """The layers with weights that are the encoder's too: by name, its name and place in the encoder."""
         return {}
 
-    def sharing(self, encoder, names):
-        """This head anew, not built, whose layers of these names are the encoder's, as when it was saved."""
+    def sharing(self, encoder, places):
+        """This head anew, not built, whose layers are the encoder's as ``shared_layers`` said."""
         return self
 
     def divide(self, weights, **others):
