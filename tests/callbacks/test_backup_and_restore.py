@@ -497,6 +497,7 @@ def test_a_backup_of_other_class_names_is_refused(tmp_path):
     steps = int(model.optimizer.iterations)
     fit(model)
     assert int(model.optimizer.iterations) == steps  # of its own, it goes on with what is done
-    model = tfxc.change_classes(model, names[::-1])
-    with pytest.raises(ValueError, match="is of another model: it has other class names.*delete it"):
-        fit(model)
+    for others in (names[::-1], [*names, "new"]):
+        model = tfxc.change_classes(model, others)
+        with pytest.raises(ValueError, match="is of another model: it has other class names.*delete it"):
+            fit(model)

@@ -610,3 +610,34 @@ def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):
 
 def test_the_number_of_classes_may_be_one_of_numpy():
     assert EncodedHead(tower(), np.int64(NUM_CLASSES)).num_classes == NUM_CLASSES
+
+
+def test_features_that_the_item_encoder_does_not_read_are_passed_over():
+    b = keras.Input((3,), name="b")
+    item_encoder = keras.Model({"b": b}, keras.layers.Dense(DIM)(b))
+    own, more = (
+        EncodedHead(item_encoder, part) for part in ({"b": FEATURES}, {"a": -FEATURES, "b": FEATURES})
+    )
+    np.testing.assert_array_equal(more.encode(tf.range(3)), own.encode(tf.range(3)))
+
+
+def test_features_are_set_all_at_once(recwarn):
+    b, c = (keras.Input((3,), name=name) for name in "bc")
+    item_encoder = keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Add()([b, c])))
+    head = EncodedHead(item_encoder, {"b": FEATURES, "c": FEATURES})
+    head.build((None, DIM))
+    before = head.class_vectors(0, NUM_CLASSES).numpy()
+    head.features["b"] = -FEATURES  # of a copy
+    np.testing.assert_array_equal(head.class_vectors(0, NUM_CLASSES), before)
+    head.features = {**head.features, "b": -FEATURES}
+    assert type(head.features) is dict
+    found = head.class_vectors(0, NUM_CLASSES).numpy()
+    np.testing.assert_allclose(found, np.zeros_like(found), atol=1e-6)  # of the sum, and the bias is 0
+    assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
+
+
+def test_a_batched_dataset_of_features_is_refused():
+    batched = tf.data.Dataset.from_tensor_slices(FEATURES).batch(4)  # the last has one
+    with pytest.raises(ValueError, match="If it is batched, pass features.unbatch"):
+        EncodedHead(tower(), batched)
+    assert EncodedHead(tower(), batched.unbatch()).num_classes == NUM_CLASSES

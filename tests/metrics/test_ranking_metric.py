@@ -223,6 +223,16 @@ def test_base_needs_per_example():
         RankingMetric(1).per_example(None, None)
 
 
+@pytest.mark.parametrize("value", [lambda ids: ids, tf.reduce_sum], ids=["table", "scalar"])
+def test_what_is_no_value_for_each_example_is_refused(value):
+    class Own(RankingMetric):
+        def per_example(self, labels, ids):
+            return tf.cast(value(ids), tf.float32)
+
+    with pytest.raises(ValueError, match="Own.per_example must return a value for each example, .N., but"):
+        Own(2).update_state([4, 5], [[4, 5], [4, 5]])
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_inside_compile_and_evaluate(weighted):
     rng = np.random.default_rng(0)

@@ -155,3 +155,34 @@ def test_sequence_ids_reach_the_sampler():
     inputs = {"history": history, "example_ids": np.arange(6).reshape(2, 3)}
     model.fit(inputs, labels, verbose=0, shuffle=False)
     assert seen == [[1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("form", ["arrays", "dataset"])
+def test_inputs_that_an_encoder_has_not_are_passed_over(form):
+    """Keras 3 sorts a dict, and gave an encoder that wants "b" what stands under "a"."""
+    b, c = (keras.Input((DIM,), name=name) for name in "bc")
+    encoder = keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c])))
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(NUM_CLASSES), k=5)
+    model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
+    own = {"c": features(6, seed=1), "b": features(6, seed=2)}
+    more, y = {"a": features(6, seed=3), **own, "d": features(6, seed=4)}, np.arange(6)
+    model.fit(own, y, verbose=0)
+
+    def given(x, *y):
+        return (x, *y) if form == "arrays" else (tf.data.Dataset.from_tensors((x, *y) if y else x),)
+
+    assert model.evaluate(*given(more, y), verbose=0) == model.evaluate(*given(own, y), verbose=0)
+    want = model.predict(*given(own), verbose=0)
+    for each in (more, {**more, "exclude": np.full([6, 1], -1)}):
+        np.testing.assert_array_equal(model.predict(*given(each), verbose=0)["ids"], want["ids"])
+    np.testing.assert_array_equal(model.rank(more, 5)["ids"], want["ids"])
+    np.testing.assert_array_equal(model.queries(more), model.queries(own))
+    model.fit(*given(more, y), verbose=0)
+
+
+def test_classes_to_allow_are_no_inputs():
+    b, c = (keras.Input((DIM,), name=name) for name in "bc")
+    encoder = keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c])))
+    inputs = {"b": tf.zeros([2, DIM]), "c": tf.zeros([2, DIM]), "allow": tf.zeros([2, 3], tf.int32)}
+    with pytest.raises(ValueError, match="may hold 'exclude', but not 'allow': pass it to model.rank"):
+        split_inputs(inputs, encoder)

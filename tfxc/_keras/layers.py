@@ -98,6 +98,21 @@ def is_made_of_layers(model):
     return isinstance(model, (functional.Functional, keras.Sequential))
 
 
+def inputs_read_by(layer, inputs):
+    """Of a dict those that are inputs of a functional model: Keras 3 sorts all, and reads others for its own.
+
+    Example:
+        >>> b = keras.Input((2,))
+        >>> model = keras.Model({"b": b}, keras.layers.Dense(1)(b))
+        >>> list(inputs_read_by(model, {"a": tf.zeros([1, 2]), "b": tf.ones([1, 2])}))
+        ['b']
+    """
+    own = getattr(layer, "input", None) if getattr(layer, "inputs", None) else None
+    if isinstance(inputs, dict) and isinstance(own, dict) and set(own) < set(inputs):
+        return {name: inputs[name] for name in own}
+    return inputs
+
+
 def readers_of(layer):
     """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
 

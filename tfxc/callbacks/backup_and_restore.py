@@ -235,6 +235,12 @@ class BackupAndRestore(keras.callbacks.Callback):
     def _check(self):
         """That the backup is of this model and data."""
         arrays, notes = self._found
+        names = notes["class_names"]  # None of a model without names
+        if None not in (names, self._class_names) and names != self._class_names:
+            raise ValueError(
+                f"The backup in {self.directory} is of another model: it has other class names, or the same "
+                "in another order. After change_classes delete it, or name another directory."
+            )
         saved = {name: array for name, array in arrays.items() if not name.startswith("value ")}
         names = {*saved, *self._variables}
         # Some of layers are made when they are first used.
@@ -248,12 +254,6 @@ class BackupAndRestore(keras.callbacks.Callback):
                     f"The backup in {self.directory} is of another model: as {name} it holds {kept}, the "
                     f"model {own}. Delete it, or name another directory."
                 )
-        names = notes["class_names"]  # None of a model without names
-        if None not in (names, self._class_names) and names != self._class_names:
-            raise ValueError(
-                f"The backup in {self.directory} is of another model: it has other class names, or the same "
-                "in another order. After change_classes delete it, or name another directory."
-            )
         if notes["seeds"] != self._seeds:
             raise ValueError(
                 f"The model has the seeds {self._seeds}, but its backup in {self.directory} has "

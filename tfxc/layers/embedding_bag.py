@@ -37,8 +37,9 @@ class EmbeddingBag(keras.layers.Layer):
             the table is never read, F is its ``vocabulary_size()``;
 
             a ``tf.SparseTensor`` [B, F] of weights, column f for feature f: what ``TextVectorization`` gives
-            with ``sparse=True`` and ``output_mode="count"`` or ``"multi_hot"`` (Keras's own sparse "tf_idf"
-            fails). Dense weights [B, F] are refused, as integers of that shape are: they would be read as ids.
+            with ``sparse=True`` and ``output_mode="count"`` or ``"multi_hot"`` (Keras's sparse "tf_idf"
+            fails). Dense weights [B, F] are refused, as integers of that shape are: they would be read as
+            ids.
 
     Returns:
         float32 [B, D].

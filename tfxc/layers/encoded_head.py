@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, found_again, is_made_of_layers, layers_of
+from tfxc._keras.layers import Untracked, found_again, inputs_read_by, is_made_of_layers, layers_of
 from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
@@ -87,10 +87,11 @@ class EncodedHead(Head):
     def features(self):
         """The features as tensors [L, ...], nested as they were given; None if it has none.
 
-        They may be set anew: the next ``fit`` of an ``ExtremeClassifier`` trains with those. A step of
-        another model, or a ``tf.function``, that was traced holds the old ones: compile or make it again.
+        They may be set anew, all at once: what is read here is a copy of the nest. The next ``fit`` of an
+        ``ExtremeClassifier`` trains with those. A step of another model, or a ``tf.function``, that was
+        traced holds the old ones: compile or make it again.
         """
-        return self._features.value
+        return _plain(self._features.value)
 
     @features.setter
     def features(self, features):
@@ -212,7 +213,8 @@ class EncodedHead(Head):
             )
         # Of no class at all, BatchNorm would learn a mean of NaN: then class 0 is encoded, and left out.
         read = tf.pad(class_ids, [[0, tf.cast(tf.size(class_ids) == 0, tf.int32)]])
-        features = tf.nest.map_structure(lambda part: tf.gather(part, read), self.features)
+        read_by_it = inputs_read_by(self.item_encoder, self.features)
+        features = tf.nest.map_structure(lambda part: tf.gather(part, read), read_by_it)
         with kept_by_graph():  # swish has a custom gradient
             encoded = self.item_encoder(features, training=training)
         vectors = tf.cast(encoded, tf.float32)[: tf.size(class_ids)]
@@ -397,18 +399,31 @@ def _as_tensors(features):
     """Features as tensors [L, ...] in the memory of the host."""
     with tf.device("CPU"):
         if isinstance(features, tf.data.Dataset):
-            blocks = list(features.batch(_BLOCK_ROWS))
+            try:
+                blocks = list(features.batch(_BLOCK_ROWS))
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError(
+                    "The elements of the dataset of features have different shapes; it needs one for each "
+                    "class. If it is batched, pass features.unbatch()."
+                ) from error
             if not blocks:
                 raise ValueError("The dataset of features has no elements: it needs one for each class.")
             return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
         try:
-            return tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features))
+            return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"Features that came as {type(features).__name__} cannot be one array: {error} Pass arrays "
                 "of numbers or texts, and of a data frame of both a dict of its columns: {name: "
                 "frame[name].to_numpy() for name in frame}."
             ) from error
+
+
+def _plain(nest):
+    """A nest of dicts and lists of Python: Keras puts its own into the attributes of layers."""
+    if isinstance(nest, dict):
+        return {name: _plain(part) for name, part in nest.items()}
+    return [_plain(part) for part in nest] if isinstance(nest, list) else nest
 
 
 def _num_rows(features):

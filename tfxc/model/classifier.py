@@ -6,7 +6,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
-from tfxc._keras.layers import Untracked, forget_layer, no_autocast
+from tfxc._keras.layers import Untracked, forget_layer, inputs_read_by, no_autocast
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
     Mean,
@@ -444,7 +444,7 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
     def _encoded(self, inputs, training):
         """The encoder's output; the first one builds head and sampler."""
         with kept_by_graph():  # swish has a custom gradient
-            query = check_queries(self.encoder(inputs, training=training))
+            query = check_queries(self.encoder(inputs_read_by(self.encoder, inputs), training=training))
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
                 f"The encoder gives {query.shape} here, whose width is not known: call the model on one "

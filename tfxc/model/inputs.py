@@ -58,9 +58,13 @@ def _warn_of_misspelt(inputs, encoder):
         return
     own, by_key = {tensor.name.split(":")[0] for tensor in tensors}, getattr(encoder, "input", None)
     own |= set(by_key if isinstance(by_key, dict) else ())
+    if "allow" in inputs and "allow" not in own:
+        raise ValueError(
+            "Inputs may hold 'exclude', but not 'allow': pass it to model.rank(..., allow=) or to an export."
+        )
     for name in set(map(str, inputs)) - set(_RESERVED) - own:
         meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.75)
-        if meant:  # Keras passes over what an encoder does not read
+        if meant:  # what an encoder does not read is passed over
             warnings.warn(
                 f"The input {name!r} is read by nobody: the encoder has none of that name. The model reads "
                 f"{meant[0]!r}: is that what you mean?",
