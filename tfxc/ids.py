@@ -93,7 +93,7 @@ def for_each_row(ids, query, name="exclude"):
     """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
 
     Raises:
-        tf.errors.InvalidArgumentError: for another number of rows.
+        tf.errors.InvalidArgumentError: for another number of rows; ValueError where a graph knows both.
 
     Example:
         >>> for_each_row(tf.constant([[4, 7]]), tf.zeros([2, 8])).numpy().tolist()
@@ -101,8 +101,27 @@ def for_each_row(ids, query, name="exclude"):
     """
     if ids.shape[0] is not None and ids.shape[0] == query.shape[0]:
         return ids
+    refuse_other_rows(ids, query, name)
     with tf.control_dependencies(require_rows(ids, tf.shape(query)[0], name)):
         return tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[1]])
+
+
+def refuse_other_rows(ids, query, name):
+    """Raises ValueError in a graph that knows of the rows of class ids that they are not those of queries [N, D].
+
+    There TensorFlow would compare the shapes before ``require_rows`` is asked.
+
+    Example:
+        >>> refuse_other_rows(tf.constant([[4, 7]]), tf.zeros([2, 8]), "allow")
+    """
+    rows, num_queries = ids.shape[0], query.shape[0]
+    if tf.executing_eagerly() or None in (rows, num_queries):
+        return
+    if rows not in (1, num_queries):
+        raise ValueError(
+            f"{name} must have a row for each query, or one for all of them, but the rows are {rows} and the "
+            f"queries {num_queries}."
+        )
 
 
 def require_rows(ids, num_queries, name):

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 from memory_checks import with_peak
 
+import tfxc
+from tfxc._keras import keras
 from tfxc.data.names import Names, first_repeated, texts
 
 
@@ -116,3 +118,13 @@ def test_distinct_names_are_found_in_little_memory():
     found, peak = with_peak(lambda: first_repeated(names))
     # The strings, a table of their hashes and a number each; counted by Arrow they take 180 bytes each.
     assert found is None and peak < 120 * len(names)
+
+
+def test_names_of_a_graph_are_refused_with_what_looks_them_up():
+    data = tf.data.Dataset.from_tensor_slices(["b", "a"]).batch(2)
+    with pytest.raises(ValueError, match="tensor of a graph.* map keras.layers.StringLookup"):
+        data.map(tfxc.data.Vocabulary(["a", "b"]).encode)
+    lookup = keras.layers.StringLookup(
+        num_oov_indices=0, vocabulary=list(tfxc.data.Vocabulary(["a", "b"]).names)
+    )
+    assert next(iter(data.map(lookup))).numpy().tolist() == [1, 0]

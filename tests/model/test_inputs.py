@@ -1,5 +1,7 @@
 """Inputs that do not reach the encoder."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -173,7 +175,8 @@ def test_inputs_that_an_encoder_has_not_are_passed_over(form):
 
     assert model.evaluate(*given(more, y), verbose=0) == model.evaluate(*given(own, y), verbose=0)
     want = model.predict(*given(own), verbose=0)
-    for each in (more, {**more, "exclude": np.full([6, 1], -1)}):
+    ordered = OrderedDict(c=own["c"], b=own["b"])  # as make_csv_dataset gives them
+    for each in (more, ordered, {**more, "exclude": np.full([6, 1], -1)}):
         np.testing.assert_array_equal(model.predict(*given(each), verbose=0)["ids"], want["ids"])
     np.testing.assert_array_equal(model.rank(more, 5)["ids"], want["ids"])
     np.testing.assert_array_equal(model.queries(more), model.queries(own))
@@ -186,3 +189,13 @@ def test_classes_to_allow_are_no_inputs():
     inputs = {"b": tf.zeros([2, DIM]), "c": tf.zeros([2, DIM]), "allow": tf.zeros([2, 3], tf.int32)}
     with pytest.raises(ValueError, match="may hold 'exclude', but not 'allow': pass it to model.rank"):
         split_inputs(inputs, encoder)
+
+
+def test_lists_of_classes_have_a_row_for_each_query():
+    model = make_model()
+    model.predict(features(3), verbose=0)
+    for name in ("exclude", "allow"):
+        with pytest.raises(
+            ValueError, match=f"{name} must have a row for each .* rows are 2 and the queries 3"
+        ):
+            model.rank(features(3), 2, **{name: np.array([[1, 2], [3, 4]])})

@@ -1,6 +1,7 @@
 """Layers: what Keras knows of those in a model, and of what stands between them."""
 
 import re
+from collections import OrderedDict
 
 import tensorflow as tf
 
@@ -99,7 +100,9 @@ def is_made_of_layers(model):
 
 
 def inputs_read_by(layer, inputs):
-    """Of a dict those that are inputs of a functional model: Keras 3 sorts all, and reads others for its own.
+    """Of a dict those that are inputs of a functional model, nested as its own are.
+
+    Keras 3 goes by places alone: it sorts all keys of a dict, and takes an ``OrderedDict`` as it stands.
 
     Example:
         >>> b = keras.Input((2,))
@@ -108,8 +111,9 @@ def inputs_read_by(layer, inputs):
         ['b']
     """
     own = getattr(layer, "input", None) if getattr(layer, "inputs", None) else None
-    if isinstance(inputs, dict) and isinstance(own, dict) and set(own) < set(inputs):
-        return {name: inputs[name] for name in own}
+    if isinstance(inputs, dict) and isinstance(own, dict) and set(own) <= set(inputs):
+        kind = OrderedDict if isinstance(own, OrderedDict) else dict
+        return kind((name, inputs[name]) for name in own)
     return inputs
 
 

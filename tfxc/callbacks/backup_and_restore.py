@@ -265,7 +265,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         """Goes on at the epoch after the position, of which nothing is left; gives that position."""
         self._position = Position(self._position.epoch + 1, 0)
         warnings.warn(
-            f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left out.",
+            f"Epoch {self._position.epoch} was interrupted after the last batch that it has: its "
+            "validation is left out.",
             stacklevel=5,
         )
         return self._position

@@ -103,6 +103,12 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     """
     if isinstance(names, set | frozenset):  # the keys of a dict have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
+    if tf.is_tensor(names) and not hasattr(names, "numpy"):
+        raise ValueError(
+            f"Names{where} are a tensor of a graph, as in the map of a tf.data.Dataset, where a Vocabulary "
+            "cannot look them up: encode them before, or map keras.layers.StringLookup(num_oov_indices=0, "
+            "vocabulary=list(vocabulary.names)), which gives the same ids, but refuses unknown names."
+        )
     if not isinstance(names, list):
         names = names.numpy() if tf.is_tensor(names) else names
         if getattr(names, "ndim", 1) != 1:

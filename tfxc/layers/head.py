@@ -9,7 +9,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids, for_each_row, padded_ids, require_queries
+from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
@@ -296,6 +296,8 @@ class Head(keras.layers.Layer):
             exclude = check_ids(padded_ids(exclude, "exclude"), self.num_classes, "excluded class")
             exclude = for_each_row(exclude, query)
         allow = padded_ids(allow, "allow")
+        if allow is not None:
+            refuse_other_rows(allow, query, "allow")
         checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
         with tf.control_dependencies(checks):
             k = count_tensor(k, self.num_classes)

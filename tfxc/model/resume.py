@@ -109,10 +109,12 @@ class _Data(keras.callbacks.Callback):
             )
 
     def has_nothing_left(self, position):
-        """Whether a position is the end of an epoch whose number of batches was not known."""
+        """Whether a position is beyond its epoch's end, or at that of one of an unknown number of batches."""
         dataset = self._arguments["x"]
-        if not self._is_dataset or dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY or not position.batch:
+        if not self._is_dataset or not position.batch:
             return False
+        if dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY:  # of larger batches there are fewer
+            return not self._is_endless and int(dataset.cardinality()) < position.batch
         return next(iter(dataset.skip(position.batch)), None) is None
 
     def start_at(self, position, first_epoch):
