@@ -107,7 +107,7 @@ def for_each_row(ids, query, name="exclude"):
 
 
 def refuse_other_rows(ids, query, name):
-    """Raises ValueError in a graph that knows of the rows of class ids that they are not those of queries [N, D].
+    """Raises ValueError in a graph that knows that class ids have other rows than queries [N, D].
 
     There TensorFlow would compare the shapes before ``require_rows`` is asked.
 
