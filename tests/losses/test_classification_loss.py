@@ -121,3 +121,18 @@ def test_logits_whose_number_of_classes_a_graph_does_not_know():
     with pytest.raises(tf.errors.InvalidArgumentError, match="as one-hot or multi-hot rows"):
         in_graph(np.eye(5, dtype=np.int32)[:3], logits)
     assert np.isfinite(in_graph([[1, 0], [0, -1], [1, -1]], logits[:, :2]))
+
+
+@pytest.mark.parametrize("form", [lambda loss: loss[:, tf.newaxis], tf.reduce_sum], ids=["column", "scalar"])
+@pytest.mark.parametrize("sampler", [None, tfxc.samplers.Uniform(4, seed=1)], ids=["exact", "sampled"])
+def test_what_is_no_loss_for_each_example_is_refused(form, sampler):
+    class Own(SquaredHinge):
+        def combine(self, *given):
+            return form(super().combine(*given))
+
+        def sampled(self, *given):
+            return form(super().sampled(*given))
+
+    head = DenseHead(9)
+    with pytest.raises(ValueError, match="Own must give a loss for each example, .N., but gave"):
+        tfxc.head_loss(head, Own(), tf.ones([3, 4]), LABELS, sampler=sampler, sample_weight=tf.ones([3]))

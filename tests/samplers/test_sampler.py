@@ -177,3 +177,25 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
     message = rf"20 classes with vectors of width 4, but the head has {shape[0]} of width {shape[1]}"
     with pytest.raises(ValueError, match=message):
         sampler.refresh(head_of(clustered(*shape)))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("wrong", ["ids alone", "draw", "log_count"])
+def test_answers_of_other_shapes_are_refused(wrong, shared):
+    """They would be broadcast against the scores."""
+
+    class Own(Uniform):
+        def draw(self, given, seed):
+            ids = super().draw(given, seed)[0]
+            log_count = tf.zeros(ids.shape)
+            return {"ids alone": ids, "draw": (ids, log_count[:, :1])}.get(wrong, (ids, log_count))
+
+        def log_count(self, given, ids):
+            log_count = super().log_count(given, ids)
+            return log_count[:, :1] if wrong == "log_count" else log_count
+
+    sampler = Own(5, shared=shared, seed=1)
+    sampler.build((10, 4))
+    method = "log_count" if wrong == "log_count" else "draw"
+    with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*log expected count"):
+        sampler.sample(Step(queries(3, 4), LABELS))

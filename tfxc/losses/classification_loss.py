@@ -118,6 +118,11 @@ class ClassificationLoss(keras.losses.Loss):
 
         As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
         """
+        if losses.shape.rank not in (1, None):  # would be multiplied with each weight
+            raise ValueError(
+                f"{type(self).__name__} must give a loss for each example, [N], but gave {losses.shape}: see "
+                "combine, sampled and with_candidates."
+            )
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
         value = self._reduced(losses)

@@ -88,17 +88,36 @@ class Question:
     def draw(self):
         """Candidates int32 [N, S] or [S], and their log expected counts."""
         answer = self._sampler.draw(self._given, self._sampler.next_seed())
+        if not isinstance(answer, list | tuple) or len(answer) != 2:
+            raise ValueError(
+                f"{type(self._sampler).__name__}.draw must return candidate ids [N, S] and their log "
+                f"expected counts [N, S], but returned {type(answer).__name__}."
+            )
+        self._check("draw", answer[1], answer[0])
         return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
 
     def log_count(self, ids):
         """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
         ids = tf.maximum(ids, 0)
         if self._sampler.shared:
-            asked = tf.reshape(ids, [1, -1])
-            return tf.reshape(self._sampler.log_count(self._given, asked), tf.shape(ids))
+            return tf.reshape(self._log_count(tf.reshape(ids, [1, -1])), tf.shape(ids))
         if ids.shape.rank == 1:
             ids = tf.broadcast_to(ids, [self._num_queries, tf.size(ids)])
-        return self._sampler.log_count(self._given, ids)
+        return self._log_count(ids)
+
+    def _log_count(self, ids):
+        return self._check("log_count", self._sampler.log_count(self._given, ids), ids)
+
+    def _check(self, method, log_count, ids):
+        """Log expected counts; refused where their shape is known to be another than that of their ids."""
+        log_count = tf.convert_to_tensor(log_count)
+        rank = ids.shape.rank  # candidates [S] of all may have counts [N, S]
+        if rank and not log_count.shape[-rank:].is_compatible_with(ids.shape):  # would be broadcast
+            raise ValueError(
+                f"{type(self._sampler).__name__}.{method} must give a log expected count for each of the ids "
+                f"{ids.shape}, but gave {log_count.shape}."
+            )
+        return log_count
 
     def label_slots(self, labels):
         """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""
