@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
 from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
 from tfxc.model import export
 from tfxc.samplers import MIDX
@@ -128,6 +129,24 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     size = sum(file.stat().st_size for file in (tmp_path / "1" / "variables").iterdir())
     assert size < 1.2 * 4 * DIM * num_classes  # no sampler, no optimizer, no second table
     assert not (tmp_path / "1" / "assets.extra").exists()
+
+
+@pytest.mark.parametrize("part", ["encoder", "head", "bias"])
+def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
+    model = make_model(head=DenseHead(NUM_CLASSES, use_bias=True))
+    bias = tf_variable(model.head.bias)
+    bias[3].assign(float("-inf"))  # a class that is never the best
+    model.export(tmp_path / "1")
+    before = (tmp_path / "1" / "saved_model.pb").read_bytes()
+    wrong = {
+        "encoder": tf_variable(model.encoder.weights[0]),
+        "head": model.head.table_variable,
+        "bias": bias,
+    }
+    wrong[part][4].assign(tf.fill(wrong[part].shape[1:], float("nan")))
+    with pytest.raises(ValueError, match="holds NaN in row 4: training has diverged. Nothing was exported"):
+        model.export(tmp_path / "1")
+    assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
 
 
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):

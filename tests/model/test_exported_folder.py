@@ -36,6 +36,22 @@ def test_it_takes_the_place_of_another(tmp_path, exchanges):
         assert content(tmp_path / "1") == text and os.listdir(tmp_path) == ["1"]
 
 
+def test_what_was_added_to_one_is_kept(tmp_path, exchanges):
+    write(tmp_path / "1", "old")
+    extra = tmp_path / "1" / "assets.extra"
+    (extra / "more").mkdir(parents=True)
+    for name in ("tf_serving_warmup_requests", "class_names.json", "more/notes"):
+        (extra / name).write_text("mine")
+    write(tmp_path / "1", "new")
+    assert content(tmp_path / "1") == "new" and sorted(os.listdir(extra)) == [
+        "more",
+        "tf_serving_warmup_requests",
+    ]
+    assert (
+        (extra / "more" / "notes").read_text() == (extra / "tf_serving_warmup_requests").read_text() == "mine"
+    )
+
+
 def test_one_that_fails_leaves_the_old_one(tmp_path, exchanges):
     write(tmp_path / "1", "old")
     with pytest.raises(KeyboardInterrupt), exported_folder(tmp_path / "1") as folder:

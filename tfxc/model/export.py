@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras.layers import is_declared_as, layers_of
-from tfxc._keras.weights import variables_of
+from tfxc._keras.weights import layer_and_name, variables_of
 from tfxc.arguments import positive_int, require_count
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
@@ -28,6 +28,7 @@ _K = "k"
 _EXCLUDE = "exclude"
 _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
+_BLOCK_ROWS = 1 << 16  # of a weight, looked at at once
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
 
@@ -72,9 +73,10 @@ def export_classifier(model, path, index=None, strings=False):
             arguments; if the model's k, or num_probes of the index or head, is no integer of at least 1; if
             the index is no ``InvertedIndex``, of another head, or of this one before further training; if the
             path is no folder of this machine, a file or a folder of other things, or such a one is in the way
-            beside it; if strings are asked of a model without class names, with names that are not distinct
-            lines, with a tied head whose table has no row for padding, or whose histories are not known or go
-            with other inputs position by position; in the scope of the strategy that made the weights.
+            beside it; if a weight holds NaN; if strings are asked of a model without class names, with names
+            that are not distinct lines, with a tied head whose table has no row for padding, or whose
+            histories are not known or go with other inputs position by position; in the scope of the strategy
+            that made the weights.
 
     Example:
         >>> import tempfile
@@ -97,6 +99,7 @@ def export_classifier(model, path, index=None, strings=False):
             "strings=False."
         )
     _refuse_scope(model)
+    _refuse_nan(model)
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
@@ -157,6 +160,23 @@ def export_item_encoder(head, path):
     module.tables = _lookup_tables(encoder)
     with exported_folder(path) as aside:
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+
+
+def _refuse_nan(model):
+    """Raises ValueError for a weight with NaN in it: each of its answers would be none."""
+    if is_on_servers(model):  # to read all would take as long as to write it
+        return
+    for weight in variables_of(model.encoder) + variables_of(model.head):
+        if not weight.dtype.is_floating or not weight.shape.rank:
+            continue
+        for start in range(0, weight.shape[0], _BLOCK_ROWS):
+            rows = tf.gather(weight, tf.range(start, min(start + _BLOCK_ROWS, weight.shape[0])))
+            bad = tf.where(tf.math.is_nan(rows))[:1, 0].numpy()
+            if bad.size:
+                raise ValueError(
+                    f"The weight {layer_and_name(weight)} holds NaN in row {start + bad[0]}: training has "
+                    "diverged. Nothing was exported: go back to an earlier state of the model."
+                )
 
 
 def _refuse_scope(model):

@@ -7,9 +7,11 @@ import os
 import shutil
 
 from tfxc.arguments import local_folder
+from tfxc.model.names_file import NAMES_FILE
 
 _WRITTEN, _REPLACED = "tfxc-export", "tfxc-replaced"  # all that exports keep in the folder they write in
-_EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra"}  # all that they leave
+_EXTRA = "assets.extra"  # where TensorFlow Serving looks for what users add, such as requests to warm up by
+_EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", _EXTRA}  # all that they leave
 
 
 @contextlib.contextmanager
@@ -17,6 +19,7 @@ def exported_folder(path):
     """Gives a folder to write, which takes its place under the path when it is whole.
 
     An earlier export there is exchanged for it in a moment; one that fails, or is killed, leaves it whole.
+    What users put into its ``assets.extra`` is there in the new one, too.
 
     Raises:
         ValueError: if the path is no folder of this machine, a file or a folder of other things, or such a
@@ -39,6 +42,7 @@ def exported_folder(path):
         _clear(workplace, path)  # what a killed one left
         try:
             yield os.path.join(workplace, _WRITTEN)
+            _keep_extra(path, os.path.join(workplace, _WRITTEN))
             _replace_folder(workplace, path)
         finally:
             _clear(workplace, path)
@@ -85,6 +89,16 @@ def _clear(workplace, path):
         os.rename(replaced, path)
     for name in (_WRITTEN, _REPLACED):
         shutil.rmtree(os.path.join(workplace, name), ignore_errors=True)
+
+
+def _keep_extra(old, new):
+    """Copies the files that users added to an export into the next; names of classes are the model's own."""
+    old, new = os.path.join(old, _EXTRA), os.path.join(new, _EXTRA)
+    added = set(os.listdir(old)) - {NAMES_FILE} if os.path.isdir(old) else set()
+    for name in added:
+        os.makedirs(new, exist_ok=True)
+        copy = shutil.copytree if os.path.isdir(os.path.join(old, name)) else shutil.copy2
+        copy(os.path.join(old, name), os.path.join(new, name))
 
 
 def _replace_folder(workplace, path):

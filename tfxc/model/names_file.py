@@ -3,7 +3,7 @@
 import json
 import os
 
-_NAME = "class_names.json"
+NAMES_FILE = "class_names.json"
 
 
 def write_names(class_names, folder):
@@ -17,13 +17,13 @@ def write_names(class_names, folder):
         >>> read_names(folder)
         ['tea', 'milk']
     """
-    with open(os.path.join(folder, _NAME), "w", encoding="utf-8") as file:
+    with open(os.path.join(folder, NAMES_FILE), "w", encoding="utf-8") as file:
         json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
 
 def read_names(folder):
     """The names of a folder as a list; None where there are none."""
-    path = os.path.join(folder, _NAME)
+    path = os.path.join(folder, NAMES_FILE)
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
