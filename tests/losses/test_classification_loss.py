@@ -136,3 +136,16 @@ def test_what_is_no_loss_for_each_example_is_refused(form, sampler):
     head = DenseHead(9)
     with pytest.raises(ValueError, match="Own must give a loss for each example, .N., but gave"):
         tfxc.head_loss(head, Own(), tf.ones([3, 4]), LABELS, sampler=sampler, sample_weight=tf.ones([3]))
+
+
+def test_a_method_that_is_missing_is_named():
+    class Own(tfxc.losses.ClassificationLoss):
+        pass
+
+    given = [tf.ones([3, 4])] * 4
+    needed = {"initial": 1, "update": 2, "finish": 1, "logit_gradient": 2, "combine": 3, "with_candidates": 3}
+    for method, num in needed.items():
+        with pytest.raises(NotImplementedError, match=f"Own does not define {method}"):
+            getattr(Own(), method)(*given[:num])
+    with pytest.raises(NotImplementedError, match="Own defines neither sampled.* nor fold_candidates"):
+        Own().sampled(*given)

@@ -149,6 +149,15 @@ def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
     assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
 
 
+def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
+    item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
+    model = make_model(head=EncodedHead(item_encoder, np.ones([NUM_CLASSES, 3], np.float32)))
+    tf_variable(item_encoder.weights[0])[2].assign(tf.fill([DIM], float("nan")))
+    with pytest.raises(ValueError, match="holds NaN in row 2"):
+        model.export_item_encoder(tmp_path / "1")
+    assert not (tmp_path / "1").exists()
+
+
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     num_queries, num_classes = 4096, 40_000
     head = DenseHead(num_classes, normalize=True, use_bias=True)

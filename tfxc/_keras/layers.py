@@ -57,9 +57,9 @@ def embeddings_of(layer):
 
 
 def found_again(layers, name, place):
-    """The layers of an encoder that is read that one of the saved encoder may be.
+    """The layers of a loaded encoder that may be a certain layer of the encoder that was saved.
 
-    Keras numbers the layers that nobody named anew in each process: of such a one the place counts.
+    To layers that nobody named Keras gives other numbers in each process: for those the place counts.
 
     Args:
         layers: of the encoder, in their order.

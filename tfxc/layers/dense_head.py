@@ -142,6 +142,7 @@ class DenseHead(Head):
 
     @classmethod
     def from_config(cls, config):
+        # Known of a saved model alone, so no argument of the head.
         head = super().from_config({key: value for key, value in config.items() if key != "tied_place"})
         head._place = config.get("tied_place")
         return head

@@ -151,27 +151,25 @@ class ClassificationLoss(keras.losses.Loss):
 
     def initial(self, num_queries):
         """The state of the reduction before any class."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not define how it starts a stream of class blocks."
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not define initial(num_queries).")
 
     def update(self, state, logits):
         """The state after one more block of logits [N, b]."""
-        raise NotImplementedError(f"{type(self).__name__} does not define how it takes a block of logits.")
+        raise NotImplementedError(f"{type(self).__name__} does not define update(state, logits).")
 
     def finish(self, state):
         """The reduction over all classes [N]."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not define how its stream of class blocks ends."
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not define finish(state).")
 
     def logit_gradient(self, reduced, logits):
         """The gradient [N, b] of the finished reduction [N] to a block of logits."""
-        raise NotImplementedError(f"{type(self).__name__} does not define the gradient of its reduction.")
+        raise NotImplementedError(f"{type(self).__name__} does not define logit_gradient(reduced, logits).")
 
     def combine(self, reduced, positive_logits, is_label):
         """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
-        raise NotImplementedError(f"{type(self).__name__} does not define how it uses the positives' logits.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define combine(reduced, positive_logits, is_label)."
+        )
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         """Per-example loss [N] from scored positives and candidates.
@@ -188,11 +186,15 @@ class ClassificationLoss(keras.losses.Loss):
 
     def fold_candidates(self, negatives, hits):
         """What ``with_candidates`` takes of scored candidates, float32 [N, 1]; arguments as there."""
-        raise NotImplementedError(f"{type(self).__name__} does not define what it takes of candidates.")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines neither sampled(...) nor fold_candidates(negatives, hits)."
+        )
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):
         """Per-example loss [N] from scored positives and the fold [N, 1] of all candidates."""
-        raise NotImplementedError(f"{type(self).__name__} does not define how it uses its candidates' fold.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define with_candidates(positives, folded, is_label)."
+        )
 
 
 def _depth(cls, name):

@@ -17,7 +17,7 @@ class SumOverClasses(ClassificationLoss):
 
     def term(self, logits):
         """What negatives of these logits lose; positives lose that of the logits' opposite."""
-        raise NotImplementedError(f"{type(self).__name__} does not define what a negative loses.")
+        raise NotImplementedError(f"{type(self).__name__} does not define term(logits).")
 
     def initial(self, num_queries):
         return (tf.zeros([num_queries]),)

@@ -181,7 +181,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
                 y_true = refuse_zeros_and_ones(y_true, num_classes)
         labels = unique_positives(y_true)
         values = self.per_example(labels, ranked_ids(y_pred, self.k))
-        if values.shape.rank != 1:
+        if values.shape.rank not in (1, None):
             raise ValueError(
                 f"{type(self).__name__}.per_example must return a value for each example, [N], but returned "
                 f"{values.shape}."

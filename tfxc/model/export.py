@@ -28,7 +28,7 @@ _K = "k"
 _EXCLUDE = "exclude"
 _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
-_BLOCK_ROWS = 1 << 16  # of a weight, looked at at once
+_BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
 
@@ -99,7 +99,8 @@ def export_classifier(model, path, index=None, strings=False):
             "strings=False."
         )
     _refuse_scope(model)
-    _refuse_nan(model)
+    if not is_on_servers(model):  # to read all would take as long as to write it
+        _refuse_nan(variables_of(model.encoder) + variables_of(model.head))
     served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
     with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
         with tf.device(None):  # a coordinator's default names a machine of its cluster
@@ -128,7 +129,7 @@ def export_item_encoder(head, path):
 
     Raises:
         ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested, or
-            cannot be arguments.
+            cannot be arguments, or of which a weight holds NaN.
 
     Example:
         >>> import tempfile
@@ -147,6 +148,7 @@ def export_item_encoder(head, path):
         )
     encoder, module = head.item_encoder, tf.Module()
     names, specs, structure = _encoder_inputs(encoder)
+    _refuse_nan(variables_of(encoder))
 
     def serve(*features):
         with stock_ops():
@@ -162,15 +164,15 @@ def export_item_encoder(head, path):
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
 
 
-def _refuse_nan(model):
-    """Raises ValueError for a weight with NaN in it: each of its answers would be none."""
-    if is_on_servers(model):  # to read all would take as long as to write it
-        return
-    for weight in variables_of(model.encoder) + variables_of(model.head):
+def _refuse_nan(weights):
+    """Raises ValueError for a weight with NaN in it: answers computed by it would be none."""
+    for weight in weights:
         if not weight.dtype.is_floating or not weight.shape.rank:
             continue
-        for start in range(0, weight.shape[0], _BLOCK_ROWS):
-            rows = tf.gather(weight, tf.range(start, min(start + _BLOCK_ROWS, weight.shape[0])))
+        num_rows, row_size = weight.shape[0], max(weight.shape[1:].num_elements(), 1)
+        size = max(_BLOCK_NUMBERS // row_size, 1)
+        for start in range(0, num_rows, size):
+            rows = tf.gather(weight, tf.range(start, min(start + size, num_rows)))
             bad = tf.where(tf.math.is_nan(rows))[:1, 0].numpy()
             if bad.size:
                 raise ValueError(
