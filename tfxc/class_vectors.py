@@ -34,6 +34,27 @@ def require_current(head):
         head.refresh()
 
 
+def vector_of_each(head, class_ids):
+    """A head's class vectors [n, effective_dim] of class ids int32 [n].
+
+    Raises:
+        ValueError: for a head of one's own that gives vectors of a shape that is known to be another.
+
+    Example:
+        >>> head = tfxc.layers.DenseHead(10)
+        >>> head.build((None, 3))
+        >>> vector_of_each(head, tf.constant([4, 4])).shape
+        TensorShape([2, 3])
+    """
+    vectors = tf.convert_to_tensor(head.class_vectors_of(class_ids))
+    if not vectors.shape.is_compatible_with([class_ids.shape[0], head.effective_dim]):
+        raise ValueError(
+            f"{type(head).__name__}.class_vectors_of must give a vector of width effective_dim = "
+            f"{head.effective_dim} for each class id {class_ids.shape}, but gave {vectors.shape}."
+        )
+    return vectors
+
+
 def shared_by_queries(head):
     """What all effective queries of a head have in common, float32 [E]: the 1 of a bias; 0 where they differ.
 
@@ -103,7 +124,7 @@ def vectors_of(head, class_ids):
     Raises:
         ValueError: for a class vector with NaN or infinity in it.
     """
-    vectors = head.class_vectors_of(tf.constant(class_ids, tf.int32)).numpy()
+    vectors = vector_of_each(head, tf.constant(class_ids, tf.int32)).numpy()
     require_finite(vectors, class_ids)
     return vectors
 

@@ -18,10 +18,12 @@ from head_checks import (  # noqa: F401
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
+from tfxc.class_vectors import blocks
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops.library import stock_ops
+from tfxc.search import InvertedIndex
 
 
 def tied_head(num_classes):
@@ -392,6 +394,32 @@ def test_two_functions_make_a_head(twins, loss, traced):
     run = tf.function(gradients) if traced else gradients
     for one, other in zip(run(plain), run(dense), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "shape"),
+    [
+        (lambda vectors: vectors[:-1], "(28, 6)"),
+        (lambda vectors: vectors[:, 1:], "(29, 5)"),
+        (lambda vectors: vectors[:, tf.newaxis], "(29, 1, 6)"),
+    ],
+    ids=["one less", "narrower", "of rank 3"],
+)
+def test_an_own_heads_vectors_of_another_shape_are_refused(twins, monkeypatch, change, shape):
+    plain, _, query = twins
+    right = plain.class_vectors_of
+    monkeypatch.setattr(plain, "class_vectors_of", lambda ids: change(right(ids)))
+    wanted = r"PlainHead.class_vectors_of must give a vector of width effective_dim = 6 for each class id"
+    with pytest.raises(ValueError, match=wanted) as error:
+        list(blocks(plain))
+    assert str(error.value).endswith(f"but gave {shape}.")
+    for use in (
+        lambda: plain.score(query, LABELS),
+        lambda: plain.top_k(query, 3),
+        lambda: InvertedIndex().build_from(plain),
+    ):
+        with pytest.raises(ValueError, match=wanted):
+            use()
 
 
 def test_the_defaults_score_and_rank_as_a_dense_head(twins):

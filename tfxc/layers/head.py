@@ -9,6 +9,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
+from tfxc.class_vectors import vector_of_each
 from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -120,7 +121,7 @@ class Head(keras.layers.Layer):
 
     def class_vectors(self, start, stop):
         """Class vectors [stop - start, effective_dim] of the classes from ``start`` to before ``stop``."""
-        return self.class_vectors_of(tf.range(start, stop))
+        return vector_of_each(self, tf.range(start, stop))
 
     def prepare(self, query):
         """What ``block_logits`` takes for queries [N, D]: done once, whatever the number of blocks."""
@@ -144,7 +145,7 @@ class Head(keras.layers.Layer):
         class_ids = check_ids(class_ids, self.num_classes, "class")
         filled, where = of_filled_slots(tf.reshape(class_ids, [-1]))
         shape = [tf.size(class_ids), self.effective_dim]
-        vectors = tf.scatter_nd(where, self.class_vectors_of(filled), tf.cast(shape, tf.int64))
+        vectors = tf.scatter_nd(where, vector_of_each(self, filled), tf.cast(shape, tf.int64))
         vectors = tf.reshape(vectors, tf.concat([tf.shape(class_ids), [self.effective_dim]], 0))
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)

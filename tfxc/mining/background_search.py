@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.background import lower_priority
-from tfxc.class_vectors import one_thread
+from tfxc.class_vectors import one_thread, vector_of_each
 from tfxc.layers.head import Head
 from tfxc.mining.hard_negative_table import Queries
 from tfxc.search.faiss_index import build_index, search
@@ -58,7 +58,7 @@ class HeadVectors(NamedTuple):
 
     def class_vectors(self, start, stop):
         """Class vectors float32 [stop - start, dim]."""
-        return self.head.class_vectors_of(tf.range(start, stop))
+        return vector_of_each(self.head, tf.range(start, stop))
 
 
 class BackgroundSearch:
