@@ -240,6 +240,11 @@ def test_a_loss_that_does_not_suit_the_activation_is_refused(activation, loss, r
         make_model(None, loss, MACHHead(NUM_CLASSES, 6, 3, activation=activation))
 
 
+def test_a_loss_that_needs_a_sampler_is_refused_with_another_to_take():
+    with pytest.raises(ValueError, match="MACHHead scores its few buckets without one: take SoftmaxCross"):
+        make_model(None, losses.SoftmaxAtK(k=5), MACHHead(NUM_CLASSES, 6, 3))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

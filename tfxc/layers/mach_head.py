@@ -275,6 +275,11 @@ class MACHHead(Head):
 
     def check_loss(self, loss):
         super().check_loss(loss)
+        if loss.needs_sampler:
+            raise ValueError(
+                f"{type(loss).__name__} weighs by what a sampler draws, but a MACHHead scores its few buckets "
+                "without one: take SoftmaxCrossentropy."
+            )
         fitting = "softmax" if loss.labels_share_probability else "sigmoid"
         if self.activation != fitting:
             raise ValueError(
