@@ -8,6 +8,7 @@ from sampler_checks import clustered, head_of, queries
 
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
+from tfxc.scored import BestClasses
 from tfxc.search import InvertedIndex
 
 DTYPES = ["float32", "bfloat16", "int8"]
@@ -59,13 +60,41 @@ def test_recall_is_the_share_of_the_best_that_are_found(small):
     assert 0 < np.mean(shares) < 1
 
 
-def test_a_recall_that_is_reached_exactly_is_enough(small):
+def test_a_recall_that_is_reached_exactly_is_enough(small, monkeypatch):
     head, index = small
-    query = head.effective_query(queries(10, 6))
-    wanted = index.top_k(query, 10).ids.numpy()
-    for row in wanted[:5]:
-        row[0] = np.setdiff1d(np.arange(60), row)[0]
-    assert index._recall(tf.constant(wanted), query, 10, index.num_probes) == 0.95
+    query = queries(10, 6)
+    found = head.top_k(query, 11)
+    ids = found.ids.numpy()[:, :10].copy()
+    ids[:5, 0] = found.ids.numpy()[:5, 10]  # the 11th best in place of the best
+    monkeypatch.setattr(index, "top_k", lambda *_, **__: BestClasses(found.scores, tf.constant(ids)))
+    assert index.recall(head, query, 10) == 0.95
+
+
+def test_copies_of_the_best_are_as_good_as_these():
+    random = np.random.default_rng(0)
+    vectors = np.repeat(random.normal(size=(20, 16)).astype(np.float32), 500, axis=0)
+    head, query = head_of(random.permutation(vectors)), queries(200, 16)
+    index = InvertedIndex()
+    assert index.tune(head, query, recall=0.95) == 1 and index.num_probes == 1
+    found = index.top_k(head.effective_query(query), 10)
+    ids = head.top_k(query, 10).ids.numpy()
+    assert np.mean([np.isin(*rows).mean() for rows in zip(ids, found.ids, strict=True)]) < 0.95
+
+
+def test_recall_is_that_of_what_is_not_excluded():
+    head, query = head_of(clustered(4000, 8, num_clusters=60)), queries(200, 8)
+    index = index_of(head, 60, 2)
+    best = head.top_k(query, 30).ids.numpy()
+    found = index.top_k(head.effective_query(query), 10, exclude=best[:, :20]).ids.numpy()
+    share = np.mean([np.isin(*rows).mean() for rows in zip(best[:, 20:], found, strict=True)])
+    assert index.recall(head, query, exclude=best[:, :20]) == pytest.approx(share)
+    assert share < index.recall(head, query) - 0.02
+    assert index.tune(head, query, recall=0.95, exclude=best[:, :20]) >= 0.95
+    assert index.recall(head, query, exclude=best[:, :20]) >= 0.95
+    with pytest.raises(
+        ValueError, match="Recall is that of k=3981 classes, but exclude leaves a query fewer"
+    ):
+        index.recall(head, query, k=3981, exclude=best[:, :20])
 
 
 def test_recall_of_many_classes_holds_no_table_of_all_pairs():
@@ -81,10 +110,8 @@ def test_tuning_reaches_a_recall_with_the_fewest_probes():
     reached = index.tune(head, query, recall=0.9)
     assert reached >= 0.9 and reached == pytest.approx(index.recall(head, query))
     if index.num_probes > 1:
-        assert (
-            index._recall(head.top_k(query, 10).ids, head.effective_query(query), 10, index.num_probes - 1)
-            < 0.9
-        )
+        index.num_probes -= 1
+        assert index.recall(head, query) < 0.9
     more = index.tune(head, query, recall=1.0)
     assert more == 1 and index.num_probes >= 1
     fixed = InvertedIndex(num_cells=30)

@@ -277,8 +277,8 @@ class MACHHead(Head):
         super().check_loss(loss)
         if loss.needs_sampler:
             raise ValueError(
-                f"{type(loss).__name__} weighs by what a sampler draws, but a MACHHead scores its few buckets "
-                "without one: take SoftmaxCrossentropy."
+                f"{type(loss).__name__} weighs by what a sampler draws, but a MACHHead scores its few "
+                "buckets without one: take SoftmaxCrossentropy."
             )
         fitting = "softmax" if loss.labels_share_probability else "sigmoid"
         if self.activation != fitting:

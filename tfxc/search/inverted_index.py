@@ -1,5 +1,7 @@
 """An inverted index over a head's class vectors, searched by TensorFlow's own ops."""
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,7 +10,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, one_thread, require_current, require_head, shared_by_queries
-from tfxc.ids import is_among, padded_ids, require_queries
+from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -18,6 +20,7 @@ from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
+_SCORED_PAIRS = 1 << 18  # queries and classes, scored at once to tell how many of the best were found
 # How far class vectors may be from those that were stored, as a share of the largest number of each, biases
 # left out: what another machine may round otherwise where a head computes them.
 _COMPUTED = 1e-3
@@ -40,8 +43,8 @@ class InvertedIndex(keras.layers.Layer):
     other classes: ``rebuilt`` gives one that does.
 
     Args:
-        num_cells: about how many directions are told apart, L at most; None for about twice the root of L.
-            Each of them is up to two cells; after ``build_from`` the actual number of cells.
+        num_cells: about how many directions are told apart; None for about twice the root of L. More than L
+            are L. Each of them is up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
             difference of a row from the mean of its cell, and read a half or a quarter; scanned classes then
@@ -307,25 +310,27 @@ class InvertedIndex(keras.layers.Layer):
                 f"{head.effective_dim}: make a new InvertedIndex of this head."
             )
 
-    def recall(self, head, queries, k=10):
+    def recall(self, head, queries, k=10, exclude=None):
         """The share of the exact k best classes that the index finds, over some queries.
+
+        A class that scores as high as the exact k-th best, as copies of it do, is one of the best.
 
         Args:
             head: the head it was built from.
             queries: float [n, D], as the head takes them: ``model.queries(x)``.
             k: how many classes a query, in [1, L].
+            exclude: as of ``top_k``: what is left out of both, as the histories of the queries.
 
         Raises:
             ValueError: for no query, one that is not finite, or queries of another rank; for a head of other
-                classes.
+                classes; where ``exclude`` leaves fewer than k classes.
         """
         _make_ready(head)
         self.require_same(head)
         queries = _finite(queries)
-        wanted = head.top_k(queries, k).ids
-        return self._recall(wanted, head.effective_query(queries), k, self.num_probes)
+        return self._recall(head, queries, _Wanted.of(head, queries, k, exclude), self.num_probes)
 
-    def tune(self, head, queries, k=10, recall=0.95):
+    def tune(self, head, queries, k=10, recall=0.95, exclude=None):
         """Chooses the numbers of cells and scanned classes, if the index is not built yet, and of probes: the
         cheapest that reach a recall.
 
@@ -340,10 +345,12 @@ class InvertedIndex(keras.layers.Layer):
                 chosen by a few hundred suits these better than others.
             k: how many classes a query.
             recall: the share of the exact k best classes to find, in (0, 1].
+            exclude: as of ``recall``. A query that leaves out its n best finds as few of those behind them as
+                of its k + n best: tune for what requests will exclude.
 
         Returns:
-            The recall that is reached. Less than wanted, with all cells probed, only where fewer bits lose it
-            or classes that score as high are found instead.
+            The recall that is reached: less than wanted only where fewer bits lose it though all cells are
+            probed.
 
         Raises:
             ValueError: for a recall outside (0, 1], as of ``recall``, or as ``build_from``.
@@ -354,7 +361,7 @@ class InvertedIndex(keras.layers.Layer):
         queries = _finite(queries)
         if self.built:
             self.require_same(head)
-        best, query = head.top_k(queries, k), head.effective_query(queries)
+        wanted = _Wanted.of(head, queries, k, exclude)
         if not self.built:
             usual = self._usual_num_cells(head)
             every = {usual} if self.num_cells else {usual // 2 or 1, usual, min(2 * usual, head.num_classes)}
@@ -362,18 +369,50 @@ class InvertedIndex(keras.layers.Layer):
             if self.num_scanned is not None:
                 steps = [self._checked_num_scanned(head)]
             with one_thread():
-                self._take(head, *cheapest(head, query.numpy(), best, recall, every, steps))
+                query = head.effective_query(queries).numpy()
+                self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
         self.num_probes, found = fewest_probes(
-            lambda num_probes: self._recall(best.ids, query, k, num_probes), recall, self.num_cells
+            lambda num_probes: self._recall(head, queries, wanted, num_probes), recall, self.num_cells
         )
         return found
 
     def _usual_num_cells(self, head):
         return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
 
-    def _recall(self, wanted, query, k, num_probes):
-        found = self.top_k(query, k, num_probes=num_probes).ids
-        return float(np.mean(is_among(wanted, found).numpy()))  # float32 would be a little below .95
+    def _recall(self, head, queries, wanted, num_probes):
+        query, k = head.effective_query(queries), wanted.best.ids.shape[1]
+        found = self.top_k(query, k, wanted.exclude, num_probes=num_probes).ids
+        return float(np.mean(_scores(head, queries, found) >= wanted.least))  # float32 is a little below .95
+
+
+class _Wanted(NamedTuple):
+    """What queries should find: the exact best, the least of their scores [n, 1], and what they leave out."""
+
+    best: BestClasses
+    least: np.ndarray
+    exclude: tf.Tensor | None
+
+    @classmethod
+    def of(cls, head, queries, k, exclude):
+        """Raises ValueError for a query that leaves out so many that there are no k."""
+        best = head.top_k(queries, k, exclude)
+        if (best.ids[:, -1].numpy() < 0).any():
+            for _ in blocks(head):  # names a class of which training has diverged
+                pass
+            raise ValueError(
+                f"Recall is that of k={k} classes, but exclude leaves a query fewer: ask for fewer, or leave "
+                "such queries out."
+            )
+        # Computed as those of what is found, to the bit.
+        return cls(best, _scores(head, queries, best.ids).min(1, keepdims=True), exclude)
+
+
+def _scores(head, queries, ids):
+    """Exact scores float32 [n, k] of class ids [n, k], -inf for id -1, some queries at a time."""
+    size = max(_SCORED_PAIRS // ids.shape[1], 1)
+    some = [slice(start, start + size) for start in range(0, len(queries), size)]
+    scores = np.concatenate([head.score(queries[own], ids[own]).numpy() for own in some])
+    return np.where(ids.numpy() < 0, -np.inf, scores)
 
 
 def _make_ready(head):
