@@ -95,6 +95,11 @@ def test_over_all_classes_training_is_the_same(results, name):
         np.testing.assert_allclose(two["recall"], one["recall"], rtol=1e-6)
 
 
+def test_the_loss_of_an_epoch_is_that_of_all_examples_of_all_replicas(results):
+    one, two = results["uneven"]
+    np.testing.assert_allclose(two, one, rtol=1e-6)
+
+
 def test_optimizers_of_parts_of_a_model_train_the_same(results):
     one, two = results["parts"]
     np.testing.assert_allclose(two, one, rtol=1e-4)

@@ -212,6 +212,19 @@ def optimizers_of_parts():
     return {"parts": losses}
 
 
+def uneven():
+    """The losses of 13 examples by 4, of which one device gets 7, without training."""
+    x, y = learnable(64)
+    data = tf.data.Dataset.from_tensor_slices((x[:13], y[:13])).batch(4)
+    losses = []
+    for strategy in (ONE, TWO):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = make_model(optimizer=tfxc.optimizers.LazySGD(0.0), metrics=[tfxc.metrics.RecallAtK(3)])
+        losses.append(model.fit(data, epochs=2, verbose=0).history["loss"])
+    return {"uneven": losses}
+
+
 if __name__ == "__main__":
     results = {
         "one": trained(plain, ONE, 2),
@@ -228,6 +241,7 @@ if __name__ == "__main__":
                 **kept_by_replicas(),
                 **backed_up_by_replicas(),
                 **optimizers_of_parts(),
+                **uneven(),
             }
         )
     )

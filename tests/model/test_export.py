@@ -131,6 +131,23 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     assert not (tmp_path / "1" / "assets.extra").exists()
 
 
+@pytest.mark.parametrize("kind", ["plain", "indexed"])
+def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
+    model, *_, path = request.getfixturevalue({"plain": "exported", "indexed": "indexed"}[kind])
+    loaded, x = tf.saved_model.load(str(path)), features(4)
+    signature = loaded.signatures["with_defaults"]
+    _, inputs = signature.structured_input_signature
+    assert list(inputs) == ["features"] and inputs["features"].shape.as_list() == [None, DIM]
+    assert {shape[0] for shape in (own.shape for own in signature.structured_outputs.values())} == {None}
+    want = loaded.serve(tf.constant(x))
+    got = signature(features=tf.constant(x))
+    assert set(got) == set(want) and got["ids"].shape == (4, model.k)
+    for name, value in got.items():
+        np.testing.assert_array_equal(value, want[name])
+    halves = [signature(features=tf.constant(half))["ids"] for half in (x[:1], x[1:])]
+    np.testing.assert_array_equal(tf.concat(halves, 0), got["ids"])  # as a server joins and parts requests
+
+
 @pytest.mark.parametrize("part", ["encoder", "head", "bias"])
 def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
     model = make_model(head=DenseHead(NUM_CLASSES, use_bias=True))

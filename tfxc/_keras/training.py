@@ -186,6 +186,21 @@ class StartsAtBatch:
         return super()._maybe_load_initial_counters_from_ckpt(steps_per_epoch, initial_epoch)
 
 
+class LogsOfAllReplicas:
+    """A model whose training steps log what its ``training_logs()`` gives, fewer than all its metrics.
+
+    Where a step logs all, Keras 3 ends an epoch with their results over all replicas; elsewhere with the mean of
+    what each replica has, though their shares of the batches differ. tf-keras asks all replicas in each step. To
+    stand before ``keras.Model`` among the bases.
+    """
+
+    def _get_metrics_result_or_logs(self, logs):
+        own = self.training_logs() if self.distribute_strategy.num_replicas_in_sync > 1 else {}
+        if own and isinstance(logs, dict) and set(logs) == set(own):
+            return own
+        return super()._get_metrics_result_or_logs(logs)
+
+
 class LogFreeCallback(keras.callbacks.Callback):
     """A callback that reads no logs: Keras need not wait for them, nor for what the callback does.
 

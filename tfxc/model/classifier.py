@@ -9,6 +9,7 @@ from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weigh
 from tfxc._keras.layers import Untracked, forget_layer, inputs_read_by, no_autocast
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
+    LogsOfAllReplicas,
     Mean,
     StartsAtBatch,
     adopt_own_loss_and_metrics,
@@ -50,7 +51,7 @@ from tfxc.ops.remote import with_servers
 
 
 @register
-class ExtremeClassifier(StartsAtBatch, keras.Model):
+class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
     A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
@@ -508,13 +509,13 @@ class ExtremeClassifier(StartsAtBatch, keras.Model):
                 "layers are to train, and compile again.",
                 stacklevel=2,
             )
-            return self._training_logs()
+            return self.training_logs()
         gradients = tape.gradient(total, variables)
         with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return self._training_logs()
+        return self.training_logs()
 
-    def _training_logs(self):
+    def training_logs(self):
         """The loss and what layers measure; ranking metrics are of evaluations."""
         logs = {}
         for metric in metrics_not_compiled(self):

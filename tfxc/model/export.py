@@ -36,7 +36,7 @@ _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as t
 def export_classifier(model, path, index=None, strings=False):
     """Writes the encoder and head of an ``ExtremeClassifier`` as a SavedModel.
 
-    The one signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
+    The signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
     ids, scores, names``. Inputs: the encoder's by name, dense where the encoder's are sparse; ``k`` int32,
     how many classes (default the model's k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X]
     padded with -1, or [1, X] for all rows: what is never returned, and all that may be (of width 0:
@@ -46,7 +46,9 @@ def export_classifier(model, path, index=None, strings=False):
 
     TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
     ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
-    Several inputs are given by name, ``serve(**inputs)``. Only TensorFlow's own ops; no sampler, no
+    Several inputs are given by name, ``serve(**inputs)``. A second signature, ``with_defaults(inputs...)``,
+    has the encoder's inputs alone, for what gives all inputs, or joins requests row by row, as TensorFlow
+    Serving with ``--enable_batching`` does. Only TensorFlow's own ops; no sampler, no
     optimizer, and each table once: that of the head only where the encoder or the ranking reads it. The names
     lie in ``assets.extra/class_names.json``, too.
 
@@ -106,7 +108,8 @@ def export_classifier(model, path, index=None, strings=False):
         with tf.device(None):  # a coordinator's default names a machine of its cluster
             names_file = os.path.join(scratch, "names.txt") if takes_names else None
             module = _servable(served, index, names_file, strings)
-            tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+            signatures = {"serving_default": module.serve, "with_defaults": _with_defaults(module.serve)}
+            tf.saved_model.save(module, aside, signatures=signatures)
         if elsewhere:
             _add_values(aside, module.kept, elsewhere)
         if model.class_names is not None:
@@ -282,6 +285,18 @@ def _serving_function(model, index, module, strings):
     shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
     optional = [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
     return tf.function(serve, input_signature=[*specs, *optional], autograph=False)
+
+
+def _with_defaults(serve):
+    """A function of the inputs that have no default, which alone have a row an example."""
+    specs = [spec for spec in serve.input_signature if spec.name not in _OPTIONS]
+
+    def with_defaults(*inputs):
+        return serve(*inputs)
+
+    kinds = [inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for spec in specs]
+    with_defaults.__signature__ = inspect.Signature(kinds)
+    return tf.function(with_defaults, input_signature=specs, autograph=False)
 
 
 def _default_count(value, name, most):
