@@ -406,6 +406,50 @@ def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_pa
     assert loaded.serve(tf.constant(features(2)))["ids"].shape == (2, 10)
 
 
+class OwnLayer(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+class OwnOptimizer(optimizers.LazyAdam):
+    pass
+
+
+class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.05
+
+    def get_config(self):
+        return {}
+
+
+class OwnMetric(metrics.RecallAtK):
+    pass
+
+
+class OwnLoss(losses.SoftmaxCrossentropy):
+    pass
+
+
+def test_classes_that_nobody_registered_are_known_as_nothing_comes_from_a_file():
+    encoder = keras.Sequential([keras.Input((DIM,)), OwnLayer(), keras.layers.Dense(DIM)])
+    head = layers.DenseHead(NUM_CLASSES)
+    model = tfxc.ExtremeClassifier(encoder, head, samplers.Uniform(5), class_names=NAMES)
+    model.compile(OwnOptimizer(OwnSchedule()), loss=OwnLoss(), metrics=[OwnMetric(3)], run_eagerly=True)
+    old, x = values(trained(model))["vectors"], features(4)
+    other = tfxc.change_classes(model, OTHER)
+    np.testing.assert_array_equal(values(other)["vectors"][KEPT], old[OLD])
+    parts = (
+        other.encoder.layers[0],
+        other.optimizer,
+        other.optimizer._learning_rate,
+        other.classification_loss,
+    )
+    assert [type(part) for part in parts] == [OwnLayer, OwnOptimizer, OwnSchedule, OwnLoss]
+    assert "recall_at_3" in other.evaluate(x, np.arange(4), return_dict=True, verbose=0)
+    other.fit(x, np.arange(4), verbose=0)
+
+
 def test_an_uncompiled_model_stays_so():
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), class_names=["a", "b", "c"])
     changed = tfxc.change_classes(model, ["c", "a"])

@@ -36,9 +36,29 @@ def forget_layer(owner, layer):
         owner._tracker.untrack(layer)
 
 
+_OF_KERAS = "keras", "tf_keras"
+
+
 def layers_of(layer):
     """The layer or model itself and all layers in it, however deep."""
     return list(layer._flatten_layers())
+
+
+def scope_of_own_classes(objects):
+    """A scope in which Keras makes objects anew, from their configs, also of classes that nobody registered.
+
+    Example:
+        >>> class Twice(keras.layers.Layer):
+        ...     pass
+        >>> with scope_of_own_classes([Twice()]):
+        ...     type(keras.layers.deserialize(keras.layers.serialize(Twice()))) is Twice
+        True
+    """
+    kinds = [type(part) for part in objects if hasattr(type(part), "from_config")]
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] not in _OF_KERAS]
+    return keras.saving.custom_object_scope(
+        {kind.__name__: kind for kind in own if keras.saving.get_registered_name(kind) == kind.__name__}
+    )
 
 
 def is_embedding(layer):

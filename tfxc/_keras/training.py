@@ -64,9 +64,7 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
     """
     if IS_KERAS_3:
         return
-    compiled = model.compiled_metrics
-    metrics = tf.nest.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
-    names = {f"val_{metric.name}" for metric in metrics if metric is not None and metric.higher_is_better}
+    names = {f"val_{metric.name}" for metric in given_metrics(model) if metric.higher_is_better}
     kinds = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau, keras.callbacks.ModelCheckpoint
     for callback in callbacks:
         if not isinstance(callback, kinds) or callback.monitor not in names:
@@ -94,6 +92,20 @@ def forget_compile(model):
         False
     """
     setattr(model, "compiled" if IS_KERAS_3 else "_is_compiled", False)
+
+
+def given_metrics(model):
+    """The metrics that ``compile`` was given, weighted ones too.
+
+    Example:
+        >>> model = keras.Sequential()
+        >>> model.compile("sgd", "mse", metrics=[tfxc.metrics.RecallAtK(5)])
+        >>> [metric.name for metric in given_metrics(model)]
+        ['recall_at_5']
+    """
+    holder = model._compile_metrics if IS_KERAS_3 else model.compiled_metrics
+    given = [] if holder is None else [holder._user_metrics, holder._user_weighted_metrics]
+    return [metric for metric in tf.nest.flatten(given) if metric is not None]
 
 
 def metrics_not_compiled(model):
@@ -189,9 +201,9 @@ class StartsAtBatch:
 class LogsOfAllReplicas:
     """A model whose training steps log what its ``training_logs()`` gives, fewer than all its metrics.
 
-    Where a step logs all, Keras 3 ends an epoch with their results over all replicas; elsewhere with the mean of
-    what each replica has, though their shares of the batches differ. tf-keras asks all replicas in each step. To
-    stand before ``keras.Model`` among the bases.
+    Where a step logs all, Keras 3 ends an epoch with their results over all replicas; elsewhere with the mean
+    of what each replica has, though their shares of the batches differ. tf-keras asks all replicas in each
+    step. To stand before ``keras.Model`` among the bases.
     """
 
     def _get_metrics_result_or_logs(self, logs):

@@ -5,8 +5,9 @@ import tempfile
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import layers_of
+from tfxc._keras.layers import layers_of, scope_of_own_classes
 from tfxc._keras.optimizers import build_optimizer, parts_of, places_without_decay, variables_of_optimizer
+from tfxc._keras.training import given_metrics, is_compiled
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
@@ -91,7 +92,8 @@ def change_classes(model, names, new_rows=MEAN):
         spool = Spool(folder, old.all)
         try:
             spool.free()
-            changed = type(model).from_config(config)
+            with scope_of_own_classes(_parts(model)):
+                changed = type(model).from_config(config)
             _require_built(changed)
             if compilation is not None:
                 changed.compile(**compilation)
@@ -240,6 +242,17 @@ def _replaced(config, items):
     return [_replaced(part, items) for part in config] if isinstance(config, list | tuple) else config
 
 
+def _parts(model):
+    """All that a model is made of and compiled with, and whose class may be a user's own."""
+    parts = [*layers_of(model.encoder), *layers_of(model.head), model.sampler]
+    parts += getattr(model.sampler, "samplers", [])
+    if is_compiled(model):
+        optimizers = parts_of(model.optimizer)
+        parts += [*optimizers, *(getattr(own, "_learning_rate", None) for own in optimizers)]
+        parts += [model.classification_loss, *given_metrics(model)]
+    return parts
+
+
 def _changed_compilation(model, classes):
     """The arguments of ``compile``, metrics that know the classes made anew."""
 
@@ -248,7 +261,8 @@ def _changed_compilation(model, classes):
             return metric
         return type(metric).from_config(metric.config_for(classes.old_ids))
 
-    arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
+    with scope_of_own_classes(_parts(model)):
+        arguments = keras.saving.deserialize_keras_object(model.get_compile_config())
     for name in ("metrics", "weighted_metrics"):
         arguments[name] = tf.nest.map_structure(changed, arguments.get(name))
     return arguments
