@@ -254,7 +254,6 @@ def test_a_table_of_other_classes_is_refused(patient, tmp_path):
         ValueError, match="ids of other classes: the model has other class names, or the same"
     ):
         fitted(model, mining, 6, initial_epoch=5)
-    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     history = fitted(model, mining, 2)  # from the beginning: tables of later epochs are of another run
     assert np.isnan(history["mining/staleness"]).all()
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
+from tfxc import data
 from tfxc.data import Vocabulary
 
 ODD_NAMES = ["", "plain", "two\nlines", "back\\slash", "\\n", "\\\\n", "cr\r", "tab\t", "é\u2028界", "\\"]
@@ -32,6 +33,31 @@ def test_bytes_and_tensors_are_text():
     assert vocabulary.names == ["tea", "Käse"] and b"tea" in vocabulary and tf.constant("tea") in vocabulary
     assert vocabulary.encode(tf.constant(["Käse", "tea"])).tolist() == [1, 0]
     assert vocabulary.encode([b"tea", "rum"], unknown=-1).tolist() == [0, -1]
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(ValueError, match=r"The name b'caf\\xe9' is no UTF-8: decode names first"):
+        Vocabulary([b"tea", "café".encode("latin-1")])
+
+
+@pytest.mark.parametrize("given", [["tea", "rum"], Vocabulary(["tea", "rum"]).names], ids=["list", "names"])
+def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
+    rows = pd.DataFrame({"user": ["u", "u"], "item": ["tea", "rum"], "shop": ["tea", "rum"]})
+    text, rows_file = tmp_path / "text", tmp_path / "rows.csv"
+    text.write_text("tea rum\n")
+    rows.to_csv(rows_file, index=False)
+    message = "must be a tfxc.data.Vocabulary, but got (list|Names): give tfxc.data.Vocabulary"
+    for read in (
+        lambda: data.from_frame(rows, "user", "item", vocabulary=given),
+        lambda: data.read_csv(rows_file, "user", "item", vocabulary=given),
+        lambda: data.Sequences.from_lists([["tea"]], vocabulary=given),
+        lambda: data.read_tokens(text, vocabulary=given),
+        lambda: data.read_sequences(text, vocabulary=given),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
+    with pytest.raises(ValueError, match="or those of other sequences, .* that of 'shop' is of (list|Names)"):
+        data.from_frame(rows, "user", "item", columns={"shop": given})
 
 
 def test_missing_names_and_floats():

@@ -200,3 +200,7 @@ def test_lists_of_classes_have_a_row_for_each_query():
             ValueError, match=f"{name} must have a row for each .* rows are 2 and the queries 3"
         ):
             model.rank(features(3), 2, **{name: np.array([[1, 2], [3, 4]])})
+        for num_rows in (3, 1):  # whatever shapes were traced before
+            model.rank(features(3), 2, **{name: np.full((num_rows, 2), 1)})
+        with pytest.raises(ValueError, match=rf"{name} must be class ids \[N, X\], .*: for one row write"):
+            model.rank(features(3), 2, **{name: [1, 2, 3]})

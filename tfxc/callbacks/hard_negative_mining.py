@@ -126,7 +126,11 @@ class HardNegativeMining(keras.callbacks.Callback):
         if not self._sampler.built:
             return  # fitted to a generator, an encoder is built by its first batch
         if self._table is None:
-            self._open_table()
+            try:
+                self._open_table()
+            except Exception:
+                self._epoch = None  # the next call of fit says anew at which it begins
+                raise
         if self._search is not None and not self._search.running:
             self._adopt()
         if self._search is None and self._collected is not None:

@@ -35,8 +35,8 @@ def change_classes(model, names, new_rows=MEAN):
 
     The model that is given is used up: its weights are moved, through files in the folder for temporary files
     (``TMPDIR``), where they need the space that the model takes in memory. So it takes about a tenth more
-    memory than the model, and any later use of the one given is a ValueError: its encoder and head hold
-    nothing. If anything fails, it is as it was.
+    memory than the model, and any later use of the one given is a ValueError; its encoder and head, which
+    hold nothing, are of no use either. If anything fails, it is as it was.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a

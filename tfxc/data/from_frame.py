@@ -74,6 +74,12 @@ def from_frame(
     bad = BadRows(os.fspath(frame) if isinstance(frame, str | os.PathLike) else "the table", "row", on_error)
     if isinstance(columns, str):
         raise ValueError(f"columns must be a list of names, but is the text {columns!r}: pass [{columns!r}].")
+    for name, given in columns.items() if isinstance(columns, Mapping) else ():
+        if not isinstance(given, Column):
+            raise ValueError(
+                "columns must be a list of names, or those of other sequences, columns=sequences.columns, "
+                f"but that of {name!r} is of {type(given).__name__}."
+            )
     vocabularies: dict[str, Vocabulary | None] = (
         {name: column.vocabulary for name, column in columns.items()}
         if isinstance(columns, Mapping)

@@ -15,7 +15,7 @@ from tfxc.data.name_encoder import NameEncoder
 from tfxc.data.quotes import num_line_ends
 from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
-from tfxc.data.vocabulary import Vocabulary
+from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
 _ROWS_PER_BLOCK = 1 << 19
 _READ_AHEAD = 2  # batches
@@ -61,6 +61,7 @@ class InteractionTable:
         def kind(name):
             return table.schema.field(name).type
 
+        require_vocabulary(vocabulary)
         self._table, self._bad = table, bad
         self._user, self._item, self._time = user, item, time
         self.users = NameEncoder(user, kind(user))

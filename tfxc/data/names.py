@@ -172,7 +172,12 @@ def _refuse_floats(names, where):
 
 def _text(name):
     if isinstance(name, bytes):
-        return name.decode()
+        try:
+            return name.decode()
+        except UnicodeDecodeError:
+            raise ValueError(
+                f'The name {name!r} is no UTF-8: decode names first, name.decode("latin-1") say.'
+            ) from None
     return str(name) if isinstance(name, str) or not _is_missing(name) else None
 
 

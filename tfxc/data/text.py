@@ -14,7 +14,7 @@ import numpy as np
 from tfxc.arguments import positive_int
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
-from tfxc.data.vocabulary import Vocabulary
+from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
 UNKNOWN = "<unk>"
 END_OF_SENTENCE = "<eos>"
@@ -103,6 +103,7 @@ def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "rai
 
 def _class_ids(path, words, types, vocabulary, min_count=1):
     """Class ids [M] of word numbers [M], and the vocabulary: the given one, or one by frequency."""
+    require_vocabulary(vocabulary)
     counts = np.bincount(words, minlength=len(types))
     if vocabulary is None:
         vocabulary = _by_frequency(types, counts, min_count)

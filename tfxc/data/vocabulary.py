@@ -177,8 +177,22 @@ class Vocabulary:
         return cls(_unescape(line) for line in lines[:-1])
 
 
+def require_vocabulary(vocabulary):
+    """Raises ValueError for what is neither None nor a ``Vocabulary``, such as a list of names.
+
+    Example:
+        >>> require_vocabulary(Vocabulary(["tea", "milk"]))
+    """
+    if not isinstance(vocabulary, Vocabulary | None):
+        raise ValueError(
+            f"vocabulary must be a tfxc.data.Vocabulary, but got {type(vocabulary).__name__}: give "
+            "tfxc.data.Vocabulary(names), or model.class_names in it."
+        )
+
+
 def name_ids(vocabulary: Vocabulary | None = None) -> Mapping:
     """Map from name to id for a reader: a vocabulary's own, or one that numbers new names as they come."""
+    require_vocabulary(vocabulary)
     if vocabulary is not None:
         return vocabulary.ids
     ids: defaultdict = defaultdict()

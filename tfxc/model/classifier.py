@@ -25,7 +25,7 @@ from tfxc.arguments import lists_as_tensors, positive_int, require_count
 from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old_tables
 from tfxc.callbacks.sampler_refresh import AUTO, warn_without_refresh, with_refresh
 from tfxc.callbacks.step_clock import EPOCH
-from tfxc.ids import PADDING
+from tfxc.ids import PADDING, padded_ids
 from tfxc.labels import as_array, labelled_queries
 from tfxc.model.adapted import follow_weights
 from tfxc.model.errors import sentence_first
@@ -430,7 +430,8 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
         inputs = tf.nest.map_structure(as_tensor, inputs)
-        k, exclude, allow = as_tensor(k), as_tensor(exclude), as_tensor(allow)
+        # Whose rank a graph that was traced for several shapes does not know.
+        k, exclude, allow = as_tensor(k), padded_ids(exclude, "exclude"), padded_ids(allow, "allow")
         with tf.control_dependencies(self.head.require_fresh()):
             return self._ranking.value(inputs, k, exclude, allow, training)
 
@@ -478,7 +479,11 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         return query, labels, reserved.get("example_ids")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The training loss of a batch: over sampled classes where there is a sampler, else over all."""
+        """The training loss of a batch: over sampled classes where there is a sampler, else over all.
+
+        What a subclass adds to it counts in training: ``evaluate`` gives the exact loss over all classes, as
+        ``test_step`` computes it.
+        """
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
         if training:
             query = require_finite(query, "query", self.optimizer)

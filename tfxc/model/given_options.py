@@ -71,7 +71,10 @@ def refuse_optimizer(optimizer):
         >>> refuse_optimizer(tfxc.optimizers.LazyAdam(1e-3))
     """
     if scales_loss(optimizer):
-        raise ValueError("Loss scaling is not supported: use the mixed_bfloat16 policy instead.")
+        raise ValueError(
+            "The optimizer scales the loss, as the mixed_float16 policy has it, which is not supported: use "
+            "the mixed_bfloat16 policy instead."
+        )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         kind = type(optimizer)
         raise ValueError(
