@@ -70,10 +70,15 @@ def test_a_recall_that_is_reached_exactly_is_enough(small, monkeypatch):
     assert index.recall(head, query, 10) == 0.95
 
 
-def test_copies_of_the_best_are_as_good_as_these():
+@pytest.mark.parametrize("kind", ["dense", "encoded"])
+def test_copies_of_the_best_are_as_good_as_these(kind):
     random = np.random.default_rng(0)
     vectors = np.repeat(random.normal(size=(20, 16)).astype(np.float32), 500, axis=0)
     head, query = head_of(random.permutation(vectors)), queries(200, 16)
+    if kind == "encoded":
+        same = keras.Sequential([keras.Input((16,)), keras.layers.Activation("linear")])
+        head = EncodedHead(same, random.permutation(vectors))
+        head.build((None, 16))
     index = InvertedIndex()
     assert index.tune(head, query, recall=0.95) == 1 and index.num_probes == 1
     found = index.top_k(head.effective_query(query), 10)

@@ -10,7 +10,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, one_thread, require_current, require_head, shared_by_queries
-from tfxc.ids import padded_ids, require_queries
+from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
@@ -20,6 +20,7 @@ from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
+_EQUAL = 1e-6  # as a share of a score: so much do sums of float32 round
 _SCORED_PAIRS = 1 << 18  # queries and classes, scored at once to tell how many of the best were found
 # How far class vectors may be from those that were stored, as a share of the largest number of each, biases
 # left out: what another machine may round otherwise where a head computes them.
@@ -382,11 +383,12 @@ class InvertedIndex(keras.layers.Layer):
     def _recall(self, head, queries, wanted, num_probes):
         query, k = head.effective_query(queries), wanted.best.ids.shape[1]
         found = self.top_k(query, k, wanted.exclude, num_probes=num_probes).ids
-        return float(np.mean(_scores(head, queries, found) >= wanted.least))  # float32 is a little below .95
+        right = is_among(found, wanted.best.ids) | (_scores(head, queries, found) >= wanted.least)
+        return float(np.mean(right))  # float32 would be a little below .95
 
 
 class _Wanted(NamedTuple):
-    """What queries should find: the exact best, the least of their scores [n, 1], and what they leave out."""
+    """What queries should find: the exact best, or of the least score [n, 1]; and what they exclude."""
 
     best: BestClasses
     least: np.ndarray
@@ -403,8 +405,8 @@ class _Wanted(NamedTuple):
                 f"Recall is that of k={k} classes, but exclude leaves a query fewer: ask for fewer, or leave "
                 "such queries out."
             )
-        # Computed as those of what is found, to the bit.
-        return cls(best, _scores(head, queries, best.ids).min(1, keepdims=True), exclude)
+        least = _scores(head, queries, best.ids).min(1, keepdims=True)
+        return cls(best, least - _EQUAL * np.abs(least), exclude)
 
 
 def _scores(head, queries, ids):
