@@ -19,7 +19,7 @@ def test_xla_is_switched_off_with_a_warning():
 @pytest.mark.one_keras  # tf-keras has no such option
 def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
     model = make_model(Uniform(4))
-    with pytest.raises(ValueError, match="Loss scaling"):
+    with pytest.raises(ValueError, match="scales the loss, as the mixed_float16 policy has it"):
         model.compile(keras.optimizers.SGD(1.0, loss_scale_factor=128.0), loss=SoftmaxCrossentropy())
     with pytest.raises(ValueError, match="call compile"):
         model.fit(features(4), np.arange(4), verbose=0)

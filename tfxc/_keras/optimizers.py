@@ -108,9 +108,20 @@ def places_without_decay(optimizer, variables):
 def learning_rate_variable(optimizer):
     """The ``tf.Variable`` that holds the learning rate; None where it follows a schedule or a function."""
     rate = getattr(optimizer, "_learning_rate", None)
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) or not hasattr(rate, "assign"):
+    if schedule_of(optimizer) is not None or not hasattr(rate, "assign"):
         return None
     return tf_variable(rate)
+
+
+def schedule_of(optimizer):
+    """The ``LearningRateSchedule`` of an optimizer, or None.
+
+    Example:
+        >>> type(schedule_of(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5)))).__name__
+        'CosineDecay'
+    """
+    rate = getattr(optimizer, "_learning_rate", None)
+    return rate if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) else None
 
 
 def serialized_learning_rate(optimizer, config):

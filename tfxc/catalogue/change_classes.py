@@ -6,7 +6,13 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of, scope_of_own_classes
-from tfxc._keras.optimizers import build_optimizer, parts_of, places_without_decay, variables_of_optimizer
+from tfxc._keras.optimizers import (
+    build_optimizer,
+    parts_of,
+    places_without_decay,
+    schedule_of,
+    variables_of_optimizer,
+)
 from tfxc._keras.training import given_metrics, is_compiled
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
@@ -248,7 +254,7 @@ def _parts(model):
     parts += getattr(model.sampler, "samplers", [])
     if is_compiled(model):
         optimizers = parts_of(model.optimizer)
-        parts += [*optimizers, *(getattr(own, "_learning_rate", None) for own in optimizers)]
+        parts += [*optimizers, *map(schedule_of, optimizers)]
         parts += [model.classification_loss, *given_metrics(model)]
     return parts
 
