@@ -1,12 +1,14 @@
 """The sentence of an op comes first, whoever reported it."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model, only_in_keras_3
 
+from tfxc._keras import keras
 from tfxc.model.errors import sentence_first, sentence_of
 
 FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
@@ -30,6 +32,17 @@ NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
 def test_the_sentence_is_found(report, num_frames):
     report = report.replace(FRAMES, "\n\n".join(FRAMES.split("\n\n")[:num_frames]) + "\n\n")
     assert sentence_of(report) == "Too large: 5 of 3"
+
+
+@pytest.mark.parametrize("call", ["fit", "predict"])
+def test_ids_of_another_vocabulary_are_told_as_such(call):
+    layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(5, 4), keras.layers.Flatten()]
+    model = make_model(encoder=keras.Sequential(layers))
+    x, y = np.array([[1, 2, 3], [1, 7, 3]]), np.array([0, 1])
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        model.fit(x, y, verbose=0, shuffle=False) if call == "fit" else model.predict(x, verbose=0)
+    wanted = r"indices\[1,1\] = 7 is not in \[0, 5\)\. Where an Embedding .* another vocabulary"
+    assert re.match(wanted, error.value.message)
 
 
 @pytest.mark.one_keras

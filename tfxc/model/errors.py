@@ -5,6 +5,8 @@ import re
 
 import tensorflow as tf
 
+_NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # so says TensorFlow's gather
+
 
 @contextlib.contextmanager
 def sentence_first(place=None):
@@ -50,4 +52,9 @@ def sentence_of(report):
     asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
     if asserted:
         text = asserted[1].replace("] [", " ")
+    if _NO_ROW.fullmatch(text):
+        text += (
+            ". Where an Embedding of the encoder looks up the inputs, it has no such row: were they made "
+            "with another vocabulary, or does the table lack a row for padding, num_classes + 1 in all?"
+        )
     return text
