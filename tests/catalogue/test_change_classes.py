@@ -450,6 +450,19 @@ def test_classes_that_nobody_registered_are_known_as_nothing_comes_from_a_file()
     other.fit(x, np.arange(4), verbose=0)
 
 
+def test_of_two_classes_of_one_name_that_nobody_registered_none_takes_the_others_place():
+    first, second = (
+        type("OwnFactor", (keras.layers.Layer,), {"call": lambda self, x, factor=factor: factor * x})
+        for factor in (2.0, 3.0)
+    )
+    encoder = keras.Sequential([keras.Input((DIM,)), first(), second(), keras.layers.Dense(DIM)])
+    model = trained(named(encoder=encoder))
+    before = model.queries(features(4)).numpy()
+    with pytest.raises((TypeError, ValueError), match="OwnFactor"):
+        tfxc.change_classes(model, OTHER)
+    np.testing.assert_array_equal(model.queries(features(4)), before)
+
+
 def test_an_uncompiled_model_stays_so():
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), class_names=["a", "b", "c"])
     changed = tfxc.change_classes(model, ["c", "a"])

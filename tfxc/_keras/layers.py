@@ -47,6 +47,8 @@ def layers_of(layer):
 def scope_of_own_classes(objects):
     """A scope in which Keras makes objects anew, from their configs, also of classes that nobody registered.
 
+    Of two such classes of one name Keras knows neither, and says so: a config does not tell which it is of.
+
     Example:
         >>> class Twice(keras.layers.Layer):
         ...     pass
@@ -54,10 +56,16 @@ def scope_of_own_classes(objects):
         ...     type(keras.layers.deserialize(keras.layers.serialize(Twice()))) is Twice
         True
     """
-    kinds = [type(part) for part in objects if hasattr(type(part), "from_config")]
-    own = [kind for kind in kinds if kind.__module__.partition(".")[0] not in _OF_KERAS]
+    kinds = {type(part) for part in objects if hasattr(type(part), "from_config")}
+    own = [
+        kind
+        for kind in kinds
+        if kind.__module__.partition(".")[0] not in _OF_KERAS
+        and keras.saving.get_registered_name(kind) == kind.__name__
+    ]
+    names = [kind.__name__ for kind in own]
     return keras.saving.custom_object_scope(
-        {kind.__name__: kind for kind in own if keras.saving.get_registered_name(kind) == kind.__name__}
+        {kind.__name__: kind for kind in own if names.count(kind.__name__) == 1}
     )
 
 
