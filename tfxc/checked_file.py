@@ -30,6 +30,9 @@ def replacing(path):
     A write that fails, or is killed, leaves an earlier file as it was. A symbolic link stays, and what it
     names is replaced. The new file has the mode of the earlier one.
 
+    Raises:
+        OSError: naming the file, where the disk is full or the folder cannot be written.
+
     Example:
         >>> import pathlib, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "notes.txt")
@@ -48,6 +51,11 @@ def replacing(path):
             shutil.copymode(target, aside)
         os.replace(aside, target)
         sync(folder)  # the name, too, has to last
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        why = f"{os.strerror(error.errno)} (an earlier file is as it was)"  # HDF5's own is five lines
+        raise OSError(error.errno, why, os.fspath(path)) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(aside)

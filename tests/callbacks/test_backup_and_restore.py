@@ -458,6 +458,42 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
             assert fit(0.001, epochs) == 0.5
 
 
+def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tmp_path):
+    def fit(epochs, num_negatives=6, reduction="sum", clipnorm=None):
+        loss = tfxc.losses.SoftmaxCrossentropy(reduction=reduction)
+        optimizer = keras.optimizers.SGD(0.1, clipnorm=clipnorm)
+        model = make_model(tfxc.samplers.Uniform(num_negatives, seed=3), loss=loss, optimizer=optimizer)
+        keras.utils.set_random_seed(0)
+        model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(1)
+        fit(2)
+    with pytest.warns(
+        UserWarning, match="as the script now says, with sampler num_negatives=9, no more 6. For"
+    ):
+        fit(3, 9)
+    message = (
+        "with loss reduction='sum_over_batch_size', no more 'sum'; optimizer clipnorm=1.0, no more None. For"
+    )
+    with pytest.warns(UserWarning, match=message):
+        fit(4, 9, "sum_over_batch_size", 1.0)
+    with warnings.catch_warnings():  # once told, it is what the training has
+        warnings.simplefilter("error")
+        fit(5, 9, "sum_over_batch_size", 1.0)
+
+
+def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script):
+    assert script(tmp_path, 3, 17) is None
+    message = (
+        "interrupted after batch [4-6] of epoch 1, which this fit, with epochs=1, .* Give epochs=2 or more"
+    )
+    with pytest.raises(ValueError, match=message):
+        script(tmp_path, epochs=1)
+    assert len(script(tmp_path, epochs=2)[1]["loss"]) == 2
+
+
 def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script):
     class Best(keras.callbacks.Callback):
         def __init__(self):

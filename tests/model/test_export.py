@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,22 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
     assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, 1)
     names = (killed / "assets.extra" / "class_names.json").read_text(encoding="utf-8")
     assert json.loads(names) == ["a", "b"]
+
+
+def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_path, exported):
+    path = tmp_path / "1"
+    shutil.copytree(exported[1], path)
+    before = (path / "saved_model.pb").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match=f"export {path} could not be written; an earlier .* File too large"
+        ):
+            exported[0].export(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
 
 
 def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):

@@ -1,5 +1,6 @@
 """What an object remembers, as plain values: taken into notes and arrays, and put back."""
 
+import contextlib
 import hashlib
 import sys
 import zlib
@@ -97,6 +98,22 @@ def digest_of(names):
     for name in names:
         digest.update(str(name).encode(errors="surrogatepass") + b"\0")
     return digest.hexdigest()
+
+
+def settings_of(owner):
+    """The class of a part of a model, and the numbers and strings that it was made with, by name.
+
+    Without seeds, names and learning rates. Of what has no ``get_config`` the class is all that is known.
+
+    Example:
+        >>> settings_of(tfxc.losses.GBCE(calibration=0.9, reduction="sum"))
+        {'class': 'GBCE', 'reduction': 'sum', 'dtype': None, 'calibration': 0.9}
+    """
+    found = {"class": type(owner).__name__}
+    with contextlib.suppress(NotImplementedError):  # of Keras, for a class of one's own with arguments
+        config = owner.get_config()
+        found |= {name: value for name, value in config.items() if isinstance(value, _NUMBERS)}
+    return {name: value for name, value in found.items() if name not in ("seed", "name", "learning_rate")}
 
 
 def _is_plain(value):

@@ -21,6 +21,7 @@ from tfxc.backup.state import (
     from_json,
     plain_attributes,
     set_attributes,
+    settings_of,
     snapshot,
     to_json,
 )
@@ -70,7 +71,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     Raises:
         ValueError: for another ``save_freq`` or a folder of remote storage; when training starts, for a
             model that is no ``ExtremeClassifier`` or is under a ``MultiWorkerMirroredStrategy``, a backup of
-            another model, or of a finished training that the model has gone beyond.
+            another model, of a finished training that the model has gone beyond, or of one interrupted in
+            an epoch that ``fit`` does not come to.
         OSError: when training starts, if the folder cannot be written.
 
     Example:
@@ -117,6 +119,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             first_epoch = self._found[1]["first_epoch"]
         self.first_epoch = first_epoch
         self._rates = self._rates_told(model)
+        self._settings = self._settings_told(model)
         try:
             with self._watching_for_sigterm():
                 yield self._position
@@ -192,6 +195,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             "seeds": self._seeds,
             "class_names": self._class_names,
             "learning_rates": self._rates,
+            "settings": self._settings,
             "callbacks": states,
         }
         self._folder.write(self._now, arrays, notes)
@@ -232,6 +236,30 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         return told
 
+    def _settings_told(self, model):
+        """What head, sampler, loss and optimizer were made with; warns if a backup was made with others."""
+        parts = {
+            "head": model.head,
+            "sampler": model.sampler,
+            "loss": model.classification_loss,
+            "optimizer": model.optimizer,
+        }
+        own = {part: {} if owner is None else settings_of(owner) for part, owner in parts.items()}
+        before = own if self._found is None else self._found[1].get("settings", own)
+        changed = [
+            f"{part} {name}={own[part].get(name)!r}, no more {before[part].get(name)!r}"
+            for part in parts
+            for name in {**own[part], **before[part]}
+            if own[part].get(name) != before[part].get(name)
+        ]
+        if changed:
+            warnings.warn(
+                f"The training in {self.directory} goes on as the script now says, with "
+                f"{'; '.join(changed)}. For another training name another directory.",
+                stacklevel=5,
+            )
+        return own
+
     def _check(self):
         """That the backup is of this model and data."""
         arrays, notes = self._found
@@ -270,6 +298,18 @@ class BackupAndRestore(keras.callbacks.Callback):
             stacklevel=5,
         )
         return self._position
+
+    def check_end(self, epochs):
+        """Refuses an end of ``fit`` before the epoch in which the training was interrupted."""
+        position = self._position
+        is_beyond = position.epoch >= epochs and position.batch > 0
+        if is_beyond and not position.has_stopped:
+            raise ValueError(
+                f"The training in {self.directory} was interrupted after batch {position.batch} of epoch "
+                f"{position.epoch}, which this fit, with epochs={epochs}, does not come to: the state at the "
+                f"end of an earlier one is gone. Give epochs={position.epoch + 1} or more, or name another "
+                "directory."
+            )
 
     def check_nothing_is_undone(self, model, is_finished):
         """Refuses, or warns, where the backup is of a training that a model has gone through already.

@@ -15,7 +15,7 @@ from tfxc._keras.weights import layer_and_name, variables_of
 from tfxc.arguments import positive_int, require_count
 from tfxc.layers import EncodedHead
 from tfxc.model.declared import declared
-from tfxc.model.exported_folder import exported_folder
+from tfxc.model.exported_folder import exported_folder, named_if_unwritten
 from tfxc.model.names_file import write_names
 from tfxc.model.on_servers import is_on_servers
 from tfxc.model.raw_names import ClassIds, ClassNames
@@ -79,6 +79,7 @@ def export_classifier(model, path, index=None, strings=False):
             that are not distinct lines, with a tied head whose table has no row for padding, or whose
             histories are not known or go with other inputs position by position; in the scope of the strategy
             that made the weights.
+        OSError: naming the path, where the disk is full or the folder cannot be written.
 
     Example:
         >>> import tempfile
@@ -109,13 +110,15 @@ def export_classifier(model, path, index=None, strings=False):
             names_file = os.path.join(scratch, "names.txt") if takes_names else None
             module = _servable(served, index, names_file, strings)
             signatures = {"serving_default": module.serve, "with_defaults": _with_defaults(module.serve)}
-            tf.saved_model.save(module, aside, signatures=signatures)
-        if elsewhere:
-            _add_values(aside, module.kept, elsewhere)
-        if model.class_names is not None:
-            extra = os.path.join(aside, "assets.extra")
-            os.makedirs(extra, exist_ok=True)
-            write_names(model.class_names, extra)
+            with named_if_unwritten(path):
+                tf.saved_model.save(module, aside, signatures=signatures)
+        with named_if_unwritten(path):
+            if elsewhere:
+                _add_values(aside, module.kept, elsewhere)
+            if model.class_names is not None:
+                extra = os.path.join(aside, "assets.extra")
+                os.makedirs(extra, exist_ok=True)
+                write_names(model.class_names, extra)
 
 
 def export_item_encoder(head, path):
@@ -163,7 +166,7 @@ def export_item_encoder(head, path):
     module.serve = tf.function(serve, input_signature=specs, autograph=False)
     module.kept = _variables_read(module.serve, [encoder])
     module.tables = _lookup_tables(encoder)
-    with exported_folder(path) as aside:
+    with exported_folder(path) as aside, named_if_unwritten(path):
         tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
 
 

@@ -6,6 +6,8 @@ import fcntl
 import os
 import shutil
 
+import tensorflow as tf
+
 from tfxc.arguments import local_folder
 from tfxc.model.names_file import NAMES_FILE
 
@@ -48,6 +50,18 @@ def exported_folder(path):
             _clear(workplace, path)
             with contextlib.suppress(OSError):  # what others put there meanwhile is theirs
                 os.rmdir(workplace)
+
+
+@contextlib.contextmanager
+def named_if_unwritten(path):
+    """Where files of an export cannot be written, as on a full disk, raises OSError with its path."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        why = error.message.split("}} ")[-1] if isinstance(error, tf.errors.OpError) else error
+        raise OSError(
+            f"The export {path} could not be written; an earlier one is as it was. {why}"
+        ) from error
 
 
 def _require_own(workplace):

@@ -60,7 +60,9 @@ def resuming(model, arguments):
         if position is not None:
             if data.has_nothing_left(position):
                 position = backup.begin_next_epoch()
-            is_finished = position.has_stopped or position.epoch >= (arguments.get("epochs") or 1)
+            epochs = arguments.get("epochs") or 1
+            backup.check_end(epochs)
+            is_finished = position.has_stopped or position.epoch >= epochs
             backup.check_nothing_is_undone(model, is_finished)
             backup.restore_variables()  # now, for what is computed by copies of them
             follow_weights(model)
