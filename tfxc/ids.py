@@ -77,6 +77,42 @@ def padded_ids(ids, name):
     return ids
 
 
+def refuse_mask(ids, num_classes, name):
+    """Class ids [N, X], behind a check that they are no rows of a mask [N, L].
+
+    Raises:
+        tf.errors.InvalidArgumentError: for those, which would be read as the ids 0 and 1.
+
+    Example:
+        >>> refuse_mask(tf.constant([[1, 0]]), 5, "exclude").numpy().tolist()
+        [[1, 0]]
+    """
+    return refuse_zeros_and_ones(
+        ids,
+        num_classes,
+        f"{name} holds class ids padded with -1, but these rows are as long as there are classes, and all 0 "
+        "or 1, as those of a mask. Pass ids: of a mask m np.where(m, np.arange(m.shape[1]), -1).",
+    )
+
+
+def refuse_zeros_and_ones(ids, num_classes, message):
+    """Class ids [..., P], behind a check that they are no rows of a matrix of zeros and ones.
+
+    Example:
+        >>> refuse_zeros_and_ones(tf.constant([[1, 0]]), 5, "A matrix.").numpy().tolist()
+        [[1, 0]]
+    """
+    # A graph may not know how many ids there are (Keras traced a step anew), or how many classes.
+    is_known = not tf.is_tensor(num_classes)
+    if is_known and (ids.shape[-1] not in (num_classes, None) or num_classes < 3):
+        return ids
+    width = tf.shape(ids, tf.int64)[-1]
+    is_as_wide = tf.equal(width, num_classes) & (width >= 3) & (tf.size(ids) > 0)
+    checked = require(~(is_as_wide & tf.reduce_all((ids == 0) | (ids == 1))), message)
+    with tf.control_dependencies(checked):
+        return tf.identity(ids)
+
+
 def require_queries(query):
     """Raises ValueError for queries that are known not to be of shape [N, D].
 

@@ -7,17 +7,19 @@ without duplicates within a row.
 import numbers
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras.layers import mask_of
 from tfxc.arguments import innermost
-from tfxc.ids import PADDING, check_ids, drop_duplicates
+from tfxc.ids import PADDING, check_ids, drop_duplicates, refuse_zeros_and_ones
 from tfxc.require import require
 
 _IDS_OF_ROWS = (
     "of one-hot rows m tf.argmax(m, 1), of multi-hot rows "
     "tf.SparseTensor(s.indices, s.indices[:, 1], s.dense_shape), where s = tf.sparse.from_dense(m)"
 )
+_IDS_OF_FLOATS = "of floats that hold ids np.where(np.isnan(m), -1, m).astype('int64')"
 _IDS_OF_MATRIX = (
     "of a sparse one-hot or multi-hot matrix m tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), "
     "or of a CSR matrix of SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr)"
@@ -72,6 +74,29 @@ def as_array(labels):
     return labels
 
 
+def tensor_of_labels(labels):
+    """Labels as a tensor; ragged and sparse ones stay so.
+
+    Raises:
+        ValueError: for a matrix of SciPy, or lists of different lengths.
+
+    Example:
+        >>> tensor_of_labels([[4, 7], [2]])
+        Traceback (most recent call last):
+        ...
+        ValueError: Labels of different numbers an example must be ragged or padded with -1...
+    """
+    if scipy.sparse.issparse(labels):
+        raise ValueError(f"Labels are class ids, but came as a matrix of SciPy. Pass ids: {_IDS_OF_MATRIX}.")
+    try:
+        return labels if tf.is_tensor(labels) else tf.convert_to_tensor(labels)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "Labels of different numbers an example must be ragged or padded with -1: of lists "
+            f"tf.ragged.constant(lists). As they are, they make no tensor: {error}"
+        ) from None
+
+
 def pad_labels(labels, by_position=False):
     """Dense integer class ids from dense, ragged or sparse labels; padding is -1.
 
@@ -91,11 +116,13 @@ def pad_labels(labels, by_position=False):
         >>> pad_labels(tf.SparseTensor([[0, 70], [0, 90], [1, 40]], [7, 9, 4], [2, 1000])).numpy().tolist()
         [[7, 9], [4, -1]]
     """
-    if not tf.is_tensor(labels):
-        labels = tf.convert_to_tensor(labels)
+    labels = tensor_of_labels(labels)
     refuse_names(labels)
     if not labels.dtype.is_integer:
         ids = _IDS_OF_MATRIX if isinstance(labels, tf.SparseTensor) else _IDS_OF_ROWS
+        if labels.dtype.is_floating and not isinstance(labels, tf.SparseTensor):
+            is_one = labels.shape.rank == 1 or (labels.shape.rank is not None and labels.shape[-1] == 1)
+            ids = _IDS_OF_FLOATS if is_one else f"{ids}; {_IDS_OF_FLOATS}"
         raise ValueError(
             f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Pass ids: {ids}."
         )
@@ -228,21 +255,14 @@ def one_for_each(query, given, wanted, axis=0):
         return tf.identity(given)
 
 
-def refuse_zeros_and_ones(labels, num_classes):
-    """Labels [..., P], none of which may be a row of a multi-hot matrix."""
-    # A graph may not know how many labels there are (Keras traced a step anew), or how many classes.
-    is_known = not tf.is_tensor(num_classes)
-    if is_known and (labels.shape[-1] not in (num_classes, None) or num_classes < 3):
-        return labels
-    width = tf.shape(labels, tf.int64)[-1]
-    is_as_wide = tf.equal(width, num_classes) & (width >= 3) & (tf.size(labels) > 0)
-    checked = require(
-        ~(is_as_wide & tf.reduce_all((labels == 0) | (labels == 1))),
+def refuse_one_hot_rows(labels, num_classes):
+    """Labels [..., P], none of which may be a row of a one-hot or multi-hot matrix."""
+    return refuse_zeros_and_ones(
+        labels,
+        num_classes,
         "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "
         f"or 1, as one-hot or multi-hot rows. Pass ids: {_IDS_OF_ROWS}.",
     )
-    with tf.control_dependencies(checked):
-        return tf.identity(labels)
 
 
 def labelled_queries(query, labels, num_classes, sample_weight=None):
@@ -256,5 +276,5 @@ def labelled_queries(query, labels, num_classes, sample_weight=None):
     labels = check_ids(pad_labels_of(query, labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)
-    labels = drop_duplicates(refuse_zeros_and_ones(labels, num_classes))
+    labels = drop_duplicates(refuse_one_hot_rows(labels, num_classes))
     return query, labels, sample_weight, where

@@ -1,4 +1,5 @@
 import lzma
+import warnings
 
 import pytest
 
@@ -99,3 +100,32 @@ def test_bad_columns(tmp_path, columns):
 def test_many_fields_need_names(tmp_path):
     with pytest.raises(ValueError, match="found 4 fields.*name the columns"):
         read_interactions(written(tmp_path, "u i 5 100\n"))
+
+
+@pytest.mark.parametrize("header", ["userId,movieId", "user_id,item_id", "SESSION ID,Item"])
+def test_a_line_that_names_columns_is_told_of(tmp_path, header):
+    path = tmp_path / "log.csv"
+    path.write_text(f"{header}\nann,milk\n")
+    with pytest.warns(
+        UserWarning, match="first line looks like names of columns, .* take tfxc.data.read_csv"
+    ):
+        read_interactions(path, delimiter=",")
+
+
+@pytest.mark.parametrize("name", ["timestamp", "ts", "Date"])
+def test_a_column_of_times_by_another_name_is_told_of(tmp_path, name):
+    path = tmp_path / "log.txt"
+    path.write_text("ann milk 5\nann tea 3\n")
+    with pytest.warns(UserWarning, match=f"'{name}' is not used, and the order of the file counts"):
+        log = read_interactions(path, ("user", "item", name))
+    assert log.times is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_interactions(path, ("user", "item", "time"))
+        read_interactions(path, ("user", "item", "rating"))
+
+
+def test_an_empty_delimiter_is_refused(tmp_path):
+    (tmp_path / "log.txt").write_text("ann milk\n")
+    with pytest.raises(ValueError, match="delimiter must be a string between the fields"):
+        read_interactions(tmp_path / "log.txt", delimiter="")

@@ -64,3 +64,9 @@ def test_unknown_on_error(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(LineReader(tmp_path / "nothing.txt"))
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".zip", ".zst"])
+def test_a_compression_that_is_not_read_is_named(tmp_path, suffix):
+    with pytest.raises(ValueError, match="only .gz and .xz are decompressed"):
+        LineReader(tmp_path / f"lines{suffix}")

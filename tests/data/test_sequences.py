@@ -69,6 +69,15 @@ def test_from_lists_refuses_what_is_no_name():
         Sequences.from_lists([["a"]], user_ids=[None])
 
 
+def test_a_dict_of_lists_and_a_slice_are_refused_with_the_way():
+    lists = {"ann": ["milk", "tea"]}
+    with pytest.raises(ValueError, match=r"is a dict: pass dict.values\(\), user_ids="):
+        Sequences.from_lists(lists)
+    sequences = Sequences.from_lists(lists.values(), user_ids=[*lists])
+    with pytest.raises(TypeError, match=r"for several take select\(index\)"):
+        sequences[0:1]
+
+
 def test_from_interactions_sorts_stably():
     users, items, times = [1, 0, 1, 1, 0], [0, 1, 2, 3, 0], [9, 5, 3, 9, 5]
     sequences = Sequences.from_interactions(users, items, LETTERS, ["u", "v", "w"], times)

@@ -87,6 +87,19 @@ def test_time_split_bad_input():
         time_split(timed, 2, 4)
 
 
+def test_times_in_milliseconds_are_told_of():
+    times = [1704067200e3, 1704153600e3, 1705276800e3, 1705363200e3]
+    log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=times)
+    with pytest.raises(
+        ValueError, match=r"test at \d+\S* Numbers are taken for seconds: divide milliseconds"
+    ):
+        time_split(log, "2024-01-10", "2024-01-15")
+    log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=np.array(times) / 1000)
+    assert len(time_split(log, "2024-01-10", "2024-01-15T12:00").train)
+    with pytest.raises(ValueError, match=r"validation starts at 5\d* and the test at \d+\S*\.$"):
+        time_split(log, 5, 6)
+
+
 def test_tail_split_keeps_every_item_once():
     sequences = Sequences.from_lists([range(101), range(7), "x"], user_ids=[*"abc"])
     split = tail_split(sequences, 0.1, 0.05)

@@ -149,3 +149,11 @@ def test_a_method_that_is_missing_is_named():
             getattr(Own(), method)(*given[:num])
     with pytest.raises(NotImplementedError, match="Own defines neither sampled.* nor fold_candidates"):
         Own().sampled(*given)
+
+
+def test_what_a_model_ranks_is_no_logits():
+    best = {"ids": tf.constant([[1, 2]]), "scores": tf.constant([[1.0, 0.5]])}
+    with pytest.raises(
+        ValueError, match=r"takes the logits of all classes, .* tfxc.head_loss\(model.head, loss"
+    ):
+        SoftmaxCrossentropy()(tf.constant([1]), best)

@@ -140,6 +140,23 @@ def test_bad_input(y_true, y_pred, message):
         PrecisionAtK(3).update_state(y_true, y_pred)
 
 
+@pytest.mark.parametrize("average", ["labelled", "all"])
+def test_the_value_of_each_example(average):
+    metric = RecallAtK(2, average=average)
+    labels, ids = [[4, 5], [-1, -1], [7, -1]], [[4, 9, 5], [1, 2, 3], [1, 7, 2]]
+    values = metric.values(labels, ids).numpy()
+    np.testing.assert_array_equal(values, [0.5, np.nan if average == "labelled" else 0.0, 1.0])
+    assert float(metric.result()) == 0  # it has counted none
+    metric.update_state(labels, ids)
+    np.testing.assert_allclose(metric.result(), np.nanmean(values))
+
+
+def test_what_predict_returns_is_ranked():
+    metric = RecallAtK(2)
+    metric.update_state([4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.ones([2, 2])})
+    assert float(metric.result()) == 0.5
+
+
 @pytest.mark.parametrize("size", [4, None])
 @pytest.mark.parametrize(
     ("labels", "message"),

@@ -59,7 +59,9 @@ def model_of(eager):
 
 
 @pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
-@pytest.mark.parametrize("step", ["fit", "validate", "evaluate", "predict"])
+@pytest.mark.parametrize(
+    "step", ["fit", "validate", "evaluate", "predict", "train on batch", "test on batch"]
+)
 def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
     model, x, y = model_of(eager), features(2), np.array([0, 1])
     bad_inputs, bad_labels = {"features": x, "exclude": np.array([[99], [1]])}, np.array([99, 1])
@@ -68,6 +70,8 @@ def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
         "validate": lambda: model.fit(x, y, validation_data=(x, bad_labels), verbose=0),
         "evaluate": lambda: model.evaluate(x, bad_labels, verbose=0),
         "predict": lambda: model.predict(bad_inputs, verbose=0),
+        "train on batch": lambda: model.train_on_batch(x, bad_labels),
+        "test on batch": lambda: model.test_on_batch(x, bad_labels),
     }
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         calls[step]()

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from classifier_checks import features, make_model
+from classifier_checks import NUM_CLASSES, features, make_model
 
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.metrics import NDCGAtK
+from tfxc.metrics import CoverageAtK, NDCGAtK, PSPAtK
 from tfxc.samplers import Uniform
 
 
@@ -45,6 +45,17 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
     for name in ("metrics", "weighted_metrics"):
         with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
             model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
+
+
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_other_classes_are_refused(argument):
+    for metric in (CoverageAtK(5, num_classes=40), PSPAtK(3, np.full(NUM_CLASSES + 1, 0.5))):
+        with pytest.raises(
+            ValueError,
+            match=rf"{metric.name} is made for {metric.num_classes} classes, but the head has {NUM_CLASSES}",
+        ):
+            make_model().compile("adam", SoftmaxCrossentropy(), **{argument: [metric]})
+    make_model(metrics=[CoverageAtK(5, num_classes=NUM_CLASSES), PSPAtK(3, np.full(NUM_CLASSES, 0.5))])
 
 
 @pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has none of them")

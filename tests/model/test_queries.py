@@ -45,7 +45,7 @@ def test_queries_are_taken():
 def test_outputs_that_are_known_are_checked_at_once():
     x = keras.Input((DIM,))
     for outputs, message in (
-        ([x, x], "gives a list of 2"),
+        ([x, x], r"gives a list of 2: make keras.Model\(encoder.inputs, query\)"),
         (keras.layers.Reshape((1, 1, DIM))(x), r"gives \(None, 1, 1, "),
     ):
         with pytest.raises(ValueError, match=message):

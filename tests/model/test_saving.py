@@ -174,3 +174,17 @@ def test_a_layer_without_a_name_that_an_item_encoder_shares_is_found_again(tmp_p
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert any(layer is loaded.encoder.items for layer in loaded.head.item_encoder.layers)
     np.testing.assert_array_equal(loaded.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])
+
+
+@pytest.mark.parametrize("other", ["sampler", "classes"])
+def test_weights_that_do_not_fit_are_refused_with_what_to_do(tmp_path, other):
+    path = tmp_path / "model.weights.h5"
+    make_model(Uniform(3)).save_weights(path)
+    model = (
+        make_model(MIDX(3, num_codewords=2))
+        if other == "sampler"
+        else make_model(head=tfxc.layers.DenseHead(7))
+    )
+    message = r"Of another sampler.*skip_mismatch=True\). Of other classes: .*tfxc.change_classes"
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        model.load_weights(path)

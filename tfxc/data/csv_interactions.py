@@ -22,6 +22,7 @@ def read_csv(
     """Reads a CSV file with one interaction a record into one sequence a user, oldest first.
 
     Like `read_interactions`, but columns are found by the names in the first record and fields may be quoted.
+    Blanks around a user or an item are cut off, also inside quotes.
 
     Args:
         path: the file, plain, `.gz` or `.xz`.

@@ -1,5 +1,6 @@
 """Interaction logs, `user item [time]` a line, and what every interaction reader shares."""
 
+import warnings
 from array import array
 from collections.abc import Sequence
 
@@ -9,6 +10,11 @@ from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.times import seconds
 from tfxc.data.vocabulary import Vocabulary, name_ids
+
+# Names of columns as _plain makes them.
+_USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}
+_ITEM_NAMES = {"item", "movie", "product", "article", "book", "track", "song", "asin"}
+_TIME_NAMES = {"timestamp", "ts", "date", "datetime", "eventtime", "created", "createdat"}
 
 
 def read_interactions(
@@ -51,6 +57,8 @@ def read_interactions(
     lines = LineReader(path, on_error)
     log = InteractionLog(vocabulary)
     layout = None if columns is None else _layout(columns)
+    if delimiter == "":
+        raise ValueError('delimiter must be a string between the fields, as "," or "\\t", or None; got "".')
     for line in lines:
         fields = line.split() if delimiter is None else [field.strip() for field in line.split(delimiter)]
         if not any(fields):
@@ -58,6 +66,8 @@ def read_interactions(
         try:
             if layout is None:
                 layout = _inferred_layout(fields)
+            if lines.number == 1:
+                _warn_of_header(path, fields, *layout)
             log.add(*_picked(fields, *layout))
         except ValueError as error:
             lines.reject(error)
@@ -71,6 +81,28 @@ def _layout(columns: Sequence[str]):
         if columns.count(name) > 1 or (name != "time" and name not in columns):
             raise ValueError(f"columns must name 'user' and 'item' once, 'time' at most once; got {columns}.")
     return columns, [columns.index(name) for name in ("user", "item", "time") if name in columns]
+
+
+def _warn_of_header(path, fields, columns, positions):
+    """Of a first line that names columns, and of a column of times by another name, which is not used."""
+    user, item = (fields[position] if position < len(fields) else "" for position in positions[:2])
+    if _plain(user) in _USER_NAMES and _plain(item) in _ITEM_NAMES:
+        warnings.warn(
+            f"{path}: the first line looks like names of columns, {user} and {item}, but is read as an "
+            f"interaction. Of a file with such a line take tfxc.data.read_csv(path, {user!r}, {item!r}).",
+            stacklevel=3,
+        )
+    like_times = [name for name in columns if _plain(name) in _TIME_NAMES]
+    if "time" not in columns and like_times:
+        warnings.warn(
+            f"The column {like_times[0]!r} is not used, and the order of the file counts: name it 'time' to "
+            "have each user's items in its order.",
+            stacklevel=3,
+        )
+
+
+def _plain(name):
+    return name.lower().replace("_", "").replace(" ", "").removesuffix("id")
 
 
 def _inferred_layout(fields):

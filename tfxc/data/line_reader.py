@@ -30,6 +30,9 @@ class LineReader:
         path: the file; the suffix tells the compression.
         on_error: `"raise"` or `"skip"`, what `report` does about bad lines.
 
+    Raises:
+        ValueError: for a file of another compression.
+
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "lines.txt"
@@ -45,6 +48,8 @@ class LineReader:
 
     def __init__(self, path, on_error: str = "raise"):
         self.path = os.fspath(path)
+        if self.path.endswith((".bz2", ".zip", ".zst")):
+            raise ValueError(f"{self.path}: only .gz and .xz are decompressed. Unpack it first.")
         self.number = 0
         self._bad = BadRows(self.path, "line", on_error)
 

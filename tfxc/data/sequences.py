@@ -114,8 +114,12 @@ class Sequences:
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, those of pandas
-                and Arrow) or a float; for a set in place of a list.
+                and Arrow) or a float; for a set in place of a list, or a dict.
         """
+        if isinstance(lists, Mapping):
+            raise ValueError(
+                "lists must be a list of lists, but is a dict: pass dict.values(), user_ids=[*dict]."
+            )
         ids = name_ids(vocabulary)
         try:
             encoded = [
@@ -167,6 +171,8 @@ class Sequences:
         return len(self.offsets) - 1
 
     def __getitem__(self, u: int) -> np.ndarray:
+        if isinstance(u, slice):
+            raise TypeError("Sequences give one sequence by its number, [u]: for several take select(index).")
         u = range(len(self))[u]  # negative positions, and IndexError past the end
         return self.items[self.offsets[u] : self.offsets[u + 1]]
 

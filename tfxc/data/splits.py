@@ -9,6 +9,8 @@ import numpy as np
 from tfxc.data.sequences import Sequences
 from tfxc.data.times import moment
 
+_LATEST_SECOND = 1e11  # of the year 5138: larger numbers are none of seconds
+
 
 @dataclass(frozen=True)
 class Split:
@@ -153,8 +155,11 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             times: Any = sequences.times if len(sequences.times) else [None]
+            is_finer = isinstance(np.max(times), float) and np.max(times) > _LATEST_SECOND
+            remedy = " Numbers are taken for seconds: divide milliseconds by 1000." if is_finer else ""
             raise ValueError(
-                f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}."
+                f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}, "
+                f"validation starts at {validation_start} and the test at {test_start}.{remedy}"
             )
     return Split(
         sequences.slices(in_train, 0, num_train[in_train]),

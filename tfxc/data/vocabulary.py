@@ -126,7 +126,11 @@ class Vocabulary:
         ids = integers(ids, "Class ids")
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
-            raise ValueError(f"The class id {ids[outside][0]} is outside [0, {len(self)}).")
+            is_empty = (ids[outside] == -1).all()
+            remedy = " A model gives -1 where no class is left to rank: decode ids[ids >= 0]."
+            raise ValueError(
+                f"The class id {ids[outside][0]} is outside [0, {len(self)}).{remedy if is_empty else ''}"
+            )
         flat = np.empty(ids.size, object)
         flat[:] = list(self.names[ids.reshape(-1)])
         return flat.reshape(ids.shape).tolist()

@@ -10,7 +10,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
-from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_other_rows, require_queries
+from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_mask, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
@@ -275,7 +275,7 @@ class Head(keras.layers.Layer):
                 int in [1, L] nor an integer tensor, num_probes none of at least 1 or given to a head that has
                 none, or ids are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
-                or allow of another number of rows.
+                or allow of another number of rows, or a mask [N, L].
         """
         if not self.built:
             raise ValueError(
@@ -295,6 +295,7 @@ class Head(keras.layers.Layer):
             require_count(num_probes, "num_probes")
         if exclude is not None:
             exclude = check_ids(padded_ids(exclude, "exclude"), self.num_classes, "excluded class")
+            exclude = refuse_mask(exclude, self.num_classes, "exclude")
             exclude = for_each_row(exclude, query)
         allow = padded_ids(allow, "allow")
         if allow is not None:

@@ -99,6 +99,12 @@ class ClassificationLoss(keras.losses.Loss):
 
     def _per_example(self, y_true, y_pred, sample_weight=None):
         """Losses [N] and weights [N] or None."""
+        if isinstance(y_pred, dict):
+            raise ValueError(
+                "A loss takes the logits of all classes, but got the best ones that an ExtremeClassifier "
+                "gives when it is called: in a loop of your own the loss is tfxc.head_loss(model.head, loss, "
+                "model.encoder(x), y, model.sampler)."
+            )
         y_pred = tf.convert_to_tensor(y_pred)
         num_classes = y_pred.shape[-1] or tf.shape(y_pred, out_type=tf.int64)[-1]
         logits, labels, sample_weight, _ = labelled_queries(

@@ -73,6 +73,11 @@ class _PropensityScored(RankingMetric):
         # One tensor: of a NumPy array every trace would hold copies of its own.
         self._gains = tf.constant(1 / self.propensities)
 
+    @property
+    def num_classes(self):
+        """L, how many classes have a propensity."""
+        return len(self.propensities)
+
     def rank_weights(self, labels, num):
         """What a hit at each of the ranks 1 .. num is worth: [num], or [N, num] by example."""
         raise NotImplementedError(f"{type(self).__name__} does not define rank_weights(labels, num).")

@@ -10,7 +10,7 @@ from tfxc._keras.layers import mask_of
 from tfxc._keras.training import Directed, compiled_labels
 from tfxc.arguments import one_of, positive_int
 from tfxc.ids import check_ids, drop_duplicates
-from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_zeros_and_ones
+from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_one_hot_rows, tensor_of_labels
 
 
 def unique_positives(labels):
@@ -68,8 +68,8 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     """Labels, predictions [N, ...] and weights as `RankingMetric.update_state` takes them; of sequences the
     positions that count.
     """
-    y_true = compiled_labels(y_true if tf.is_tensor(y_true) else tf.convert_to_tensor(y_true))
-    y_pred = tf.convert_to_tensor(y_pred)
+    y_true = compiled_labels(tensor_of_labels(y_true))
+    y_pred = tf.convert_to_tensor(y_pred["ids"] if isinstance(y_pred, dict) else y_pred)
     if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
         y_true = pad_labels_of(y_pred, y_true)
     if y_pred.shape.rank == 3:
@@ -161,8 +161,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
         Args:
             y_true: class ids of the positives, integers [N] or [N, P], padded with -1, ragged or sparse; a
                 positive given twice counts once, an example without positives as `average` says.
-            y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot; or the
-                scores of all classes, floats [N, L]. Of sequences either may be [B, T, ...], with y_true
+            y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot, or the
+                dict that ``predict`` returns; or the scores of all classes, floats [N, L] (counts, which are
+                integers, have to be cast). Of sequences either may be [B, T, ...], with y_true
                 [B, T] or [B, T, P]: masked positions and those without a label do not count. Ragged or sparse
                 labels may end before position T.
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
@@ -173,12 +174,35 @@ class RankingMetric(Directed, keras.metrics.Mean):
                 multi-hot rows.
         """
         y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
+        values, weight = self._of_each(y_true, y_pred)
+        if sample_weight is not None:
+            weight *= tf.cast(sample_weight, values.dtype)
+        super().update_state(values, sample_weight=weight)
+
+    def values(self, y_true, y_pred):
+        """The value of each example by itself, as of users to compare; the state stays as it is.
+
+        Args:
+            y_true, y_pred: as of ``update_state``.
+
+        Returns:
+            Floats [N]; NaN for an example that does not count. Of sequences: of the positions that count.
+
+        Example:
+            >>> tfxc.metrics.RecallAtK(2).values([[4, 5], [7, -1]], [[4, 9], [1, 7]]).numpy().tolist()
+            [0.5, 1.0]
+        """
+        values, weight = self._of_each(*flat_examples(y_true, y_pred)[:2])
+        return tf.where(weight > 0, values, tf.constant(float("nan"), values.dtype))
+
+    def _of_each(self, y_true, y_pred):
+        """Values and weights [N] of what ``flat_examples`` gives."""
         self._check(y_true, y_pred)
         if y_pred.dtype.is_floating:  # ranked ids do not tell how many classes there are
             num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
             y_true = check_ids(y_true, num_classes)
             if y_true.shape.rank == 2:
-                y_true = refuse_zeros_and_ones(y_true, num_classes)
+                y_true = refuse_one_hot_rows(y_true, num_classes)
         labels = unique_positives(y_true)
         values = self.per_example(labels, ranked_ids(y_pred, self.k))
         if values.shape.rank not in (1, None):
@@ -186,10 +210,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
                 f"{type(self).__name__}.per_example must return a value for each example, [N], but returned "
                 f"{values.shape}."
             )
-        weight = tf.cast(self.example_weights(labels), values.dtype)
-        if sample_weight is not None:
-            weight *= tf.cast(sample_weight, values.dtype)
-        super().update_state(values, sample_weight=weight)
+        return values, tf.cast(self.example_weights(labels), values.dtype)
 
     def _check(self, y_true, y_pred):
         if not y_true.dtype.is_integer or y_true.shape.rank not in (1, 2):

@@ -34,7 +34,13 @@ from tfxc.model.finite import require_finite, require_finite_inputs, require_fin
 from tfxc.model.first_examples import as_tensor, first_examples
 from tfxc.model.forked import refuse_forked
 from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
-from tfxc.model.given_options import compile_options, ranking_metrics, refuse_class_weight, refuse_optimizer
+from tfxc.model.given_options import (
+    compile_options,
+    ranking_metrics,
+    refuse_class_weight,
+    refuse_optimizer,
+    refuse_other_classes,
+)
 from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
@@ -44,7 +50,12 @@ from tfxc.model.place import Place
 from tfxc.model.queries import check_queries, last_position, query_width
 from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
-from tfxc.model.saving import refuse_weights_that_do_not_load, refuse_what_does_not_load, written_aside
+from tfxc.model.saving import (
+    refuse_weights_that_do_not_load,
+    refuse_what_does_not_load,
+    with_what_differs,
+    written_aside,
+)
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
@@ -198,6 +209,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         options = compile_options(kwargs)
         plain = ranking_metrics(metrics, "metrics")
         weighted = ranking_metrics(weighted_metrics, "weighted_metrics")
+        refuse_other_classes(plain + weighted, self.head.num_classes)
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
@@ -254,7 +266,8 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def load_weights(self, filepath, *args, **kwargs):
         """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
-        status = super().load_weights(filepath, *args, **kwargs)
+        with with_what_differs():
+            status = super().load_weights(filepath, *args, **kwargs)
         self.head.weights_restored()
         follow_weights(self)
         return status
@@ -346,17 +359,20 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
         refuse_class_weight(class_weight)
         warn_without_refresh(self.sampler)
-        return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
+        with sentence_first():
+            return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
         self._refresh_head(x)
-        return super().predict_on_batch(x)
+        with sentence_first():
+            return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
         """As Keras's ``test_on_batch``."""
         self._refresh_head(x)
-        return super().test_on_batch(x, as_array(y), *args, **kwargs)
+        with sentence_first():
+            return super().test_on_batch(x, as_array(y), *args, **kwargs)
 
     def _refresh_head(self, x=None):
         """Brings up to date what was made before: traced functions, and cached class vectors, of inputs x."""

@@ -64,6 +64,23 @@ def ranking_metrics(given, name):
     return metrics
 
 
+def refuse_other_classes(metrics, num_classes):
+    """Raises ValueError for a metric that was made for another number of classes than the head's.
+
+    Example:
+        >>> refuse_other_classes([tfxc.metrics.CoverageAtK(10, num_classes=50)], 40)
+        Traceback (most recent call last):
+        ...
+        ValueError: coverage_at_10 is made for 50 classes, but the head has 40: give it what belongs to these.
+    """
+    for metric in metrics:
+        if getattr(metric, "num_classes", num_classes) != num_classes:
+            raise ValueError(
+                f"{metric.name} is made for {metric.num_classes} classes, but the head has {num_classes}: "
+                "give it what belongs to these."
+            )
+
+
 def refuse_optimizer(optimizer):
     """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``.
 

@@ -6,7 +6,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras.layers import shape_called_with
-from tfxc.ids import check_ids, for_each_row, padded_ids
+from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_mask
 from tfxc.labels import pad_labels
 
 _RESERVED = ("exclude", "example_ids")
@@ -39,8 +39,15 @@ def split_inputs(inputs, encoder):
     if len(rest) == 1 and not _takes_dict(encoder, *rest):
         rest = next(iter(rest.values()))
     if "exclude" in reserved:
-        reserved["exclude"] = pad_labels(reserved["exclude"])
+        reserved["exclude"] = _padded(reserved["exclude"])
     return rest, reserved
+
+
+def _padded(exclude):
+    """Ids to leave out as a dense tensor; what is none is left to ``flatten_reserved``."""
+    if isinstance(exclude, tf.SparseTensor | tf.RaggedTensor):
+        return pad_labels(exclude)
+    return tf.convert_to_tensor(exclude)
 
 
 def _takes_dict(encoder, name):
@@ -84,11 +91,13 @@ def flatten_reserved(reserved, query, where, num_classes):
 
     Raises:
         ValueError: if excluded ids are not of that rank, or as ``flatten_example_ids``.
-        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L), or another number of rows of them.
+        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L), rows of a mask, or another number
+            of rows.
     """
     flat = dict(reserved)
     if "exclude" in reserved:
         exclude = check_ids(padded_ids(reserved["exclude"], "exclude"), num_classes, "excluded class")
+        exclude = refuse_mask(exclude, num_classes, "exclude")
         exclude = for_each_row(exclude, query)
         flat["exclude"] = exclude if where is None else tf.gather(exclude, where[:, 0])
     if "example_ids" in reserved:

@@ -44,7 +44,10 @@ def query_width(encoder):
         return None
     if isinstance(shape, dict | list) or (shape and isinstance(shape[0], tuple | list)):
         kind = "dict" if isinstance(shape, dict) else "list"
-        raise ValueError(f"{_WANTED}, but gives a {kind} of {len(shape)}.")
+        raise ValueError(
+            f"{_WANTED}, but gives a {kind} of {len(shape)}: make keras.Model(encoder.inputs, query) of the "
+            "one that is the query; several tasks are several tfxc.head_loss in a model of your own."
+        )
     if len(shape) not in (2, 3):
         raise ValueError(f"{_WANTED}, but gives {tuple(shape)}.")
     return shape[-1]

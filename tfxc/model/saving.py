@@ -35,6 +35,21 @@ def written_aside(filepath, overwrite=True, **kwargs):
     return contextlib.nullcontext(filepath) if in_place else replacing(name)
 
 
+@contextlib.contextmanager
+def with_what_differs():
+    """Adds to what Keras says of weights that do not fit a model what users have changed mostly."""
+    try:
+        yield
+    except ValueError as error:
+        if "expected" not in str(error):
+            raise
+        raise ValueError(
+            f"{error} The file is of a model of other parts. Of another sampler, or if the encoder alone is "
+            "wanted: load_weights(..., skip_mismatch=True). Of other classes: load the whole model and call "
+            "tfxc.change_classes(model, names)."
+        ) from error
+
+
 def refuse_what_does_not_load(model, filepath, save_format=None):
     """For ``save``: raises ValueError for a file that Keras would write, but not load again.
 

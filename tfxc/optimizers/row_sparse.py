@@ -22,9 +22,13 @@ from tfxc.ops.table_rows import rows_dtype
 
 _LEAST_ROWS = 1 << 16  # of what counts as a table
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_AVERAGING = "it averages every row at every step: average saved checkpoints instead"
+_AVERAGING = (
+    "it averages every row at every step: average saved checkpoints instead, or the encoder's weights alone, "
+    "by MultiOptimizer(keras.optimizers.Adam(use_ema=True), (LazyAdam(), head))"
+)
 _REFUSED = {
-    "weight_decay": "it shrinks every row at every step: add a penalty on the rows of the batch to the loss",
+    "weight_decay": "it shrinks every row at every step: add a penalty on the rows of the batch to the loss, "
+    "or shrink the encoder's weights alone, by MultiOptimizer(keras.optimizers.AdamW(), (LazyAdam(), head))",
     "amsgrad": "use keras.optimizers.Adam for models without large tables",
     "use_ema": _AVERAGING,
     "ema_momentum": _AVERAGING,

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.ids import check_ids, is_among, require_rows
+from tfxc.ids import check_ids, is_among, refuse_mask, require_rows
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
 
@@ -48,7 +48,8 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
         tf.errors.InvalidArgumentError: for an id outside [-1, L), or another number of rows.
     """
     with tf.control_dependencies(require_rows(allow, num_queries, "allow")):
-        ids = tf.sort(check_ids(allow, num_classes, "allowed class"), axis=1)
+        allow = refuse_mask(check_ids(allow, num_classes, "allowed class"), num_classes, "allow")
+        ids = tf.sort(allow, axis=1)
     ids = tf.where(tf.pad(ids[:, 1:] == ids[:, :-1], [[0, 0], [1, 0]]), -1, ids)
     shared, own = lambda: score(ids[0]), lambda: score(ids)
     if ids.shape[0] is None:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.ids import check_ids, for_each_row
+from tfxc.ids import check_ids, for_each_row, refuse_mask
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
 from tfxc.search.apart import apart
@@ -47,6 +47,7 @@ class CellSearch:
         """
         columns = self.columns()
         exclude = check_ids(exclude, self.num_classes, "excluded class")
+        exclude = refuse_mask(exclude, self.num_classes, "exclude")
         exclude = for_each_row(exclude, query)
         with tf.control_dependencies(at_least_one(k, "k") + at_least_one(num_probes, "num_probes")):
             k = tf.minimum(k, self.num_classes)

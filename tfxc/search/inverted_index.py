@@ -238,7 +238,8 @@ class InvertedIndex(keras.layers.Layer):
         Raises:
             ValueError: if k is no int in [1, L], or num_probes none of at least 1, and no integer tensor; for
                 a query of another rank or width, or class ids that are not of rank 2.
-            tf.errors.InvalidArgumentError: for a class id outside [-1, L), or such numbers in a graph.
+            tf.errors.InvalidArgumentError: for a class id outside [-1, L), a mask [N, L] in place of ids, or
+                such numbers in a graph.
         """
         self._require_built()
         query = tf.cast(query, tf.float32)
