@@ -2,6 +2,7 @@ import zoneinfo
 from datetime import UTC, date, datetime
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -90,6 +91,15 @@ def test_other_types_are_refused():
 def test_a_moment_in_any_form(point):
     assert moment(point, np.array([], "datetime64[ms]")) == np.datetime64("2024-05-01")
     assert moment(point, np.array([], float)) == MAY.timestamp()
+
+
+@pytest.mark.parametrize("zone", ["", "+02:00"])
+def test_a_timestamp_of_pandas_keeps_its_nanoseconds(zone):
+    point = pd.Timestamp(f"2024-05-01T02:00:00.000000500{zone}")
+    instant = np.datetime64("2024-05-01T00:00:00.000000500" if zone else "2024-05-01T02:00:00.000000500")
+    assert moment(point, np.array([], "datetime64[ns]")) == instant
+    with pytest.raises(ValueError, match="is no point in time"):
+        moment(pd.NaT, np.array([], "datetime64[ns]"))
 
 
 def test_times_at_the_ends_of_the_calendar():

@@ -160,6 +160,8 @@ def moment(point, times: np.ndarray):
     instant = point
     if isinstance(point, str):
         instant = _date(point)
+    elif hasattr(point, "to_datetime64"):  # of pandas, in UTC, to the nanosecond
+        instant = point.to_datetime64()
     elif isinstance(point, date) and not isinstance(point, datetime):
         instant = datetime(point.year, point.month, point.day)
     if isinstance(instant, datetime):
