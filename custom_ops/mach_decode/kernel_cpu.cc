@@ -51,8 +51,9 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, Allocate(context, 1, {queries.count, k}, &ids));
     if (scores->NumElements() == 0) return;
     std::vector<Best> best(queries.count, Best(k));
-    if (num_probes_ > 0) {
-      RankProbed(context, hashes, queries, k, &best);
+    const int64_t num_probes = std::min(num_probes_, hashes.num_buckets);
+    if (num_probes > 0 && !Prober::IsFutile(hashes, num_probes)) {
+      RankProbed(context, hashes, queries, k, num_probes, &best);
     } else {
       RankAll(context, hashes, queries, RankPruned(context, hashes, queries, k, &best), k, &best);
     }
@@ -104,9 +105,8 @@ class MachTopKOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  void RankProbed(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k,
+  void RankProbed(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes,
                   std::vector<Best>* best) const {
-    const int64_t num_probes = std::min(num_probes_, hashes.num_buckets);
     const int64_t cost = hashes.Count() * hashes.num_buckets;
     ForEach(context, queries.count, cost, [&](int64_t first, int64_t last) {
       Prober prober(hashes, queries, k, num_probes);

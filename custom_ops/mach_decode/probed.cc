@@ -7,7 +7,6 @@
 #include "common/vectorize.h"
 #include "mach_decode/largest.h"
 #include "mach_decode/members.h"
-#include "mach_decode/sketch.h"
 
 namespace tfxc {
 namespace {
@@ -15,31 +14,38 @@ namespace {
 // So many places of the sketch are looked into for each class that is asked for.
 constexpr int64_t kPlacesPerClass = 24;
 
+// And so many there are for each class that stands in the probed buckets: two that share one pass for a class with the
+// sum of both, and must not be as many as those that are looked into.
+constexpr int64_t kPlacesPerListed = 8;
+
+// To look at all classes takes less time than at a quarter of them by probes.
+constexpr int64_t kCostOfListed = 4;
+
 // How often classes stand in the probed buckets.
 int64_t NumListed(const Hashes& hashes, int64_t num_probes) {
   return hashes.Count() * num_probes * (hashes.prime / hashes.num_buckets + 1);
 }
 
 template <typename Lanes>
-TFXC_INLINE void AddValueOf(const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch) {
+TFXC_INLINE void AddValueOf(const Hashes& hashes, int64_t r, Scored bucket, Places places, float* sketch) {
   for (Members<Lanes> members(hashes, r, bucket.id); !members.Done();) {
-    const UintOf<Lanes> places = Place(members.Next(), bits);
-    for (int j = 0; j < kSizeOf<Lanes>; ++j) sketch[places[j]] += bucket.score;
+    const UintOf<Lanes> index = places.Of(members.Next());
+    for (int j = 0; j < kSizeOf<Lanes>; ++j) sketch[index[j]] += bucket.score;
   }
 }
-TFXC_BY_WIDTH(void, AddValue, (const Hashes& hashes, int64_t r, Scored bucket, int bits, float* sketch),
-              (hashes, r, bucket, bits, sketch))
+TFXC_BY_WIDTH(void, AddValue, (const Hashes& hashes, int64_t r, Scored bucket, Places places, float* sketch),
+              (hashes, r, bucket, places, sketch))
 
 // Appends the classes of a bucket whose place reaches the floor, with what is there.
 template <typename Lanes>
-TFXC_INLINE void AppendAboveOf(const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits,
+TFXC_INLINE void AppendAboveOf(const Hashes& hashes, int64_t r, int64_t bucket, float floor, Places places,
                                const float* sketch, std::vector<Scored>* candidates) {
   constexpr int kSize = kSizeOf<Lanes>;
   for (Members<Lanes> members(hashes, r, bucket); !members.Done();) {
-    const UintOf<Lanes> ids = members.Next(), places = Place(ids, bits);
+    const UintOf<Lanes> ids = members.Next(), of_ids = places.Of(ids);
     uint32_t index[kSize];
     float found[kSize];
-    std::memcpy(index, &places, sizeof(index));
+    std::memcpy(index, &of_ids, sizeof(index));
     Gather(sketch, index, kSize, found);
     const Lanes sums = Load<Lanes>(found);
     if (!Any(sums >= floor)) continue;
@@ -51,9 +57,9 @@ TFXC_INLINE void AppendAboveOf(const Hashes& hashes, int64_t r, int64_t bucket, 
   }
 }
 TFXC_BY_WIDTH(void, AppendAbove,
-              (const Hashes& hashes, int64_t r, int64_t bucket, float floor, int bits, const float* sketch,
+              (const Hashes& hashes, int64_t r, int64_t bucket, float floor, Places places, const float* sketch,
                std::vector<Scored>* candidates),
-              (hashes, r, bucket, floor, bits, sketch, candidates))
+              (hashes, r, bucket, floor, places, sketch, candidates))
 
 }  // namespace
 
@@ -62,10 +68,14 @@ Prober::Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t 
       queries_(queries),
       num_probes_(num_probes),
       num_places_(kPlacesPerClass * (k + queries.num_excluded)),
-      sketch_bits_(SketchBits(std::min(hashes.num_classes, NumListed(hashes, num_probes)))),
+      places_(kPlacesPerListed * NumListed(hashes, num_probes), hashes.prime),
       reach_(Reach(queries.decoder, hashes.Count())),
       lists_(hashes.Count()),
       values_(hashes.Count()) {}
+
+bool Prober::IsFutile(const Hashes& hashes, int64_t num_probes) {
+  return NumListed(hashes, num_probes) * kCostOfListed >= hashes.num_classes;
+}
 
 void Prober::Rank(int64_t query, Best* best) {
   AddUp(query);
@@ -81,10 +91,10 @@ void Prober::Rank(int64_t query, Best* best) {
 }
 
 void Prober::AddUp(int64_t query) {
-  sketch_.assign(int64_t{1} << sketch_bits_, 0.0f);
+  sketch_.assign(places_.Count(), 0.0f);
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     FindLargest(queries_.Table(hashes_, query, r), hashes_.num_buckets, num_probes_, &lists_[r]);
-    for (Scored bucket : lists_[r]) AddValue(hashes_, r, bucket, sketch_bits_, sketch_.data());
+    for (Scored bucket : lists_[r]) AddValue(hashes_, r, bucket, places_, sketch_.data());
   }
 }
 
@@ -93,7 +103,7 @@ void Prober::FindCandidates() {
   candidates_.clear();
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     for (Scored bucket : lists_[r]) {
-      AppendAbove(hashes_, r, bucket.id, floor, sketch_bits_, sketch_.data(), &candidates_);
+      AppendAbove(hashes_, r, bucket.id, floor, places_, sketch_.data(), &candidates_);
     }
   }
   // A class of several buckets comes several times.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mach_decode/best.h"
+#include "mach_decode/sketch.h"
 #include "mach_decode/tables.h"
 
 namespace tfxc {
@@ -14,6 +15,9 @@ namespace tfxc {
 class Prober {
  public:
   Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes);
+
+  // Whether to rank all classes takes no longer.
+  static bool IsFutile(const Hashes& hashes, int64_t num_probes);
 
   void Rank(int64_t query, Best* best);
 
@@ -25,7 +29,7 @@ class Prober {
   const Hashes& hashes_;
   const Queries& queries_;
   const int64_t num_probes_, num_places_;
-  const int sketch_bits_;
+  const Places places_;
   const float reach_;
   std::vector<std::vector<Scored>> lists_;  // [R] of [num_probes], best first
   std::vector<float> sketch_;               // sums, in the place that a class is hashed to

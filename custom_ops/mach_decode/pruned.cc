@@ -5,7 +5,6 @@
 #include "common/vectorize.h"
 #include "mach_decode/largest.h"
 #include "mach_decode/members.h"
-#include "mach_decode/sketch.h"
 
 namespace tfxc {
 namespace {
@@ -20,20 +19,20 @@ int64_t NumListed(int64_t k, int64_t num_buckets) { return std::min(std::max<int
 
 // Adds the gain to the place of each class of a bucket, and appends the classes whose place reaches the floor.
 template <typename Lanes>
-TFXC_INLINE void AddGainOf(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits,
+TFXC_INLINE void AddGainOf(const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, Places places,
                            float* sketch, std::vector<int32_t>* promising) {
   for (Members<Lanes> members(hashes, r, bucket); !members.Done();) {
-    const UintOf<Lanes> ids = members.Next(), places = Place(ids, bits);
+    const UintOf<Lanes> ids = members.Next(), index = places.Of(ids);
     for (int j = 0; j < kSizeOf<Lanes>; ++j) {
-      const float sum = sketch[places[j]] += gain;
+      const float sum = sketch[index[j]] += gain;
       if (sum >= floor && ids[j] < hashes.num_classes) promising->push_back(ids[j]);
     }
   }
 }
 TFXC_BY_WIDTH(void, AddGain,
-              (const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, int bits, float* sketch,
+              (const Hashes& hashes, int64_t r, int64_t bucket, float gain, float floor, Places places, float* sketch,
                std::vector<int32_t>* promising),
-              (hashes, r, bucket, gain, floor, bits, sketch, promising))
+              (hashes, r, bucket, gain, floor, places, sketch, promising))
 
 }  // namespace
 
@@ -43,7 +42,7 @@ Pruner::Pruner(const Hashes& hashes, const Queries& queries, int64_t k)
       k_(k),
       num_listed_(NumListed(k, hashes.num_buckets)),
       most_candidates_(hashes.Count() * num_listed_ * (hashes.prime / hashes.num_buckets + 1)),
-      sketch_bits_(SketchBits(most_candidates_)),
+      places_(2 * most_candidates_, hashes.prime),
       reach_(Reach(queries.decoder, hashes.Count())),
       lists_(hashes.Count()),
       values_(hashes.Count()) {}
@@ -93,19 +92,19 @@ void Pruner::GuessFrom(int64_t query, int64_t pair, int64_t id, Best* best) {
 }
 
 void Pruner::FindPromising(float floor) {
-  sketch_.assign(int64_t{1} << sketch_bits_, 0.0f);
+  sketch_.assign(places_.Count(), 0.0f);
   promising_.clear();
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     const float worst = lists_[r].back().score;
     for (Scored bucket : lists_[r]) {
-      AddGain(hashes_, r, bucket.id, bucket.score - worst, floor, sketch_bits_, sketch_.data(), &promising_);
+      AddGain(hashes_, r, bucket.id, bucket.score - worst, floor, places_, sketch_.data(), &promising_);
     }
   }
 }
 
 // Scores a class, or gives it up as soon as it cannot reach `least`.
 void Pruner::Consider(int64_t query, int32_t id, float least, Best* best) {
-  float bound = sketch_[Place<uint32_t>(id, sketch_bits_)] + rest_;
+  float bound = sketch_[places_.Of<uint32_t>(id)] + rest_;
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     values_[r] = queries_.Value(hashes_, query, r, id);
     bound -= std::max(0.0f, lists_[r].back().score - values_[r]);

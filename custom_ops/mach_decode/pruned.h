@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mach_decode/best.h"
+#include "mach_decode/sketch.h"
 #include "mach_decode/tables.h"
 
 namespace tfxc {
@@ -34,7 +35,7 @@ class Pruner {
   const Hashes& hashes_;
   const Queries& queries_;
   const int64_t k_, num_listed_, most_candidates_;
-  const int sketch_bits_;
+  const Places places_;
   const float reach_;                       // no score is above this times the sum over the repetitions
   std::vector<std::vector<Scored>> lists_;  // [R] of [num_listed], best first
   float rest_;                              // the sum of the worst of each list

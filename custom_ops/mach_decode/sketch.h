@@ -1,4 +1,4 @@
-// A table much smaller than L that holds a number for each of some classes, of which few share a place.
+// A table that holds a number for each of some classes, much smaller than L where these are few: then some share a place.
 #ifndef TFXC_MACH_DECODE_SKETCH_H_
 #define TFXC_MACH_DECODE_SKETCH_H_
 
@@ -8,17 +8,34 @@
 
 namespace tfxc {
 
-// The table has 2^bits places, twice as many as classes are expected in it.
-inline int SketchBits(int64_t num_candidates) {
-  int bits = 4;
-  while (bits < 31 && int64_t{1} << bits < 2 * num_candidates) ++bits;
-  return bits;
-}
+// The place of each id in such a table.
+class Places {
+ public:
+  // At least so many places; where that is one for each id in [0, most], each has its own.
+  Places(int64_t wanted, int64_t most) {
+    int bits = 4;
+    while (bits < 31 && int64_t{1} << bits < wanted) ++bits;
+    if (int64_t{1} << bits > most) {
+      count_ = most + 1;
+    } else {
+      count_ = int64_t{1} << bits;
+      multiplier_ = 0x9E3779B1u;
+      shift_ = 32 - bits;
+    }
+  }
 
-template <typename Ids>
-TFXC_INLINE Ids Place(Ids ids, int bits) {
-  return ids * 0x9E3779B1u >> (32 - bits);
-}
+  int64_t Count() const { return count_; }
+
+  template <typename Ids>
+  TFXC_INLINE Ids Of(Ids ids) const {
+    return ids * multiplier_ >> shift_;
+  }
+
+ private:
+  int64_t count_;
+  uint32_t multiplier_ = 1;
+  int shift_ = 0;
+};
 
 }  // namespace tfxc
 
