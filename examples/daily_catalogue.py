@@ -134,7 +134,8 @@ class FallingRate(keras.callbacks.Callback):
 def yesterday_and_before(window, seed, args):
     """Nearly as many sessions as the window has: its last day's several times, others drawn from the rest."""
     num_others = max(len(window) - args.sessions_a_day, 0)
-    latest = np.tile(np.arange(num_others, len(window)), REPEATS)
+    latest = np.arange(num_others, len(window))
+    latest = np.tile(latest, min(REPEATS, max(int(EPOCH * len(window)) // len(latest), 1)))
     num_drawn = min(max(int(EPOCH * len(window)) - len(latest), 0), num_others)
     drawn = np.random.default_rng(seed).choice(num_others, num_drawn, replace=False)
     return window.select(np.concatenate([drawn, latest]))
@@ -208,10 +209,10 @@ def run(args):
 
 def main(argv=None):
     args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)  # now: a day's training would be lost
     rows, model = run(args)
     table = markdown_table(COLUMNS, rows)
     print(f"\n{table}")
-    args.output.mkdir(parents=True, exist_ok=True)
     (args.output / "days.md").write_text(table + "\n", encoding="utf-8")
     (args.output / "results.json").write_text(
         json.dumps({"columns": COLUMNS, "rows": rows}), encoding="utf-8"

@@ -92,15 +92,20 @@ def make_model(name, split, num_steps, args):
     return model
 
 
+def forget_text(model):
+    """Resets what recurrent layers carry over from the text that a model has read."""
+    for layer in model.encoder.layers:
+        if getattr(layer, "stateful", False):
+            layer.reset_states()
+
+
 class FreshState(keras.callbacks.Callback):
     """Forgets what recurrent layers carry before each pass over a text, and logs the perplexity."""
 
     def reset(self, *_, **__):
-        for layer in self.model.encoder.layers:
-            if getattr(layer, "stateful", False):
-                layer.reset_states()
+        forget_text(self.model)
 
-    on_epoch_begin = on_test_begin = reset
+    on_epoch_begin = on_test_begin = on_predict_begin = reset
 
     def on_epoch_end(self, epoch, logs=None):
         logs["val_perplexity"] = tfxc.metrics.perplexity(logs["val_loss"])
@@ -128,6 +133,7 @@ def train(name, split, args):
     log.fit(train_set, validation_set, args.epochs, callbacks)
     log.restore_best()
     loss = model.evaluate(test_set, callbacks=[FreshState()], verbose=0)
+    forget_text(model)
     result = {
         "epochs": len(log.rows),
         "seconds": log.seconds,
@@ -155,7 +161,7 @@ def show_predictions(model, split, args, num_examples=3):
     """Prints what the model expects after a few passages of the test text."""
     items, _ = next(iter(batches(split, args)[2]))
     # As one batch: the state of the LSTM is that of all its streams.
-    best = model.predict(items, batch_size=len(items), verbose=0)["ids"]
+    best = model.predict(items, batch_size=len(items), callbacks=[FreshState()], verbose=0)["ids"]
     names = split.test.vocabulary.decode
     for row in range(min(num_examples, len(items))):
         passage = [item - 1 for item in items[row].numpy()[-8:] if item]

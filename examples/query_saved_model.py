@@ -73,6 +73,7 @@ def main(argv=None):
             f"{args.folder} does not take names alone: name what model.export(path, strings=True) wrote, of "
             "an encoder whose one input is a history of items."
         )
+    sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is no name
     for names in [args.names] if args.names else map(names_in, sys.stdin):
         if names:
             print(answer(served, names, args.k), flush=True)

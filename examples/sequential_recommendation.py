@@ -45,7 +45,11 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     recommendation_data.add_arguments(add)
-    add("--exclude-seen", action="store_true", help="do not rank items of the history")
+    add(
+        "--exclude-seen",
+        action="store_true",
+        help="do not rank items of the history but the target, where it is one",
+    )
     add("--model", choices=encoders.ENCODERS, default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
     add("--num-buckets", type=count, default=1024, help="mach: buckets of a repetition")

@@ -66,11 +66,14 @@ def main(argv=None):
     read = reader(args)
     train = read(args.data)
     test = read(args.test_data, vocabulary=train.vocabulary)
-    os.makedirs(args.output, exist_ok=True)
-    for name, sequences, num_last in (("train", train, args.num_last), ("test", test, 1)):
-        points = points_of(sequences, num_last)
+    made = {"train": points_of(train, args.num_last), "test": points_of(test, 1)}
+    for points, path, sequences in zip(
+        made.values(), (args.data, args.test_data), (train, test), strict=True
+    ):
         if not len(points):
-            raise SystemExit(too_short(args.data if name == "train" else args.test_data, sequences))
+            raise SystemExit(too_short(path, sequences))
+    os.makedirs(args.output, exist_ok=True)
+    for name, points in made.items():
         data.write_extreme_classification(args.output / f"{name}.txt", points)
         print(
             f"{name}: {len(points):,} points, {points.num_features:,} features, {points.num_labels:,} labels"

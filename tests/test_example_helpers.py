@@ -2,6 +2,7 @@
 
 import os
 import sys
+import types
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import cluster  # noqa: E402
+import daily_catalogue  # noqa: E402
 import extreme_classification  # noqa: E402
 import language_model  # noqa: E402
 import mach_workers  # noqa: E402
@@ -25,10 +27,12 @@ from common.plots import plot, pyplot  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import batches, load_split  # noqa: E402
+from common.run_options import check_options  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
+from tfxc.data import Sequences  # noqa: E402
 
 
 def test_lstm_layers_go_on_where_the_batch_before_stopped():
@@ -275,8 +279,11 @@ def test_a_cluster_goes_on_with_the_options_of_its_run_alone(tmp_path, monkeypat
         cluster.main()
 
     start()
+    start("--learning-rate", "0.002")  # nothing is trained yet
+    start()
+    (tmp_path / "run" / "checkpoint").write_text("of an epoch")
     start("--workers", "3", "--servers", "1", "--epochs", "9")
-    assert len(started) == 2
+    assert len(started) == 4
     with pytest.raises(SystemExit, match="with --learning-rate 0.003, not 0.01: give the same options or"):
         start("--learning-rate", "0.01")
     alone = cluster.parse_arguments(["--output", str(tmp_path / "run"), "--num-negatives", "20"])
@@ -413,3 +420,47 @@ def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
     whole = train(tmp_path / "whole", 3)
     assert train(tmp_path / "cut", 1) == pytest.approx(whole[:1])
     assert train(tmp_path / "cut", 3) == pytest.approx(whole)
+
+
+def test_a_run_on_data_that_have_changed_since_is_refused(tmp_path):
+    data, folder = tmp_path / "log.txt", tmp_path / "run"
+    data.write_text("a b c\n")
+    options = {"data": data, "dim": 8}
+    check_options(folder, options, {"verbose"})
+    data.write_text("a c b\n")
+    check_options(folder, {**options, "dim": 4}, {"verbose"})  # no epoch is done: it begins anew
+    (folder / "history.json").write_text("[]")
+    check_options(folder, {**options, "dim": 4}, {"verbose"})
+    data.write_text("c b a\n")
+    with pytest.raises(SystemExit, match=f"was made when {data} held other data: give another --output"):
+        check_options(folder, {**options, "dim": 4}, {"verbose"})
+    data.write_text("a c b\n")
+    with pytest.raises(SystemExit, match="made with --dim 4, not 8"):
+        check_options(folder, options, {"verbose"})
+
+
+def test_a_day_that_is_most_of_its_window_is_no_more_than_an_epoch():
+    sessions = Sequences.from_lists([[str(n), "x"] for n in range(100)])
+    args = types.SimpleNamespace(sessions_a_day=40)
+    for size in (30, 40, 70, 100):
+        assert len(daily_catalogue.yesterday_and_before(sessions.select(np.arange(size)), 0, args)) <= size
+    args.sessions_a_day = 10
+    assert len(daily_catalogue.yesterday_and_before(sessions, 0, args)) == 98
+
+
+def test_a_language_model_expects_the_same_whatever_it_read_before(tmp_path, capsys):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_text(100 * "the old man looked at the sea\n")
+    options = ["--data", str(tmp_path), "--batch-size", "4", "--max-length", "4", "--dim", "8"]
+    args = language_model.parse_arguments([*options, "--num-blocks", "1"])
+    split = load_text(args.data, args.min_count)
+    model = language_model.make_model("full", split, 1, args)
+    items, _ = next(iter(language_model.batches(split, args)[2]))
+    fresh = model.predict(items, batch_size=len(items), verbose=0)["scores"]
+    again = model.predict(items, batch_size=len(items), verbose=0)["scores"]
+    assert np.abs(fresh - again).max() > 1e-6  # the state is carried over
+    language_model.show_predictions(model, split, args)
+    language_model.forget_text(model)
+    np.testing.assert_allclose(
+        model.predict(items, batch_size=len(items), verbose=0)["scores"], fresh, rtol=1e-6
+    )
