@@ -369,6 +369,10 @@ def test_arguments_are_checked(tmp_path):
     for vectors in (np.zeros([NUM_CLASSES, DIM + 2]), np.zeros([3, 2]), np.zeros(NUM_CLASSES)):
         with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
+    vectors = np.zeros([NUM_CLASSES, 4], np.float32)
+    vectors[7, 2] = np.nan
+    with pytest.raises(ValueError, match="class_vectors must be finite, but row 7 holds NaN or infinity"):
+        fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
     for index in ("foo", "PQ3", 5):
         with pytest.raises(ValueError, match=f"index={index!r} is no factory string that FAISS knows"):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, index=index), 1)

@@ -24,6 +24,7 @@ NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
         f"{GRAPH}Too large: 5 of 3{NODE}",
         f"Graph execution error:\n\nToo large: 5 of 3{NODE}",
         f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
+        f'{GRAPH}  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: Too large: 5 of 3\n\n{NODE}',
         f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
         "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
     ],

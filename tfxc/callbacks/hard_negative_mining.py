@@ -15,6 +15,7 @@ from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
 from tfxc.samplers import HardNegatives
 from tfxc.search.faiss_index import empty_index, index_for
 
+_CHECKED_ROWS = 1 << 16  # of vectors, at once
 _KEPT = ("_epoch", "_due", "_recall", "_seconds", "_num_failures")
 
 
@@ -261,6 +262,11 @@ def _given(vectors, sampler):
             f"class_vectors must be [{num_classes}, d] with d up to {dim}, the width of the queries, but "
             f"have shape {shape}."
         )
+    for start in range(0, num_classes, _CHECKED_ROWS):
+        rows = np.asarray(vectors[start : start + _CHECKED_ROWS], np.float32)
+        bad = np.flatnonzero(~np.isfinite(rows).all(1))
+        if len(bad):
+            raise ValueError(f"class_vectors must be finite, but row {start + bad[0]} holds NaN or infinity.")
     return GivenVectors(vectors, dim)
 
 

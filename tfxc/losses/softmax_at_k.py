@@ -19,9 +19,10 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     is e stands for 1 / e classes, a label for itself. Where these are fewer than k classes, the weight is
     near 1. Weights are constants: no gradient flows through them, as one would in the paper.
 
-    The count of classes is right in the mean, but with few draws among very many classes τ is mostly too low,
-    and the loss nearer to ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the
-    best: ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. Without a sampler it does not
+    The k-th class is the one with which expected counts come to k, to the nearest class: to k − ½. That is right
+    in the mean, but with few draws among very many classes τ is mostly too low, and the loss nearer to
+    ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the best:
+    ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. Without a sampler it does not
     train. Over all classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
 
     Args:
@@ -92,7 +93,7 @@ def kth_largest(k, positives, negatives, is_label):
     logits = tf.concat([tf.where(is_label, positives.logits, MASKED_LOGIT), negatives.logits], 1)
     ordered, order = tf.math.top_k(logits, tf.shape(logits)[1])
     num_classes = tf.cumsum(tf.gather(num_classes, order, batch_dims=1), axis=1)
-    # Half a class for what rounding loses of sums of ones.
+    # To the nearest class: rounding loses of sums of ones, too.
     before = tf.reduce_sum(tf.cast(num_classes < k - 0.5, tf.int32), 1, keepdims=True)
     ordered = tf.pad(ordered, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
     return tf.gather(ordered, before, batch_dims=1)

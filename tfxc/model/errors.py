@@ -49,6 +49,8 @@ def sentence_of(report):
     text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
     text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace
     text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
+    if text.startswith("raise "):  # of a Python function that a graph calls
+        text = re.split(r"\n\w*Error: ", text, maxsplit=1)[-1].strip()
     asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
     if asserted:
         text = asserted[1].replace("] [", " ")

@@ -145,8 +145,8 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
 
     Each class is given what its probed buckets add up to; the classes that have the most, at least 16 k, are
     scored exactly. Where a quarter of all stand in the probed buckets, to rank all takes no longer: then the
-    result is that of :func:`mach_top_k`. Without the compiled library :func:`mach_top_k_probed_reference` scores all classes of the
-    probed buckets.
+    result is that of :func:`mach_top_k`. Without the compiled library
+    :func:`mach_top_k_probed_reference` scores all classes of the probed buckets.
 
     Args:
         num_probes: how many buckets of each repetition are probed, in ``[1, M]``; as an int32 scalar tensor,

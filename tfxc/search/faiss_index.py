@@ -1,5 +1,7 @@
 """Search for the classes of highest inner product, by FAISS."""
 
+import warnings
+
 import faiss
 import numpy as np
 
@@ -52,7 +54,8 @@ def faiss_index(head, factory=None, seed=0):
     """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
 
     Class vectors are read in blocks, so that the index is all that is held. Search it with
-    ``head.effective_query(query)``.
+    ``head.effective_query(query)``. Those of a ``UniformSparseHead`` are sketches, whose inner products estimate
+    logits, and a warning says so: rank more than the k best by ``head.score`` anew.
 
     Args:
         head: a built head with class vectors, e.g. ``DenseHead``, or with sketches of them.
@@ -82,7 +85,14 @@ def faiss_index(head, factory=None, seed=0):
     """
     require_head(head)
     require_current(head)
-    return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
+    index = _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
+    if not head.indexable:
+        warnings.warn(
+            f"The class vectors of {type(head).__name__} are sketches, whose inner products only estimate its "
+            "logits: let the index find more classes than you want, and rank them by head.score(query, ids).",
+            stacklevel=2,
+        )
+    return index
 
 
 def build_index(head, factory, checked, k, seed=0):
