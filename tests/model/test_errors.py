@@ -13,6 +13,7 @@ from tfxc.model.errors import sentence_first, sentence_of
 
 FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
 GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
+RAISED = '  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: '
 NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
 
 
@@ -24,7 +25,7 @@ NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
         f"{GRAPH}Too large: 5 of 3{NODE}",
         f"Graph execution error:\n\nToo large: 5 of 3{NODE}",
         f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
-        f'{GRAPH}  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: Too large: 5 of 3\n\n{NODE}',
+        f"{GRAPH}{RAISED}Too large: 5 of 3\n\n{NODE}",
         f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
         "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
     ],

@@ -19,8 +19,8 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     is e stands for 1 / e classes, a label for itself. Where these are fewer than k classes, the weight is
     near 1. Weights are constants: no gradient flows through them, as one would in the paper.
 
-    The k-th class is the one with which expected counts come to k, to the nearest class: to k − ½. That is right
-    in the mean, but with few draws among very many classes τ is mostly too low, and the loss nearer to
+    The k-th class is the one with which expected counts come to k, to the nearest class: to k − ½. That is
+    right in the mean, but with few draws among very many classes τ is mostly too low, and the loss nearer to
     ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the best:
     ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. Without a sampler it does not
     train. Over all classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.

@@ -54,8 +54,8 @@ def faiss_index(head, factory=None, seed=0):
     """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
 
     Class vectors are read in blocks, so that the index is all that is held. Search it with
-    ``head.effective_query(query)``. Those of a ``UniformSparseHead`` are sketches, whose inner products estimate
-    logits, and a warning says so: rank more than the k best by ``head.score`` anew.
+    ``head.effective_query(query)``. Those of a ``UniformSparseHead`` are sketches, whose inner products
+    estimate logits, and a warning says so: rank more than the k best by ``head.score`` anew.
 
     Args:
         head: a built head with class vectors, e.g. ``DenseHead``, or with sketches of them.
@@ -88,8 +88,9 @@ def faiss_index(head, factory=None, seed=0):
     index = _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
     if not head.indexable:
         warnings.warn(
-            f"The class vectors of {type(head).__name__} are sketches, whose inner products only estimate its "
-            "logits: let the index find more classes than you want, and rank them by head.score(query, ids).",
+            f"The class vectors of {type(head).__name__} are sketches, whose inner products only estimate "
+            "its logits: let the index find more classes than you want, and rank them by "
+            "head.score(query, ids).",
             stacklevel=2,
         )
     return index
