@@ -62,7 +62,7 @@ def model_of(eager):
 
 @pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
 @pytest.mark.parametrize(
-    "step", ["fit", "validate", "evaluate", "predict", "train on batch", "test on batch"]
+    "step", ["fit", "validate", "evaluate", "predict", "rank", "train on batch", "test on batch"]
 )
 def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
     model, x, y = model_of(eager), features(2), np.array([0, 1])
@@ -72,12 +72,13 @@ def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
         "validate": lambda: model.fit(x, y, validation_data=(x, bad_labels), verbose=0),
         "evaluate": lambda: model.evaluate(x, bad_labels, verbose=0),
         "predict": lambda: model.predict(bad_inputs, verbose=0),
+        "rank": lambda: model.rank(bad_inputs, 2),
         "train on batch": lambda: model.train_on_batch(x, bad_labels),
         "test on batch": lambda: model.test_on_batch(x, bad_labels),
     }
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         calls[step]()
-    what = "An excluded class" if step == "predict" else "A label"
+    what = "An excluded class" if step in ("predict", "rank") else "A label"
     message = error.value.message
     assert message.startswith(f"{what} id is outside [0, {NUM_CLASSES}) (-1 is padding)")
     assert "The id is 99 at flat position 0 of shape 2" in message and "\n" not in message

@@ -448,7 +448,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         inputs = tf.nest.map_structure(as_tensor, inputs)
         # Whose rank a graph that was traced for several shapes does not know.
         k, exclude, allow = as_tensor(k), padded_ids(exclude, "exclude"), padded_ids(allow, "allow")
-        with tf.control_dependencies(self.head.require_fresh()):
+        with sentence_first(), tf.control_dependencies(self.head.require_fresh()):
             return self._ranking.value(inputs, k, exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):
