@@ -52,7 +52,9 @@ class MACHHead(Head):
         num_repetitions: R.
         decoder: "mean", "min", "median", "geometric" or, with the softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
-        num_probes: None to rank exactly, or how many buckets of each repetition are looked into.
+        num_probes: None to rank exactly, or how many buckets of each repetition are looked into. Where a
+            quarter of all classes stand in these, all are ranked, which is faster; an export looks into them
+            alone, and finds nearly all of the best where L is large.
         first_repetition: number of the first repetition. With one seed, other numbers are other hash
             functions: heads may be trained apart and merged by :func:`merge_mach_heads`.
         num_groups: how many equal parts the query has, each of which feeds equally many repetitions.
