@@ -16,7 +16,7 @@ constexpr int64_t kPlacesPerClass = 24;
 
 // And so many there are for each class that stands in the probed buckets: two that share one pass for a class with the
 // sum of both, and must not be as many as those that are looked into.
-constexpr int64_t kPlacesPerListed = 8;
+constexpr int64_t kPlacesPerListed = 4;
 
 // To look at all classes takes less time than at a quarter of them by probes.
 constexpr int64_t kCostOfListed = 4;
