@@ -14,8 +14,8 @@ namespace {
 // So many places of the sketch are looked into for each class that is asked for.
 constexpr int64_t kPlacesPerClass = 24;
 
-// And so many there are for each class that stands in the probed buckets: two that share one pass for a class with the
-// sum of both, and must not be as many as those that are looked into.
+// So many places there are for each class that stands in the probed buckets. One that two classes share looks like that
+// of a class with the sum of both: among fewer places such sums would be more than the best classes.
 constexpr int64_t kPlacesPerListed = 4;
 
 // To look at all classes takes less time than at a quarter of them by probes.

@@ -471,12 +471,10 @@ def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tm
         fit(1)
         fit(2)
     with pytest.warns(
-        UserWarning, match="as the script now says, with sampler num_negatives=9, no more 6. For"
+        UserWarning, match="as the script now says, with sampler num_negatives=9 in place of 6. For"
     ):
         fit(3, 9)
-    message = (
-        "with loss reduction='sum_over_batch_size', no more 'sum'; optimizer clipnorm=1.0, no more None. For"
-    )
+    message = "with loss reduction='sum_over_batch_size' in place of 'sum'; optimizer clipnorm=1.0 in place of None. For"
     with pytest.warns(UserWarning, match=message):
         fit(4, 9, "sum_over_batch_size", 1.0)
     with warnings.catch_warnings():  # once told, it is what the training has

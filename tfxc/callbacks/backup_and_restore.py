@@ -247,7 +247,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         own = {part: {} if owner is None else settings_of(owner) for part, owner in parts.items()}
         before = own if self._found is None else self._found[1].get("settings", own)
         changed = [
-            f"{part} {name}={own[part].get(name)!r}, no more {before[part].get(name)!r}"
+            f"{part} {name}={own[part].get(name)!r} in place of {before[part].get(name)!r}"
             for part in parts
             for name in {**own[part], **before[part]}
             if own[part].get(name) != before[part].get(name)
