@@ -474,7 +474,9 @@ def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tm
         UserWarning, match="as the script now says, with sampler num_negatives=9 in place of 6. For"
     ):
         fit(3, 9)
-    message = "with loss reduction='sum_over_batch_size' in place of 'sum'; optimizer clipnorm=1.0 in place of None. For"
+    message = (
+        "loss reduction='sum_over_batch_size' in place of 'sum'; optimizer clipnorm=1.0 in place of None"
+    )
     with pytest.warns(UserWarning, match=message):
         fit(4, 9, "sum_over_batch_size", 1.0)
     with warnings.catch_warnings():  # once told, it is what the training has
