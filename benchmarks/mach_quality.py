@@ -21,6 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from _seeds import spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -100,16 +101,25 @@ def measure(problem, args):
     problem.args.num_buckets, problem.args.num_repetitions = buckets
 
 
-def table(problem, sizes):
-    """Shows all sizes, the dense head first."""
-    dense, *_ = sizes.values()
+def table(problem, runs):
+    """Shows all sizes, the dense head first: means over the seeds, and deviations."""
+    dense, *_ = map(means, runs.values())
     best, *others = itertools.product(problem.metrics, DECODERS)
     rows = []
-    for (_, name), row in sizes.items():
-        own = [f"{row[key]:.1f} ({row[key] / dense[key]:.1%})" for key in ("MB", best)]
-        rows.append([name, *own, *(f"{row[key]:.1f}" if key in row else "" for key in others)])
+    for (_, name), each in runs.items():
+        row = means(each)
+        cells = {key: spread([own[key] for own in each], "{:.1f}") if key in row else "" for key in others}
+        memory = f"{row['MB']:.1f} ({row['MB'] / dense['MB']:.1%})"
+        quality = f"{spread([own[best] for own in each], '{:.1f}')} ({row[best] / dense[best]:.1%})"
+        rows.append([name, memory, quality, *cells.values()])
     columns = ["MB with slots (of dense)", f"{' '.join(best)} (of dense)", *map(" ".join, others)]
-    show(Path(problem.args.data).name, rows, ["head", *columns])
+    num_seeds = len(next(iter(runs.values())))
+    show(f"{Path(problem.args.data).name}: {num_seeds} seed(s)", rows, ["head", *columns])
+
+
+def means(each):
+    """Of the rows of one size, one a seed."""
+    return {key: statistics.mean(row[key] for row in each) for key in each[0]}
 
 
 def plot(column, sizes, path):
@@ -154,11 +164,8 @@ def main():
         problem.args.output = os.path.join(folder, f"seed-{problem.args.seed}")
         for size, row in measure(problem, args):
             runs.setdefault(size, []).append(row)
-    sizes = {
-        size: {key: statistics.mean(row[key] for row in each) for key in each[0]}
-        for size, each in runs.items()
-    }
-    table(problem, sizes)
+    sizes = {size: means(each) for size, each in runs.items()}
+    table(problem, runs)
     plot(next(iter(problem.metrics)), sizes, os.path.join(folder, "quality_against_memory.png"))
     keep(args.results)
 

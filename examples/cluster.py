@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from common.arguments import count, rate
+from common.arguments import count, existing, rate
 from common.processes import Cluster, die_with_parent
 from common.run_options import check_options
 
@@ -32,7 +32,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--workers", type=count, default=2)
     add("--servers", type=count, default=2)
-    add("--data", type=Path, help="a line each: user item item ...; default: the bundled novels")
+    add("--data", type=existing, help="a line each: user item item ...; default: the bundled novels")
     add("--min-count", type=count, default=1, help="novels: rarer words are left out")
     add("--max-length", type=count, default=20)
     add("--dim", type=count, default=64)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from common import recommendation_data
-from common.arguments import count, rate, whole
+from common.arguments import count, existing, rate, whole
 from common.training_log import VERBOSE, markdown_table
 from tensorflow import keras
 
@@ -39,7 +39,12 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", default=str(recommendation_data.BUNDLED), help="file of sessions, plain, .gz or .xz")
+    add(
+        "--data",
+        type=existing,
+        default=recommendation_data.BUNDLED,
+        help="file of sessions, plain, .gz or .xz",
+    )
     add(
         "--format",
         choices=recommendation_data.FORMATS,

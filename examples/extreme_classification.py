@@ -23,12 +23,11 @@ import json
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from common import classification_heads, training_log
-from common.arguments import count, from_two, rate, share, whole
-from common.classification_data import BUNDLED, load
+from common import classification_data, classification_heads, training_log
+from common.arguments import count, from_two, rate, share
+from common.classification_data import load
 from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
 from common.training_log import TrainingLog, markdown_table
@@ -51,7 +50,7 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
+    classification_data.add_arguments(add)
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     classification_heads.add_arguments(add)
@@ -70,7 +69,6 @@ def parse_arguments(argv=None):
     add("--start-epoch", type=from_two, default=5, help=starts)
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
     add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
-    add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
     add("--batch-size", type=count, default=128)
     training_log.add_arguments(add)
     add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
@@ -237,7 +235,7 @@ def show_predictions(model, test, names, num_examples=3):
 def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
-    data = ordered(load(args.data, args.label_texts, args.hash_features), args)
+    data = ordered(load(args.data, args.label_texts, args.hash_features, args.skip_bad_lines), args)
     train, test, names = data
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "

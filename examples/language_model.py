@@ -17,10 +17,9 @@ import argparse
 import json
 import os
 import time
-from pathlib import Path
 
 from common import encoders, sampler_choice, training_log
-from common.arguments import count
+from common.arguments import count, existing
 from common.language_data import BUNDLED, load_text
 from common.plots import plot, plot_proposals
 from common.proposals import compare_proposals, proposal_table
@@ -38,7 +37,7 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, default=BUNDLED, help="text file, or folder of train, valid and test files")
+    add("--data", type=existing, default=BUNDLED, help="text file, or folder of train, valid and test files")
     add("--min-count", type=count, default=3, help="text file: rarer words share one class")
     add("--model", choices=MODELS, default="lstm")
     add("--samplers", nargs="+", choices=SAMPLERS, default=["full", "uniform", "midx-rq"])

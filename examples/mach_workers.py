@@ -16,9 +16,10 @@ import argparse
 import re
 from pathlib import Path
 
-from common.arguments import count, rate, whole
-from common.classification_data import BUNDLED, load
-from common.classification_heads import DECODERS, add_arguments, bag_inputs, make_encoder, make_head
+from common import classification_data, classification_heads
+from common.arguments import count, rate
+from common.classification_data import load
+from common.classification_heads import DECODERS, bag_inputs, make_encoder, make_head
 from common.training_log import VERBOSE, TrainingLog
 from tensorflow import keras
 
@@ -33,9 +34,8 @@ def parse_arguments(argv=None):
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--repetitions", nargs="+", type=parse_range, help="such as 0-3: those to train")
     what.add_argument("--merge", action="store_true", help="merge what has been trained")
-    add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt, plain, .gz or .xz")
-    add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
-    add_arguments(add)
+    classification_data.add_arguments(add)
+    classification_heads.add_arguments(add)
     parser.set_defaults(loss="binary-crossentropy")
     add("--decoder", choices=DECODERS, help="from buckets to classes; default: mean, merge: as in training")
     add("--num-repetitions", type=count, help="merge: how many there must be; default: up to the last found")
@@ -63,6 +63,18 @@ def parse_range(text):
     if first > last:
         raise argparse.ArgumentTypeError(f"{text!r} is no range of repetitions such as 0-3")
     return first, last
+
+
+def check_ranges(args):
+    """Raises SystemExit where ranges, given or begun before, differ in size, and so could not be merged."""
+    before = [path.name.split("_")[1] for path in args.output.glob("repetitions_*-*") if path.is_dir()]
+    ranges = sorted({*args.repetitions, *map(parse_range, before)})
+    if len({last - first for first, last in ranges}) > 1:
+        shown = ", ".join(f"{first}-{last}" for first, last in ranges)
+        raise SystemExit(
+            f"The repetitions {shown}, of this command and of {args.output}, are to be merged, so each range "
+            "must hold as many: give ranges of one size, or another --output."
+        )
 
 
 def compiled(encoder, head, names, optimizer):
@@ -158,7 +170,9 @@ def check_data(model, points, args):
 
 def run(args):
     args.output.mkdir(parents=True, exist_ok=True)
-    data = load(args.data, hash_features=args.hash_features)
+    if not args.merge:
+        check_ranges(args)
+    data = load(args.data, hash_features=args.hash_features, skip_bad_lines=args.skip_bad_lines)
     if args.merge:
         return merge(data, args)
     for first, last in args.repetitions:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from common.arguments import count
+from common.arguments import count, existing
 from common.recommendation_data import FORMATS, HELP_ON_BAD_LINES, HELP_ON_FORMATS, reader, too_short
 from scipy.sparse import csr_matrix
 
@@ -24,8 +24,8 @@ def parse_arguments(argv=None):
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--data", required=True, help="file of training sessions, plain, .gz or .xz")
-    add("--test-data", required=True, help="file of test sessions")
+    add("--data", type=existing, required=True, help="file of training sessions, plain, .gz or .xz")
+    add("--test-data", type=existing, required=True, help="file of test sessions")
     add(
         "--format",
         choices=[name for name in FORMATS if name != "text"],

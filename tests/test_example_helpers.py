@@ -205,6 +205,36 @@ def test_names_of_other_labels_are_refused_by_the_name_of_their_file(tmp_path):
         load(tmp_path)
 
 
+def test_bad_points_are_left_out_if_asked(tmp_path):
+    (tmp_path / "train.txt").write_text("3 2 3\n0,2 0:1 1:1\n1 0:x\n1 1:2\n")
+    (tmp_path / "test.txt").write_text("1 2 3\n0,2 0:1 1:1\n")
+    with pytest.raises(ValueError, match="1 bad of"):
+        load(tmp_path)
+    args = extreme_classification.parse_arguments(["--data", str(tmp_path), "--skip-bad-lines"])
+    with pytest.warns(UserWarning, match="1 bad of"):
+        train, *_ = load(args.data, skip_bad_lines=args.skip_bad_lines)
+    assert len(train) == 2
+
+
+@pytest.mark.parametrize("example", [sequential_recommendation, extreme_classification])
+def test_a_file_that_is_not_there_is_named_before_anything_is_made(example, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        example.parse_arguments(["--data", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out")])
+    assert f"there is no file or folder {tmp_path}/nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("begun, given", [([], ["0-2", "3-7"]), (["0-3"], ["4-6"])])
+def test_ranges_that_could_not_be_merged_are_not_trained(begun, given, tmp_path):
+    for name in begun:
+        (tmp_path / f"repetitions_{name}").mkdir()
+    (tmp_path / "repetitions_0-9.keras").touch()  # merged or not, a file alone is no run
+    options = ["--repetitions", *given, "--output", str(tmp_path)]
+    with pytest.raises(SystemExit, match=f"{(begun + given)[0]}, {given[-1]}.*each range must hold as many"):
+        mach_workers.run(mach_workers.parse_arguments(options))
+    options[1:-2] = ["4-7"]  # of as many as were begun
+    mach_workers.check_ranges(mach_workers.parse_arguments(options))
+
+
 def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
     (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n" + "a whale\n")
     split = load_split(Namespace(format="text", data=tmp_path / "book.txt", min_count=3, test_data=None))

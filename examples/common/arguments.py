@@ -1,6 +1,7 @@
-"""Numbers of a command line: types of argparse that say which range they lie in."""
+"""Types of argparse: numbers that say which range they lie in, and paths of what is there."""
 
 import argparse
+from pathlib import Path
 
 
 def _number(kind, is_right, range_):
@@ -19,3 +20,11 @@ from_two = _number(int, lambda value: value >= 2, "at least 2")
 whole = _number(int, lambda value: value >= 0, "at least 0")
 rate = _number(float, lambda value: 0 < value < float("inf"), "above 0")
 share = _number(float, lambda value: 0 <= value < 1, "in [0, 1)")
+
+
+def existing(text):
+    """The path of a file or folder."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"there is no file or folder {path.absolute()}")
+    return path

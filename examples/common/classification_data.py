@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 import tfxc
+from common.arguments import existing, whole
 from common.label_texts import label_points
 
 BUNDLED = Path(__file__).resolve().parents[1] / "data" / "tate"
@@ -26,6 +27,14 @@ class TrainingPoints(tfxc.data.LabeledPoints):
         return tfxc.metrics.propensities(given.label_counts(), self.num_given)
 
 
+def add_arguments(add):
+    """The options of the data."""
+    folder = "folder with train.txt and test.txt, plain, .gz or .xz"
+    add("--data", type=existing, default=BUNDLED, help=folder)
+    add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
+    add("--skip-bad-lines", action="store_true", help="leave out lines that cannot be read")
+
+
 def find(folder, name):
     """The file of that name, plain or compressed; None if there is none."""
     paths = [folder / (name + suffix) for suffix in ("", ".xz", ".gz")]
@@ -39,18 +48,20 @@ def lines_of(path):
         return [line.strip() for line in file]
 
 
-def load(folder, label_texts=False, hash_features=0):
+def load(folder, label_texts=False, hash_features=0, skip_bad_lines=False):
     """TF-IDF weighted training and test points, and the labels' names or None.
 
     Args:
         folder: where train.txt and test.txt are, and perhaps label_names.txt and vocabulary.txt.
         label_texts: whether the labels' names are training points too.
         hash_features: number of features to hash them into, or 0.
+        skip_bad_lines: whether to leave out lines that cannot be read.
     """
     paths = {name: find(folder, f"{name}.txt") for name in ("train", "test", "label_names", "vocabulary")}
     if None in (paths["train"], paths["test"]):
         raise SystemExit(f"{folder} must hold train.txt and test.txt (also .xz or .gz).")
-    points = [tfxc.data.read_extreme_classification(paths[name]) for name in ("train", "test")]
+    on_error = "skip" if skip_bad_lines else "raise"
+    points = [tfxc.data.read_extreme_classification(paths[name], on_error) for name in ("train", "test")]
     names = paths["label_names"] and lines_of(paths["label_names"])
     if names is not None and len(names) != points[0].num_labels:
         raise SystemExit(

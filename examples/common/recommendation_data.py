@@ -1,11 +1,10 @@
 """Where the sequences of the recommendation example come from, how they are split, and their batches."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from common.arguments import count
+from common.arguments import count, existing
 from common.language_data import BUNDLED
 from tfxc import data
 
@@ -22,9 +21,9 @@ LEAST_SESSIONS = 10  # of as many, one is for validation
 
 def add_arguments(add):
     """The options of the data."""
-    add("--data", default=str(BUNDLED), help="file of sequences, plain, .gz or .xz")
+    add("--data", type=existing, default=BUNDLED, help="file of sequences, plain, .gz or .xz")
     add("--format", choices=FORMATS, default="text", help=HELP_ON_FORMATS)
-    add("--test-data", help="separate test sessions; default: a split of --data")
+    add("--test-data", type=existing, help="separate test sessions; default: a split of --data")
     add("--skip-bad-lines", action="store_true", help=HELP_ON_BAD_LINES)
     add("--min-count", type=count, default=3, help="text: rarer words are left out")
 
@@ -83,7 +82,7 @@ def load_split(args):
 
 def title_of(split, args):
     """What the data are called, and how many classes they have."""
-    name = BUNDLED_TITLE if args.data == str(BUNDLED) else Path(args.data).name
+    name = BUNDLED_TITLE if args.data == BUNDLED else args.data.name
     return f"{name} ({split.train.num_classes:,} classes)"
 
 

@@ -102,6 +102,12 @@ def test_many_fields_need_names(tmp_path):
         read_interactions(written(tmp_path, "u i 5 100\n"))
 
 
+@pytest.mark.parametrize("delimiter", [",", "::", ";"])
+def test_what_stands_between_fields_is_guessed_in_the_message(tmp_path, delimiter):
+    with pytest.raises(ValueError, match=f"found 1 fields.*pass delimiter='{delimiter}'"):
+        read_interactions(written(tmp_path, f"u{delimiter}i{delimiter}100\n"))
+
+
 @pytest.mark.parametrize("header", ["userId,movieId", "user_id,item_id", "SESSION ID,Item"])
 def test_a_line_that_names_columns_is_told_of(tmp_path, header):
     path = tmp_path / "log.csv"

@@ -107,7 +107,11 @@ def _plain(name):
 
 def _inferred_layout(fields):
     if len(fields) not in (2, 3):
-        raise ValueError(f"found {len(fields)} fields, expected user item [time]; else name the columns")
+        delimiter = next((own for own in ("::", ",", ";", "|") if own in " ".join(fields)), None)
+        hint = "" if delimiter is None else f", and pass delimiter={delimiter!r}"
+        raise ValueError(
+            f"found {len(fields)} fields, expected user item [time]; else name the columns{hint}"
+        )
     return _layout(("user", "item", "time")[: len(fields)])
 
 
