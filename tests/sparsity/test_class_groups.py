@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+import tensorflow as tf
 
 from tfxc.sparsity import group_classes
 
@@ -25,6 +26,15 @@ def test_classes_that_share_labels_share_a_group():
     np.testing.assert_array_equal(
         group_classes(scipy.sparse.coo_matrix(matrix), 80, 4).reshape(20, 4), groups
     )
+
+
+def test_ragged_and_sparse_labels_are_their_padded_ones():
+    padded = np.array([[0, 2], [2, 0], [1, 3], [3, -1]])
+    order = group_classes(padded, 4, 2)
+    assert order.tolist() == [0, 2, 3, 1]
+    ragged = tf.ragged.constant([[0, 2], [2, 0], [1, 3], [3]])
+    np.testing.assert_array_equal(group_classes(ragged, 4, 2), order)
+    np.testing.assert_array_equal(group_classes(ragged.to_sparse(), 4, 2), order)
 
 
 def test_a_stored_zero_is_no_label():

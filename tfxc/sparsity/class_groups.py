@@ -2,8 +2,10 @@
 
 import numpy as np
 import scipy.sparse
+import tensorflow as tf
 
 from tfxc.arguments import positive_int
+from tfxc.labels import pad_labels
 
 
 def group_classes(labels, num_classes, group_size, max_labels=100):
@@ -14,8 +16,8 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     most frequent one that is left.
 
     Args:
-        labels: int [N, P] class ids in [0, L), padded with -1; or a sparse matrix [N, L] of SciPy, as
-            ``tfxc.data.LabeledPoints`` has it.
+        labels: int [N, P] class ids in [0, L), padded with -1, ragged, or sparse with ids as values, as the
+            losses take them; or a sparse matrix [N, L] of SciPy, as ``tfxc.data.LabeledPoints`` has it.
         num_classes: L.
         group_size: G, at least 1.
         max_labels: examples with more labels than that tell little of any two, and cost their square: they
@@ -70,6 +72,8 @@ def _examples(labels, num_classes):
             raise ValueError(f"labels must be [N, {num_classes}], but are {labels.shape}.")
         examples = scipy.sparse.csr_matrix(labels, dtype=np.float32, copy=True)
     else:
+        if isinstance(labels, (tf.RaggedTensor, tf.SparseTensor)):
+            labels = pad_labels(labels)
         labels = np.asarray(labels)
         if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
