@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from memory_checks import all_shapes
 
-from tfxc.ids import check_ids, drop_duplicates, hits, int32_ids, is_among
+from tfxc.ids import check_ids, drop_duplicates, fitting_int32, hits, int32_ids, is_among
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -47,6 +47,16 @@ def test_ids_for_an_op_that_checks_the_range_itself():
         int32_ids(np.array([2**32 + 3]), 8)
     with pytest.raises(ValueError, match="A class id must be an integer, but they came as float32"):
         int32_ids([0.5], 8)
+
+
+@pytest.mark.parametrize("ids", [[[0, 2**32 + 1]], np.array([-(2**31) - 1]), np.array([2**31], np.uint64)])
+def test_ids_of_a_list_or_an_array_are_not_cut(ids):
+    with pytest.raises(ValueError, match=f"class_ids must fit into int32, but hold {np.ravel(ids)[-1]}"):
+        fitting_int32(ids, "class_ids")
+    given = tf.constant([1], tf.int64)
+    assert fitting_int32(given, "class_ids") is given
+    for fits in [[1]], np.array([[1]]), []:
+        assert fitting_int32(fits, "class_ids").dtype == tf.int32
 
 
 def test_duplicates():

@@ -54,6 +54,30 @@ def int32_ids(ids, num_classes):
     return ids if ids.dtype == tf.int32 else check_ids(ids, num_classes, "class")
 
 
+def fitting_int32(ids, name):
+    """Ids of a list or an array as an int32 tensor, for ops that take no other; a tensor as it is.
+
+    Where TensorFlow is told the type, it cuts 2^32 + 1 to 1.
+
+    Raises:
+        ValueError: for one that does not fit.
+
+    Example:
+        >>> fitting_int32([[4, 2**32 + 1]], "class_ids")
+        Traceback (most recent call last):
+        ...
+        ValueError: class_ids must fit into int32, but hold 4294967297.
+    """
+    if tf.is_tensor(ids):
+        return ids
+    given = tf.get_static_value(tf.convert_to_tensor(ids))
+    if given is not None and given.dtype.kind in "iu":
+        outside = given[(given < tf.int32.min) | (given > tf.int32.max)]
+        if outside.size:
+            raise ValueError(f"{name} must fit into int32, but hold {outside[0]}.")
+    return tf.convert_to_tensor(ids, dtype_hint=tf.int32)
+
+
 def padded_ids(ids, name):
     """Class ids as a tensor [N, X], ragged ones padded with -1; None stays None.
 

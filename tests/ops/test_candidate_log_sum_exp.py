@@ -236,6 +236,10 @@ def test_bad_input_is_named(fold):
     for name, given in {"label_ids": (floats, ids), "class_ids": (ids, floats)}.items():
         with pytest.raises(ValueError, match=f"{name} must be int32"):
             fold(table, query, *given, floats)
+    wide = np.full((2, 3), 2**32 + 1)
+    for name, given in {"label_ids": (wide, ids), "class_ids": (ids, wide)}.items():
+        with pytest.raises(ValueError, match=f"{name} must fit into int32, but hold {2**32 + 1}"):
+            fold(table, query, *given, floats)
     with pytest.raises(ValueError, match="label_ids"):
         fold(table, query, ids[:1], ids, tf.zeros([2, 3]))
     with pytest.raises(ValueError, match=r"offsets must have the shape of class_ids.*\(2, 2\) and \(2, 3\)"):

@@ -54,6 +54,15 @@ def test_a_code_out_of_range_names_the_class(build, num_tables):
 
 
 @BOTH
+@pytest.mark.parametrize("bad", [-1, 65537])
+def test_a_code_that_no_uint16_holds_is_not_cut(build, bad):
+    codes = np.array([[1], [bad], [2]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class 1 .*num_buckets = 65536"):
+        build(codes, 65536)
+    np.testing.assert_array_equal(build(codes[[0, 2]], 65536).codes, [[1], [2]])
+
+
+@BOTH
 @pytest.mark.parametrize("num_buckets", [0, 65537, 2.5])
 def test_number_of_buckets_is_checked(build, num_buckets):
     with pytest.raises(ValueError, match=r"num_buckets must be an integer in \[1, 65536\]"):

@@ -220,6 +220,10 @@ def test_a_class_out_of_range_is_an_error(log_count_of, bad):
     ids = np.int32([[0, 1], [2, bad]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="class_ids"):
         log_count_of(random_queries(2, 1, 2, 4), ids, random_tables(9, 2, 4), SCHEMES["draws"])
+    wide = np.where(ids == bad, 2**32 + 1, ids.astype(np.int64))
+    for given in wide, tf.constant(wide):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=str(2**32 + 1)):
+            lsh_log_count(random_queries(2, 1, 2, 4), given, random_tables(9, 2, 4), SCHEMES["draws"])
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,19 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
     assert (top_k(tf.zeros(tables.shape), family, k, shape[1])[1].numpy() >= 0).all()
 
 
+@pytest.mark.parametrize("top_k", [mach_top_k_probed, mach_top_k_probed_reference])
+@EVERY_DECODER
+def test_buckets_of_nan_take_no_probe(top_k, decoder):
+    family = make_family(5000, 50, 3)
+    tables = make_tables(family, 2, power=8)
+    tables[:, :, :4] = np.nan
+    scores = numpy_scores(tables, family, decoder)
+    scores[np.isnan(scores)] = -np.inf
+    check(top_k(tf.constant(tables), family, 5, 50, decoder=decoder), scores, 5)
+    found = top_k(tf.constant(tables), family, 5, 4, decoder=decoder)
+    assert (found[1].numpy() >= 0).all() and np.isfinite(found[0]).all()
+
+
 @EVERY_WAY
 @EVERY_DECODER
 @pytest.mark.parametrize("num_queries", [1, 5])
@@ -302,13 +315,15 @@ def test_excluded_ids_that_are_none_are_refused(top_k):
     for bad in (-2, 9):
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"exclude.* is {bad}\\b"):
             top_k(tf.constant(make_tables(family, 1)), family, 2, exclude=tf.constant([[3, bad]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=str(2**32 + 1)):
+        top_k(tf.constant(make_tables(family, 1)), family, 2, exclude=np.array([[3, 2**32 + 1]]))
 
 
 @compiled_only
 def test_bad_input_is_an_error():
     family = make_family(9, 4, 2)
     tables = tf.constant(make_tables(family, 3))
-    for k in (10, -1, 2**32, 2**62):
+    for k in (10, -1, 2**32, 2**62, np.int64(2**32 + 1)):
         with pytest.raises(ValueError, match=rf"k must be in \[0, 9\].* is {k}"):
             mach_top_k(tables, family, k)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"k must be in \[0, 9\].* is 10"):

@@ -63,6 +63,14 @@ def test_a_variable_in_shards_is_assigned_in_blocks(monkeypatch):
     assert [part.numpy().tolist() for part in parts] == [[0, 1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize(
+    "values, num_bytes",
+    [(np.zeros((3, 8), np.float32), 32), ("text", 1), (["a", "b"], 1), (np.zeros((3, 0)), 1)],
+)
+def test_a_row_has_a_byte_at_least(values, num_bytes):
+    assert remote.row_bytes(tf.Variable(values)) == num_bytes
+
+
 def test_on_this_machine_nothing_is_remote():
     variable = tf.Variable([1.0])
     assert shards_of(variable) == [] and not on_server(variable) and not with_servers()

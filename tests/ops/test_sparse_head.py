@@ -283,6 +283,8 @@ def test_shapes_are_checked():
         sparse_head_logits(tf.ones([1, 2]), weights, indices, tf.zeros([2]), 0, 1)
     with pytest.raises(ValueError, match="Class ids must be int32"):
         sparse_head_candidates(tf.ones([2, 2]), weights, indices, [[0]])
+    with pytest.raises(ValueError, match=f"Class ids must fit into int32, but hold {2**32}"):
+        sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[2**32]])
     with pytest.raises(ValueError, match=r"indices \[2, K\] for groups of 2"):
         sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[0]], group_size=2)
     with pytest.raises(ValueError, match="group_size must be an integer"):

@@ -78,6 +78,16 @@ def test_only_the_given_entries_are_reset(name):
         np.testing.assert_array_equal(slot, others[name])
 
 
+def test_the_mean_of_small_moments_is_theirs_beside_a_large_one():
+    layer, optimizer = keras.layers.Layer(), keras.optimizers.Adam()
+    weight = add_weight(layer, "kernel", (1, 4), initializer="ones")
+    optimizer.build([weight])
+    velocity = slots_of(optimizer, weight)["velocity"]
+    velocity.assign([[1e-3, 3e-11, 5e-11, 4e-11]])
+    reset_slots(optimizer, weight, np.array([[0]]))
+    np.testing.assert_allclose(velocity.numpy(), [[4e-11, 3e-11, 5e-11, 4e-11]], rtol=1e-5)
+
+
 def as_tensors(optimizer):
     variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
     return [variable.value if IS_KERAS_3 else variable for variable in variables]

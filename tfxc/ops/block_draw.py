@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.arguments import positive_int
+from tfxc.ids import int32_ids
 from tfxc.ops import library
 from tfxc.require import finite_rows, in_range, require
 
@@ -131,6 +132,7 @@ def block_log_prob(query, block_mass, index, class_ids):
     [[0.25, 0.75]]
     """
     query, block_mass = _convert(query, block_mass, index)
+    class_ids = int32_ids(class_ids, index.rows.shape[0])
     if not library.use_compiled(index.rows):
         return _log_prob(query, block_mass, index, class_ids)
     return library.load().tfxc_block_log_prob(
@@ -150,6 +152,7 @@ def block_log_prob_reference(query, block_mass, index, class_ids):
     >>> block_log_prob_reference([[1.0]], [[1.0]], index, [[0]]).numpy().tolist()
     [[0.0]]
     """
+    class_ids = int32_ids(class_ids, index.rows.shape[0])
     return _log_prob(*_convert(query, block_mass, index), index, class_ids)
 
 
@@ -193,7 +196,6 @@ def _draw(query, block_mass, index, num_samples, seed):
 
 
 def _log_prob(query, block_mass, index, class_ids):
-    class_ids = tf.convert_to_tensor(class_ids, tf.int32)
     with tf.control_dependencies(in_range(class_ids, 0, index.rows.shape[0], "class_ids: the id")):
         blocks, position = class_ids // _block_size(index), class_ids % _block_size(index)
     mass = _floored(block_mass, index)

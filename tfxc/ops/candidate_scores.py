@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc.arguments import positive_int
+from tfxc.ids import fitting_int32
 from tfxc.ops import library
 from tfxc.ops.table_rows import announce, gather_rows, rows_dtype
 from tfxc.require import in_range
@@ -76,7 +77,7 @@ def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
         raise ValueError(f"table must have shape [L, D], but has shape {table.shape}.")
     positive_int(row_offset, "row_offset", least=0)
     query = tf.cast(query, rows_dtype(table))
-    class_ids = tf.convert_to_tensor(class_ids, dtype_hint=tf.int32)
+    class_ids = fitting_int32(class_ids, name)
     if class_ids.dtype != tf.int32:
         raise ValueError(
             f"{name} must be int32, but are {class_ids.dtype.name}. Cast them: tf.cast(ids, tf.int32)."

@@ -30,7 +30,7 @@ def dense_scan(
 
     Args:
         query: float32 [N, D].
-        table: handle of a float32 variable [rows, D].
+        table: handle of a float32 or bfloat16 variable [rows, D].
         bias: float32 [L], or [0] for none.
         num_classes: L, an int.
         row_offset: an int: the classes are the rows from there on.

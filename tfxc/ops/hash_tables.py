@@ -58,19 +58,25 @@ def hash_tables_reference(codes, num_buckets):
 
 def _check(codes, num_buckets):
     positive_int(num_buckets, "num_buckets", most=1 << 16)
-    codes = tf.convert_to_tensor(codes, tf.uint16)
-    if codes.shape.rank != 2:
+    codes = codes if tf.is_tensor(codes) else np.asarray(codes)
+    if len(codes.shape) != 2:
         raise ValueError(f"codes must be [L, T], but their shape is {codes.shape}.")
-    return codes
+    if codes.dtype != np.uint16:  # which would cut 65,537 to 1
+        _check_range(np.asarray(codes), num_buckets)
+    return tf.cast(codes, tf.uint16)
 
 
-def _sort(codes, num_buckets):
-    values = codes.numpy()
-    bad = np.flatnonzero((values >= num_buckets).any(axis=1))
+def _check_range(codes, num_buckets):
+    bad = np.flatnonzero(((codes < 0) | (codes >= num_buckets)).any(axis=1))
     if len(bad):
         raise tf.errors.InvalidArgumentError(
             None, None, f"codes of class {bad[0]} are not all below num_buckets = {num_buckets}."
         )
+
+
+def _sort(codes, num_buckets):
+    values = codes.numpy()
+    _check_range(values, num_buckets)
     num_tables = values.shape[1]
     offsets = np.zeros((num_tables, num_buckets + 1), np.int32)
     members = np.empty((num_tables, len(values)), np.int32)

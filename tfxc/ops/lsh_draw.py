@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.arguments import positive_int
+from tfxc.ids import int32_ids
 from tfxc.ops import library
 from tfxc.ops.hash_tables import HashTables
 from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
@@ -81,7 +82,7 @@ def lsh_log_count(query_codes, class_ids, tables, scheme):
     [[0.0, 0.0]]
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
-    class_ids = tf.cast(class_ids, tf.int32)
+    class_ids = int32_ids(class_ids, tables.codes.shape[0])
     if not library.use_compiled():
         return lsh_log_count_reference(query_codes, class_ids, tables, scheme)
     return library.load().tfxc_lsh_log_count(query_codes, *tables, class_ids, **scheme._asdict())

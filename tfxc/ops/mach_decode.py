@@ -1,10 +1,11 @@
 """The best classes of a MACH head from the scores of its buckets."""
 
 import functools
+import numbers
 
 import tensorflow as tf
 
-from tfxc.ids import check_ids, is_among
+from tfxc.ids import check_ids, int32_ids, is_among
 from tfxc.ops import library
 
 DECODERS = ("mean", "min", "median")
@@ -106,18 +107,20 @@ def _check(tables, family, k, num_probes=1):
             f"shape is {shape}."
         )
     # As an int32 a larger number would lose its upper bits.
-    if isinstance(k, int) and not 0 <= k <= family.num_keys:
+    if isinstance(k, numbers.Integral) and not 0 <= k <= family.num_keys:
         raise ValueError(f"k must be in [0, {family.num_keys}], the number of classes, but is {k}.")
     if not tf.is_tensor(num_probes) and not 1 <= num_probes <= family.num_buckets:
         raise ValueError(f"num_probes must be in [1, {family.num_buckets}] (M), but is {num_probes}.")
 
 
 def _compiled(tables, family, k, exclude, decoder, **how):
+    none = tf.zeros([tf.shape(tables)[0], 0], tf.int32)
+    exclude = none if exclude is None else int32_ids(exclude, family.num_keys)
     scores, ids = library.load().tfxc_mach_top_k(
         tables=tf.stop_gradient(tables),
         coefficients=family.coefficients,
         k=k,
-        exclude=tf.zeros([tf.shape(tables)[0], 0], tf.int32) if exclude is None else exclude,
+        exclude=exclude,
         num_classes=family.num_keys,
         prime=family.prime,
         decoder=decoder,
@@ -183,13 +186,13 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
     tables = tf.stop_gradient(tables)
     if tf.is_tensor(num_probes):
         num_probes = tf.clip_by_value(num_probes, 1, family.num_buckets)
-    _, buckets = tf.math.top_k(tables, num_probes, sorted=False)
+    _, buckets = tf.math.top_k(_without_nan(tables), num_probes, sorted=False)
     ids = family.members(tf.transpose(buckets, [1, 0, 2]))
     ids = tf.reshape(tf.transpose(ids, [1, 0, 2, 3]), [tf.shape(tables)[0], -1])
     scores = class_scores(tables, family, tf.maximum(ids, 0), decoder)
     # A class comes at most R times: so many of the best slots hold k classes, if there are as many.
     num_kept = tf.minimum(k * tables.shape[1], tf.shape(ids)[1])
-    scores = _without(tf.where(ids >= 0, scores, float("-inf")), ids, exclude)
+    scores = _without(tf.where(ids >= 0, _without_nan(scores), float("-inf")), ids, exclude)
     scores, slots = tf.math.top_k(scores, num_kept, sorted=False)
     ids = tf.gather(ids, slots, batch_dims=1)
     order = tf.argsort(ids, axis=1)
@@ -201,11 +204,15 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
 def _ranked(scores, ids, k):
     """The k best scores [B, k] and their ids, which rise along a row; -inf and -1 where there are fewer."""
     missing = tf.maximum(k - tf.shape(scores)[1], 0)
-    scores = tf.where(tf.math.is_nan(scores), float("-inf"), scores)
-    scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    scores = tf.pad(_without_nan(scores), [[0, 0], [0, missing]], constant_values=float("-inf"))
     scores, order = tf.math.top_k(scores, k)
     ids = tf.gather(tf.pad(ids, [[0, 0], [0, missing]]), order, batch_dims=1)
     return scores, tf.where(scores > float("-inf"), ids, -1)
+
+
+def _without_nan(scores):
+    """Scores with -inf for NaN, which a top k would put first."""
+    return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
 
 
 def _without(scores, ids, exclude):

@@ -122,12 +122,12 @@ def row_blocks(variable):
 
 
 def row_bytes(variable):
-    """Bytes of a row of a variable, at least one; a scalar is a row.
+    """Bytes of a row of a variable, at least one (a text's are not known); a scalar is a row.
 
     >>> row_bytes(tf.Variable(tf.zeros([3, 8])))
     32
     """
-    return max(variable.shape[1:].num_elements(), 1) * variable.dtype.size
+    return max(variable.shape[1:].num_elements() * variable.dtype.size, 1)
 
 
 def put_together(places, values, shape):

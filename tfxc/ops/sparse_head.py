@@ -9,6 +9,7 @@ TensorFlow ops add up one input of each class at a time, in blocks of classes: `
 import tensorflow as tf
 
 from tfxc.arguments import one_of, positive_int
+from tfxc.ids import fitting_int32
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.reductions import REDUCTIONS
@@ -165,7 +166,7 @@ def _check(query, weights, indices, bias, group_size):
 
 
 def _check_ids(query, ids):
-    ids = tf.convert_to_tensor(ids, dtype_hint=tf.int32)
+    ids = fitting_int32(ids, "Class ids")
     if ids.dtype != tf.int32 or ids.shape.rank != 2 or not ids.shape[:1].is_compatible_with(query.shape[:1]):
         raise ValueError(
             f"Class ids must be int32 [N, S] for query {query.shape}, but are {ids.dtype.name} {ids.shape}."

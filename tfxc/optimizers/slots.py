@@ -60,9 +60,10 @@ def _reset(optimizer, variable, columns):
         values = slot.numpy()
         fresh = np.zeros(len(values), np.float32)
         if name in _SIZES:
-            total, num_kept = values.sum(1, dtype=np.float32), values.shape[1] - columns.shape[1]
+            # In float64: beside one that goes and is much larger, float32 would leave nothing of the others.
+            total, num_kept = values.sum(1, dtype=np.float64), values.shape[1] - columns.shape[1]
             if num_kept:
-                total = np.maximum(total - np.take_along_axis(values, columns, 1).sum(1, dtype=np.float32), 0)
+                total = np.maximum(total - np.take_along_axis(values, columns, 1).sum(1, dtype=np.float64), 0)
             fresh = total / (num_kept or values.shape[1])
         np.put_along_axis(values, columns, fresh.astype(values.dtype)[:, np.newaxis], 1)
         slot.assign(values)
