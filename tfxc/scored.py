@@ -40,11 +40,11 @@ class Scored(NamedTuple):
     log_count: tf.Tensor
 
     @property
-    def corrected(self):
+    def corrected(self) -> tf.Tensor:
         """Logits less log expected counts: what an estimate of the softmax adds up."""
         return self.logits - self.log_count
 
-    def without(self, out):
+    def without(self, out: tf.Tensor) -> "Scored":
         """The same with some classes taken out, bool of the shape of the logits."""
         return self._replace(logits=tf.where(out, MASKED_LOGIT, self.logits))
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import warnings
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
@@ -85,7 +85,9 @@ class BackupAndRestore(keras.callbacks.Callback):
         >>> history = model.fit(x, y, epochs=2, callbacks=[backup], verbose=0)
     """
 
-    def __init__(self, directory, save_freq="epoch"):
+    def __init__(
+        self, directory: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch"
+    ) -> None:
         super().__init__()
         self.directory = local_folder(directory)
         self.save_freq = steps_or_epoch(save_freq, "save_freq")
@@ -299,7 +301,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         )
         return self._position
 
-    def check_end(self, epochs):
+    def check_end(self, epochs: int) -> None:
         """Refuses an end of ``fit`` before the epoch in which the training was interrupted."""
         position = self._position
         is_beyond = position.epoch >= epochs and position.batch > 0
@@ -311,7 +313,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 "directory."
             )
 
-    def check_nothing_is_undone(self, model, is_finished):
+    def check_nothing_is_undone(self, model: keras.Model, is_finished: bool) -> None:
         """Refuses, or warns, where the backup is of a training that a model has gone through already.
 
         Args:
@@ -341,7 +343,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 stacklevel=5,
             )
 
-    def restore_variables(self):
+    def restore_variables(self) -> None:
         """Gives all variables of the training the values of the backup that was found."""
         for name, variable in self._variables.items():
             if name in self._found[0]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import warnings
 
 import numpy as np
@@ -75,14 +76,14 @@ class HardNegativeMining(keras.callbacks.Callback):
 
     def __init__(
         self,
-        directory,
-        num_examples,
-        start_epoch=5,
-        every_epochs=5,
-        curriculum=None,
-        index="auto",
+        directory: str | os.PathLike[str],
+        num_examples: int,
+        start_epoch: int = 5,
+        every_epochs: int = 5,
+        curriculum: int | None = None,
+        index: str = "auto",
         class_vectors=None,
-    ):
+    ) -> None:
         super().__init__()
         self.directory = local_folder(directory)
         self.num_examples = positive_int(num_examples, "num_examples")
@@ -159,7 +160,7 @@ class HardNegativeMining(keras.callbacks.Callback):
             self._adopt()
         self.let_go()
 
-    def let_go(self):
+    def let_go(self) -> None:
         """Takes the table from the sampler: the next data may number its examples otherwise."""
         if self._trained is not None:
             self._sampler.table = None

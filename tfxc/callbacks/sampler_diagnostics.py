@@ -1,5 +1,7 @@
 """When a sampler's proposal is measured against the softmax."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import keras
@@ -46,7 +48,7 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         bias of the gradient).
     """
 
-    def __init__(self, x, y, every="epoch"):
+    def __init__(self, x, y, every: int | Literal["epoch"] = "epoch") -> None:
         super().__init__()
         self._clock = StepClock(every)
         self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))

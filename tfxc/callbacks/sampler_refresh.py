@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from typing import Literal
 
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
@@ -49,7 +50,7 @@ class SamplerRefresh(keras.callbacks.Callback):
         al., "A Tale of Two Efficient and Informative Negative Sampling Distributions", 2021 (growing).
     """
 
-    def __init__(self, every="epoch", growth=1.0):
+    def __init__(self, every: int | Literal["epoch", "auto"] = "epoch", growth: float = 1.0) -> None:
         super().__init__()
         self.growth = real_number(growth, "growth")
         self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth)

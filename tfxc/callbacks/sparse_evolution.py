@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from typing import Literal
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
@@ -42,7 +43,13 @@ class SparseEvolution(keras.callbacks.Callback):
         2020 (the cosine).
     """
 
-    def __init__(self, fraction=0.1, every=1000, stop_after=None, schedule="constant"):
+    def __init__(
+        self,
+        fraction: float = 0.1,
+        every: int | Literal["epoch"] = 1000,
+        stop_after: int | None = None,
+        schedule: Literal["constant", "cosine"] = "constant",
+    ) -> None:
         super().__init__()
         self.fraction = real_number(fraction, "fraction")
         if not 0 < self.fraction <= 1:

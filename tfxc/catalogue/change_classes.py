@@ -1,6 +1,8 @@
 """A trained model for another list of classes."""
 
 import tempfile
+from collections.abc import Callable, Collection
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
+from tfxc.data.sequences import Sequences
 from tfxc.model.adapted import copy_adapted, follow_weights
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.on_servers import is_on_servers
@@ -29,7 +32,11 @@ from tfxc.optimizers.slots import slots_of
 _AVERAGES = {"average", "weight"}  # names of slots that hold a weight as it was
 
 
-def change_classes(model, names, new_rows=MEAN):
+def change_classes(
+    model: ExtremeClassifier,
+    names: Collection,
+    new_rows: Literal["mean", "similar"] | Sequences | Callable[[list[str]], Any] = MEAN,
+) -> ExtremeClassifier:
     """Carries a trained model over to another list of class names: new classes come in, retired ones go.
 
     Matched by name, every class that stays keeps all that was learnt of it, whatever its new id: rows of the

@@ -1,6 +1,7 @@
 """What stands in the row of a class that the model has never seen."""
 
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,8 @@ from tfxc.catalogue.spool import blocks_of
 from tfxc.class_rows import AS_BUILT, BY_RULE
 from tfxc.data.sequences import Sequences
 
-MEAN, SIMILAR = "mean", "similar"
+MEAN: Final = "mean"
+SIMILAR: Final = "similar"
 _AT_ONCE = 1 << 16
 _NUM_SIMILAR = 8
 _MOST_KNOWN = 1 << 17  # names to compare with, drawn at random: comparing takes time

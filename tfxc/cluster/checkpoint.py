@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
 from tfxc._keras.weights import tf_variable, weights_of
@@ -68,7 +69,7 @@ class Checkpoint:
         3
     """
 
-    def __init__(self, model, directory):
+    def __init__(self, model: keras.Model, directory: str | os.PathLike[str]) -> None:
         refuse_used_up(model)
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
@@ -77,7 +78,7 @@ class Checkpoint:
         self.directory = Path(local_folder(directory))
         self.directory.mkdir(parents=True, exist_ok=True)
 
-    def save(self, epoch):
+    def save(self, epoch: int) -> None:
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
         refuse_used_up(self._model)
         path = self.directory / _NAME.format(positive_int(epoch, "epoch", least=0))
@@ -109,7 +110,7 @@ class Checkpoint:
         for left in (*self.directory.glob("*.writing"), *done):
             shutil.rmtree(left)
 
-    def restore(self):
+    def restore(self) -> int:
         """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
 
         One that is damaged is named in a warning, and where an earlier one is whole, it is called

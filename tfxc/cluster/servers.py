@@ -14,7 +14,7 @@ from tfxc.ops import library
 _LEAST_ROWS = 1 << 14  # a table that is not higher stays whole: each shard is a round trip a step
 
 
-def start_server(resolver):
+def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
     """Serves as the worker or parameter server that the resolver names, until the process is killed.
 
     A server computes what is asked of it, draws and scores and row updates among it, so it must have the
@@ -71,7 +71,9 @@ def _require_ops():
         )
 
 
-def strategy(resolver, num_shards=None):
+def strategy(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver, num_shards: int | None = None
+) -> tf.distribute.ParameterServerStrategy:
     """The ``tf.distribute.ParameterServerStrategy`` of a coordinator, that cuts high tables into shards.
 
     Build and compile the model in its scope and call ``fit``. Weights with 2^14 rows or more, their slots

@@ -1,5 +1,7 @@
 """Row numbers to batches, in order or shuffled, inside tf.data: no Python runs per example."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -57,7 +59,9 @@ def epoch_orders(dataset: tf.data.Dataset) -> list[EpochOrder]:
     return [order for part in dataset._inputs() for order in epoch_orders(part)]
 
 
-def row_batches(num_rows: int, batch_size: int, batch_of, seed: int | None = None) -> tf.data.Dataset:
+def row_batches(
+    num_rows: int, batch_size: int, batch_of: Callable, seed: int | None = None
+) -> tf.data.Dataset:
     """A dataset of ``batch_of(rows)``, each for the numbers int64 [B] of some rows; the last may be smaller.
 
     Args:

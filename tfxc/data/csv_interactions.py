@@ -1,6 +1,7 @@
 """Interaction logs as CSV files with a header of column names."""
 
 import csv
+import os
 from collections.abc import Iterator
 
 from tfxc.data.interactions import InteractionLog
@@ -11,7 +12,7 @@ from tfxc.data.vocabulary import Vocabulary
 
 
 def read_csv(
-    path,
+    path: str | os.PathLike[str],
     user: str,
     item: str,
     time: str | None = None,

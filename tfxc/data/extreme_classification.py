@@ -93,7 +93,7 @@ def _canonical(matrix, dtype):
     return own
 
 
-def read_extreme_classification(path, on_error: str = "raise") -> LabeledPoints:
+def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "raise") -> LabeledPoints:
     """Reads a file of the Extreme Classification Repository; plain, ``.gz`` or ``.xz``.
 
     Values of a feature that is repeated in a line are added up, repeated labels count once.
@@ -189,7 +189,7 @@ class _Rows:
         return scipy.sparse.csr_matrix((values, ids.astype(np.int32), offsets), (len(self.ids), self.width))
 
 
-def write_extreme_classification(path, points: LabeledPoints):
+def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPoints) -> None:
     """Writes points in the repository's format; compressed if the path ends in ``.gz`` or ``.xz``.
 
     An interrupted write leaves an older file as it was.

@@ -24,7 +24,7 @@ def from_frame(
     time: str | None = None,
     columns: Iterable[str] | Mapping[str, Column] = (),
     vocabulary: Vocabulary | None = None,
-    directory=None,
+    directory: str | os.PathLike[str] | None = None,
     on_error: str = "raise",
 ) -> Sequences:
     """One sequence a user, oldest first, from a table with one interaction a row.

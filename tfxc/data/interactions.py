@@ -1,5 +1,6 @@
 """Interaction logs, `user item [time]` a line, and what every interaction reader shares."""
 
+import os
 import warnings
 from array import array
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ _TIME_NAMES = {"timestamp", "ts", "date", "datetime", "eventtime", "created", "c
 
 
 def read_interactions(
-    path,
+    path: str | os.PathLike[str],
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
     vocabulary: Vocabulary | None = None,

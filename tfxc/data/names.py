@@ -34,7 +34,7 @@ class Names(Sequence):
         ('7', True, 3)
     """
 
-    def __init__(self, names: Iterable):
+    def __init__(self, names: Iterable) -> None:
         array: Any = names.array if isinstance(names, Names) else names
         if not isinstance(array, pa.Array) or pa.types.is_floating(array.type):
             array = arrow_texts(texts(array))

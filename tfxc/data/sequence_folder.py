@@ -29,7 +29,7 @@ _PREFIX = "tfxc-sequences-"
 _BYTES_PER_READ = 1 << 24
 
 
-def open_sequences(directory) -> Sequences:
+def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
     """Opens the folder that `from_frame(..., directory=)` wrote; its arrays stay on disk until they are read.
 
     Every byte is read once, to check it.

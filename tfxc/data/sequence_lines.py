@@ -1,5 +1,6 @@
 """Files with one whole sequence a line: `user item item ...`, or a session's items alone."""
 
+import os
 from array import array
 
 import numpy as np
@@ -10,7 +11,10 @@ from tfxc.data.vocabulary import Vocabulary, name_ids
 
 
 def read_sequences(
-    path, delimiter: str | None = None, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+    path: str | os.PathLike[str],
+    delimiter: str | None = None,
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
 ) -> Sequences:
     """Reads `user item item ...`, one user a line, items oldest first.
 
@@ -40,7 +44,10 @@ def read_sequences(
 
 
 def read_sessions(
-    path, delimiter: str | None = None, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+    path: str | os.PathLike[str],
+    delimiter: str | None = None,
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
 ) -> Sequences:
     """Reads one session a line: its items, oldest first, and nothing else.
 

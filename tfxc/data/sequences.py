@@ -133,7 +133,7 @@ class Sequences:
         return cls(items, offsets, Vocabulary(ids) if vocabulary is None else vocabulary, user_ids)
 
     @classmethod
-    def from_interactions(cls, users, items, vocabulary, user_ids, times=None) -> "Sequences":
+    def from_interactions(cls, users, items, vocabulary: Vocabulary, user_ids, times=None) -> "Sequences":
         """Groups M separate interactions by user, oldest first.
 
         With times each user's items are sorted by time; without, and among equal times, they keep the

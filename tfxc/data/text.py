@@ -25,7 +25,10 @@ _logger = logging.getLogger(__name__)
 
 
 def read_text(
-    path, min_count: int = 1, vocabulary: Vocabulary | None = None, on_error: str = "raise"
+    path: str | os.PathLike[str],
+    min_count: int = 1,
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
 ) -> Sequences:
     """Reads whole books as sequences of lower-cased words.
 
@@ -65,7 +68,9 @@ def read_text(
     return Sequences(class_ids, offsets, vocabulary, titles)
 
 
-def read_tokens(path, vocabulary: Vocabulary | None = None, on_error: str = "raise") -> Sequences:
+def read_tokens(
+    path: str | os.PathLike[str], vocabulary: Vocabulary | None = None, on_error: str = "raise"
+) -> Sequences:
     r"""Reads text that is cut into tokens already, a sentence a line, as one sequence.
 
     That is how Penn Treebank and WikiText come. Tokens are what white space separates, taken as they stand.

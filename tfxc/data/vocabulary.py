@@ -1,5 +1,6 @@
 """Raw item names and the class ids that stand for them."""
 
+import os
 import re
 import zlib
 from collections import defaultdict
@@ -38,14 +39,14 @@ class Vocabulary:
         [['milk', 'tea']]
     """
 
-    def __init__(self, names: Iterable):
+    def __init__(self, names: Iterable) -> None:
         self.names = Names(names)
         repeated = first_repeated(self.names.array)
         if repeated is not None:
             raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
 
     @classmethod
-    def merge(cls, old, names: Iterable) -> "Vocabulary":
+    def merge(cls, old: "Vocabulary | Iterable", names: Iterable) -> "Vocabulary":
         """The vocabulary of another list of names, in which names that stay keep their ids.
 
         New names take the ids of those that are gone, in their order, and where there are more, ids from the
@@ -135,7 +136,7 @@ class Vocabulary:
         flat[:] = list(self.names[ids.reshape(-1)])
         return flat.reshape(ids.shape).tolist()
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a UTF-8 text file: a header with number and checksum of the names, then one name a line.
 
         Backslash, newline and carriage return inside a name are written `\\\\`, `\\n` and `\\r`. The file
@@ -147,7 +148,7 @@ class Vocabulary:
             file.write(text)
 
     @classmethod
-    def load(cls, path) -> "Vocabulary":
+    def load(cls, path: str | os.PathLike[str]) -> "Vocabulary":
         """Reads what `save` wrote.
 
         Raises:

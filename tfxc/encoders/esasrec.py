@@ -1,5 +1,7 @@
 """eSASRec: self-attention whose every addition passes a gate."""
 
+from typing import Literal
+
 from tfxc._keras import keras
 from tfxc.arguments import positive_int
 from tfxc.encoders.causal_attention import CausalAttention
@@ -12,7 +14,15 @@ layers = keras.layers
 _EXPANSION = 4
 
 
-def esasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2, table_dtype="float32"):
+def esasrec(
+    num_classes: int,
+    max_length: int,
+    dim: int = 64,
+    num_blocks: int = 2,
+    num_heads: int = 1,
+    dropout: float = 0.2,
+    table_dtype: Literal["float32", "bfloat16"] = "float32",
+) -> keras.Model:
     """SASRec with the gated blocks of LiGR: the stronger encoder, at three times the arithmetic.
 
     A block is ``h + σ(W₁ h) · attention(norm(h))``, then ``h + σ(W₂ h) · swiglu(norm(h))`` with

@@ -1,5 +1,7 @@
 """GRU4Rec: a recurrent network over what somebody did so far."""
 
+from typing import Literal
+
 from tfxc._keras import WITHOUT_CUDNN, keras, register
 from tfxc.arguments import positive_int
 from tfxc.encoders.items import item_vectors
@@ -15,7 +17,14 @@ class GRU(keras.layers.GRU):
         super().__init__(*args, **options, **WITHOUT_CUDNN)
 
 
-def gru4rec(num_classes, max_length, dim=64, num_blocks=1, dropout=0.2, table_dtype="float32"):
+def gru4rec(
+    num_classes: int,
+    max_length: int,
+    dim: int = 64,
+    num_blocks: int = 1,
+    dropout: float = 0.2,
+    table_dtype: Literal["float32", "bfloat16"] = "float32",
+) -> keras.Model:
     """Gated recurrent units over the sequence, and a dense layer to the query.
 
     Inputs and outputs are those of ``tfxc.encoders.sasrec``.

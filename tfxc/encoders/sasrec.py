@@ -1,5 +1,7 @@
 """SASRec: self-attention over what somebody did so far."""
 
+from typing import Literal
+
 from tfxc._keras import keras
 from tfxc.arguments import positive_int
 from tfxc.encoders.causal_attention import CausalAttention
@@ -10,7 +12,15 @@ from tfxc.encoders.rms_norm import RMSNorm
 layers = keras.layers
 
 
-def sasrec(num_classes, max_length, dim=64, num_blocks=2, num_heads=1, dropout=0.2, table_dtype="float32"):
+def sasrec(
+    num_classes: int,
+    max_length: int,
+    dim: int = 64,
+    num_blocks: int = 2,
+    num_heads: int = 1,
+    dropout: float = 0.2,
+    table_dtype: Literal["float32", "bfloat16"] = "float32",
+) -> keras.Model:
     """A Transformer over the sequence: each position sees itself and what came before.
 
     A block is ``h + attention(norm(h))``, then ``h + dense(relu(dense(norm(h))))``. Normalised before each

@@ -12,7 +12,7 @@ _MAX_WINDOW_BITS = 3  # windows of eight coordinates, as in the paper
 _NUM_PROBES = 16
 
 
-def draw_simhash(dim, num_tables, num_bits, seed):
+def draw_simhash(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.ndarray]:
     """Parameters of :func:`simhash`: ``projections`` float32 [D, T·b], standard normal.
 
     Example:
@@ -23,7 +23,7 @@ def draw_simhash(dim, num_tables, num_bits, seed):
     return {"projections": random.normal(size=(dim, num_tables * num_bits)).astype(np.float32)}
 
 
-def simhash(vectors, num_bits, projections):
+def simhash(vectors, num_bits: int, projections) -> tf.Tensor:
     """Signs of random projections: a bit of two vectors agrees with probability ``1 − θ/π``.
 
     θ is the angle between them, so a code of b bits agrees with probability ``(1 − θ/π)^b``.
@@ -48,7 +48,7 @@ def simhash(vectors, num_bits, projections):
     return tf.reduce_sum(tf.where(bits, 2 ** tf.range(num_bits), 0), axis=2)
 
 
-def draw_dwta(dim, num_tables, num_bits, seed):
+def draw_dwta(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.ndarray]:
     """Parameters of :func:`dwta`: ``windows`` int32 [T, W, 8 or less] and ``probes`` int32 [16, T].
 
     The windows are cut from random permutations of the D coordinates. A window of fewer coordinates than
@@ -72,7 +72,7 @@ def draw_dwta(dim, num_tables, num_bits, seed):
     return {"windows": windows, "probes": probes}
 
 
-def dwta(vectors, num_bits, windows, probes):
+def dwta(vectors, num_bits: int, windows, probes) -> tf.Tensor:
     """Densified winner-take-all: which coordinate of a few is the largest; for sparse, non-negative vectors.
 
     A code is made of W = ⌈b/3⌉ windows of 8, 4 or 2 coordinates, which give 3, 2 or 1 bits each. It depends

@@ -1,6 +1,7 @@
 """Universal hashing of class ids, which can be inverted."""
 
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -53,13 +54,13 @@ class UniversalHash(NamedTuple):
         pairs = larger * (size + 1) * size + (self.num_buckets - larger) * size * (size - 1)
         return pairs / (self.prime * (self.prime - 1))
 
-    def buckets(self, keys):
+    def buckets(self, keys) -> tf.Tensor:
         """The bucket of each key under each function: int32 [R, ...] of integer keys [...]."""
         keys = tf.cast(keys, tf.int64)
         a, b, _ = self._columns(keys.shape.rank)
         return tf.cast((a * keys + b) % self.prime % self.num_buckets, tf.int32)
 
-    def members(self, buckets):
+    def members(self, buckets) -> tf.Tensor:
         """All keys of chosen buckets of each function.
 
         Args:
@@ -80,7 +81,7 @@ class UniversalHash(NamedTuple):
         return [tf.reshape(column, [-1] + [1] * rank) for column in tf.unstack(self.coefficients, axis=1)]
 
 
-def universal_coefficients(num_keys, functions, seed):
+def universal_coefficients(num_keys: int, functions: Iterable[int], seed: int) -> np.ndarray:
     """Draws the coefficients of a :class:`UniversalHash`.
 
     Args:
@@ -111,7 +112,7 @@ def universal_coefficients(num_keys, functions, seed):
 
 
 @functools.cache
-def next_prime(number):
+def next_prime(number: int) -> int:
     """The smallest prime that is at least ``number``.
 
     >>> next_prime(1), next_prime(1_000_000), next_prime(2**31 - 1)

@@ -1,6 +1,7 @@
 """The dense head: one vector of D floats a class."""
 
 import warnings
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -15,6 +16,7 @@ from tfxc.ids import check_ids, int32_ids
 from tfxc.layers.dense_reduction import dense_reduction
 from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
 from tfxc.layers.table_blocks import block_by_block
+from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores, normalized
@@ -90,17 +92,17 @@ class DenseHead(Head):
 
     def __init__(
         self,
-        num_classes,
-        use_bias=False,
-        normalize=False,
-        temperature=1.0,
-        tied_to=None,
-        row_offset=0,
+        num_classes: int,
+        use_bias: bool = False,
+        normalize: bool = False,
+        temperature: float = 1.0,
+        tied_to: str | keras.layers.Layer | None = None,
+        row_offset: int = 0,
         embeddings_initializer="glorot_uniform",
         bias_initializer="zeros",
-        table_dtype="float32",
+        table_dtype: Literal["float32", "bfloat16"] = "float32",
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         self.temperature = real_number(temperature, "temperature")
         if not self.temperature > 0:
@@ -115,7 +117,8 @@ class DenseHead(Head):
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self._shared = self._place = None
+        self._shared: Any = None
+        self._place: int | None = None
         if isinstance(tied_to, keras.layers.Layer):
             self._share(tied_to)
 
@@ -155,7 +158,7 @@ class DenseHead(Head):
         """None if tied: when a saved head is read, the encoder with its table is not at hand yet."""
         return None if self.tied_to is not None else super().get_build_config()
 
-    def tie(self, encoder):
+    def tie(self, encoder: keras.Model) -> None:
         """Finds the layer ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
         if self.tied_to is None:
             return
@@ -266,7 +269,7 @@ class DenseHead(Head):
         return table
 
     @property
-    def table_variable(self):
+    def table_variable(self) -> tf.Variable:
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
         return tf_variable(self._table)
 
@@ -291,15 +294,15 @@ class DenseHead(Head):
             query = normalized(query)
         return query if self.temperature == 1.0 else query / self.temperature
 
-    def with_bias_column(self, query):
+    def with_bias_column(self, query) -> tf.Tensor:
         """Scaled queries [N, D], and 1 for the bias."""
         return tf.pad(query, [[0, 0], [0, 1]], constant_values=1.0) if self.use_bias else query
 
-    def effective_query(self, query):
+    def effective_query(self, query) -> tf.Tensor:
         """What the class vectors are multiplied with [N, effective_dim]: scaled, and 1 for the bias."""
         return self.with_bias_column(self._scaled(query))
 
-    def class_vectors_of(self, class_ids):
+    def class_vectors_of(self, class_ids) -> tf.Tensor:
         """Class vectors [n, effective_dim]: normalised, and the bias as last column."""
         rows = self._rows(class_ids)
         if not self.use_bias:
@@ -311,14 +314,14 @@ class DenseHead(Head):
         read = gather_rows if self.tied_to is None else tf.gather
         return read(self.table_variable, class_ids + self.row_offset)
 
-    def vectors(self, rows, bias=None):
+    def vectors(self, rows, bias=None) -> tf.Tensor:
         """Class vectors [n, effective_dim] from raw rows [n, D] and, if the head has them, biases [n]."""
         rows = tf.cast(rows, tf.float32)
         if self.normalize:
             rows = normalized(rows)
         return tf.concat([rows, tf.cast(bias, tf.float32)[:, tf.newaxis]], 1) if self.use_bias else rows
 
-    def score(self, query, class_ids):
+    def score(self, query, class_ids) -> tf.Tensor:
         """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
 
         Args:
@@ -359,7 +362,7 @@ class DenseHead(Head):
     def _score_own(self, query, class_ids):
         return candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
 
-    def candidate_log_sum(self, query, labels, class_ids, offsets):
+    def candidate_log_sum(self, query, labels, class_ids, offsets) -> tuple[tf.Tensor, tf.Tensor]:
         """As of ``Head``; the rows of candidates are read once, for the way back too."""
         is_mixed = self.tied_to is not None and self.table_dtype != "float32"
         if self.shards is not None or is_mixed or not library.takes_table(self.table_variable):
@@ -380,7 +383,7 @@ class DenseHead(Head):
         rows = tf.scatter_nd(where, rows, [tf.size(class_ids), rows.shape[-1]])
         return tf.matmul(query, rows, transpose_b=True)
 
-    def reduce_classes(self, query, labels, loss):
+    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and its positives' logits [N, P], in blocks.
 
         Neither forward nor backward holds a [N, L] tensor: both stream the classes, and the gradient of
@@ -409,7 +412,7 @@ class DenseHead(Head):
         return 1 if self.tied_to is None else 2
 
     @property
-    def scan_options(self):
+    def scan_options(self) -> dict[str, Any]:
         """How ``dense_scan`` is to read the table."""
         names = "num_classes", "row_offset", "normalize"
         return {name: getattr(self, name) for name in names}

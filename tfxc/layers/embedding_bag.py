@@ -1,5 +1,7 @@
 """Bags of features, with weights or without, as one vector each."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import keras, register
@@ -62,7 +64,14 @@ class EmbeddingBag(keras.layers.Layer):
         Joulin et al., "Bag of Tricks for Efficient Text Classification", 2017.
     """
 
-    def __init__(self, num_features, dim, combiner="sum", embeddings_initializer="uniform", **kwargs):
+    def __init__(
+        self,
+        num_features: int,
+        dim: int,
+        combiner: Literal["sum", "mean", "sqrtn"] = "sum",
+        embeddings_initializer="uniform",
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_features = positive_int(num_features, "num_features")
         self.dim = positive_int(dim, "dim")

@@ -3,6 +3,7 @@
 import json
 import numbers
 import os
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,7 @@ from tfxc.arguments import lists_as_tensors
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
 from tfxc.layers.head import Head, of_filled_slots
+from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import require
 
@@ -74,13 +76,14 @@ class EncodedHead(Head):
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
     """
 
-    def __init__(self, item_encoder, features, free_vectors=False, **kwargs):
+    def __init__(self, item_encoder: keras.Model, features, free_vectors: bool = False, **kwargs) -> None:
         given = None if isinstance(features, numbers.Integral) else _as_tensors(features)
         super().__init__(features if given is None else _num_rows(given), **kwargs)
         self.item_encoder = item_encoder
         self.free_vectors = bool(free_vectors)
         self._features = Untracked(given)  # Keras would wrap the dict
-        self._cached_of = None  # the features, as they are held, that the cache is known to be of
+        # The features, as they are held, that the cache is known to be of.
+        self._cached_of: Untracked | None = None
         self._compiled_encode = None
 
     @property
@@ -204,7 +207,7 @@ class EncodedHead(Head):
                 )
         super().build(input_shape)
 
-    def encode(self, class_ids, training=False):
+    def encode(self, class_ids, training=False) -> tf.Tensor:
         """Class vectors float32 [n, D] of class ids [n] as they are now, with gradients."""
         if self.features is None:
             raise ValueError(
@@ -232,7 +235,7 @@ class EncodedHead(Head):
         is_known = self.features is None or self._cached_of is self._features
         return max(int(tf_variable(self.steps_since).numpy()), 0 if is_known else 1)
 
-    def expire_cache(self):
+    def expire_cache(self) -> None:
         """Says that the cache is out of date, though there was no training step.
 
         Without features it is all there is, and stays.
@@ -253,7 +256,7 @@ class EncodedHead(Head):
         self.expire_cache()  # graphs ask the variable alone
         self.forget_traced()
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Encodes all classes for the cache, in blocks."""
         features, steps = self._features, tf_variable(self.steps_since)
         before = int(steps.numpy())
@@ -273,7 +276,7 @@ class EncodedHead(Head):
             ids = tf.constant(class_ids[start : start + _BLOCK_ROWS], tf.int32)
             tf_variable(self.cache).scatter_update(tf.IndexedSlices(encode(ids), ids))
 
-    def require_fresh(self):
+    def require_fresh(self) -> list:
         """As of ``Head``."""
         if tf.executing_eagerly() or not self.built:
             return []
@@ -286,7 +289,7 @@ class EncodedHead(Head):
     def effective_query(self, query):
         return tf.cast(query, tf.float32)
 
-    def all_logits(self, query):
+    def all_logits(self, query) -> tf.Tensor:
         """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
         if self.features is None:
             return super().all_logits(query)
@@ -294,21 +297,21 @@ class EncodedHead(Head):
         vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 
-    def class_vectors_of(self, class_ids):
+    def class_vectors_of(self, class_ids) -> tf.Tensor:
         """Class vectors [n, D] of the cache."""
         return tf.gather(tf_variable(self.cache), class_ids)
 
-    def class_vectors(self, start, stop):
+    def class_vectors(self, start: int, stop: int) -> tf.Tensor:
         """As of ``Head``; outside of a graph the cache is brought up to date first."""
         self._bring_up_to_date()
         return super().class_vectors(start, stop)
 
-    def score(self, query, class_ids):
+    def score(self, query, class_ids) -> tf.Tensor:
         """As of ``Head``, by the cache; outside of a graph it is brought up to date first."""
         self._bring_up_to_date()
         return super().score(query, class_ids)
 
-    def cached_score(self, query, class_ids):
+    def cached_score(self, query, class_ids) -> tf.Tensor:
         """As of ``Head``: a step that brought the cache up to date would encode all classes."""
         return super().score(query, class_ids)
 
@@ -317,7 +320,7 @@ class EncodedHead(Head):
         if tf.executing_eagerly() and self.cache_age:
             self.refresh()
 
-    def candidate_logits(self, query, labels, class_ids):
+    def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
         """As of ``Head``; each distinct class is encoded once, with gradients."""
         tf_variable(self.steps_since).assign_add(1)
         labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
@@ -333,12 +336,14 @@ class EncodedHead(Head):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum("nd,npd->np", query, of_labels), tf.einsum(products, query, candidates)
 
-    def training_losses(self, query, labels, loss):
+    def training_losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
         """As of ``Head``; all classes are encoded as in training."""
         reduced, positives = self.reduce_classes(query, labels, loss, training=True)
         return loss.combine(reduced, positives, labels >= 0)
 
-    def reduce_classes(self, query, labels, loss, training=False):
+    def reduce_classes(
+        self, query, labels, loss: ClassificationLoss, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and its positives' logits [N, P]; encodes all L."""
         # A loop of one's own may train by it, too.
         tf_variable(self.steps_since).assign_add(1)
@@ -352,7 +357,7 @@ class EncodedHead(Head):
     def config_for(self, old_ids):
         return {**self.get_config(), "features": len(old_ids)}
 
-    def classes_changed(self, before, old_ids, given):
+    def classes_changed(self, before: Head, old_ids: np.ndarray, given: Callable | None) -> None:
         """Takes over the features, and encodes the new classes.
 
         Raises:

@@ -1,7 +1,10 @@
 """The contract of a head, and all that follows from scoring one block of classes at a time."""
 
 import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
@@ -12,8 +15,10 @@ from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
 from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_mask, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
+from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
+from tfxc.samplers.sampler import Sampler
 from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
@@ -69,17 +74,17 @@ class Head(keras.layers.Layer):
     # and its sum with that of the labels' scores.
     num_whole_gradients = 2
     can_filter = False  # whether reduce_classes heeds the loss's filter_below
-    query_dim = None  # D, once built
-    features = None  # what is known of the classes, of a head that computes their vectors from it
-    num_probes = None  # of a head that can rank by looking into a part of its classes
-    tied_to = None  # the name of the encoder's layer whose table a head shares, ...
+    query_dim: Any = None  # D, once built
+    features: Any = None  # what is known of the classes, of a head that computes their vectors from it
+    num_probes: int | None = None  # of a head that can rank by looking into a part of its classes
+    tied_to: str | None = None  # the name of the encoder's layer whose table a head shares, ...
     row_offset = 0  # ... and the row of class 0 in its table
 
-    def __init__(self, num_classes, **kwargs):
+    def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
         self.supports_jit = False  # the compiled ops do not run under XLA
-        self._shards = None
+        self._shards: Untracked | None = None
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
     def get_config(self):
@@ -92,7 +97,7 @@ class Head(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
 
-    def require_width(self, query):
+    def require_width(self, query) -> None:
         """Raises ValueError for queries that are known to be of another width than the head was built for."""
         if self.query_dim is not None and query.shape[-1] not in (self.query_dim, None):
             raise ValueError(
@@ -107,19 +112,19 @@ class Head(keras.layers.Layer):
         logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1] or self.query_dim]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
 
-    def all_logits(self, query):
+    def all_logits(self, query) -> tf.Tensor:
         """All logits [N, L] of queries [N, D]."""
         return self.block_logits(self.prepare(query), 0, self.num_classes)
 
-    def effective_query(self, query):
+    def effective_query(self, query) -> tf.Tensor:
         """What the class vectors are multiplied with: float32 [N, effective_dim] of queries [N, D]."""
         raise NotImplementedError(f"{type(self).__name__} does not define effective_query(query).")
 
-    def class_vectors_of(self, class_ids):
+    def class_vectors_of(self, class_ids) -> tf.Tensor:
         """Class vectors [n, effective_dim] of class ids int32 [n]."""
         raise NotImplementedError(f"{type(self).__name__} does not define class_vectors_of(class_ids).")
 
-    def class_vectors(self, start, stop):
+    def class_vectors(self, start: int, stop: int) -> tf.Tensor:
         """Class vectors [stop - start, effective_dim] of the classes from ``start`` to before ``stop``."""
         return vector_of_each(self, tf.range(start, stop))
 
@@ -127,11 +132,11 @@ class Head(keras.layers.Layer):
         """What ``block_logits`` takes for queries [N, D]: done once, whatever the number of blocks."""
         return self.effective_query(query)
 
-    def block_logits(self, prepared, start, stop):
+    def block_logits(self, prepared, start, stop) -> tf.Tensor:
         """Logits [N, stop - start] of one block of classes."""
         return tf.matmul(prepared, self.class_vectors(start, stop), transpose_b=True)
 
-    def score(self, query, class_ids):
+    def score(self, query, class_ids) -> tf.Tensor:
         """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
 
         Args:
@@ -150,11 +155,11 @@ class Head(keras.layers.Layer):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
 
-    def cached_score(self, query, class_ids):
+    def cached_score(self, query, class_ids) -> tf.Tensor:
         """As ``score``, which a sampler asks in a step: of what is cached as it is, which may be old."""
         return self.score(query, class_ids)
 
-    def candidate_logits(self, query, labels, class_ids):
+    def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
         """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
 
         Args:
@@ -169,7 +174,7 @@ class Head(keras.layers.Layer):
         # Split, not sliced twice: the gradient is put together in one go.
         return tf.split(logits, [tf.shape(labels)[1], tf.shape(class_ids)[1]], axis=1)
 
-    def candidate_log_sum(self, query, labels, class_ids, offsets):
+    def candidate_log_sum(self, query, labels, class_ids, offsets) -> tuple[tf.Tensor, tf.Tensor]:
         """What a softmax takes of a step: the logits [N, P] of labels, and log Σ exp [N, 1] over candidates.
 
         Args:
@@ -184,25 +189,26 @@ class Head(keras.layers.Layer):
         logits += tf.where(is_empty, 0.0, offsets)
         return positives, log_sum_exp(tf.where(is_empty, MASKED_LOGIT, logits))
 
-    cache_age = None  # training steps since class vectors were cached, for a head that caches them
+    # Training steps since class vectors were cached, for a head that caches them.
+    cache_age: int | None = None
 
-    def expire_cache(self):
+    def expire_cache(self) -> None:
         """Says that cached class vectors are out of date, for a head that has them."""
 
-    def forget_traced(self):
+    def forget_traced(self) -> None:
         """Drops functions of its own that were traced: they hold features, and what layers had adapted to."""
 
-    def weights_restored(self):
+    def weights_restored(self) -> None:
         """Called where the weights have been loaded: cached class vectors may be of other features."""
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Computes cached class vectors anew, for a head that has them."""
 
-    def require_fresh(self):
+    def require_fresh(self) -> list:
         """What ``tfxc.require`` gives: a graph reads no old class vectors, of a head that caches them."""
         return []
 
-    def reduce_classes(self, query, labels, loss):
+    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and its positives' logits [N, P].
 
         Blocks of classes one after the other, each computed again for the backward pass: neither direction
@@ -226,7 +232,7 @@ class Head(keras.layers.Layer):
                 state = tf.nest.pack_sequence_as(state, update(query, *tf.nest.flatten(state)))
         return loss.finish(state), self.score(query, labels)
 
-    def scan(self, query, fold, carry):
+    def scan(self, query, fold: Callable, carry):
         """Fold all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
 
         Args:
@@ -253,7 +259,9 @@ class Head(keras.layers.Layer):
             parallel_iterations=2,  # the next block's matmul beside this one's fold
         )[1]
 
-    def top_k(self, query, k, exclude=None, allow=None, num_probes=None):
+    def top_k(
+        self, query, k: int | tf.Tensor, exclude=None, allow=None, num_probes: int | tf.Tensor | None = None
+    ) -> BestClasses:
         """The k best classes of each query, exactly, without a [N, L] tensor.
 
         Args:
@@ -303,7 +311,7 @@ class Head(keras.layers.Layer):
         checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
         with tf.control_dependencies(checks):
             k = count_tensor(k, self.num_classes)
-        probes = {} if num_probes is None else {"num_probes": num_probes}
+        probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}
 
         def allowed():
             size = tf.shape(query)[0]
@@ -319,7 +327,7 @@ class Head(keras.layers.Layer):
         ranking = BlockTopK(k, exclude)
         return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
 
-    def losses(self, query, labels, loss):
+    def losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
         """A loss over all classes of each query.
 
         Args:
@@ -333,11 +341,13 @@ class Head(keras.layers.Layer):
         reduced, positives = self.reduce_classes(query, labels, loss)
         return loss.combine(reduced, positives, labels >= 0)
 
-    def training_losses(self, query, labels, loss):
+    def training_losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
         """What a training step without a sampler asks: ``losses``, of layers that run as in training."""
         return self.losses(query, labels, loss)
 
-    def losses_and_best(self, query, labels, loss, k, exclude=None):
+    def losses_and_best(
+        self, query, labels, loss: ClassificationLoss, k: int, exclude=None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """What ``losses`` gives, exactly, and the ids [N, k] that ``top_k`` gives, from one pass."""
         num_queries, ranking = tf.shape(query)[0], BlockTopK(k, exclude)
 
@@ -348,18 +358,18 @@ class Head(keras.layers.Layer):
         state, (_, ids) = self.scan(query, fold, first)
         return loss.combine(loss.finish(state), self.score(query, labels), labels >= 0), ids
 
-    def tie(self, encoder):
+    def tie(self, encoder: keras.Model) -> None:
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
 
-    def shared_layers(self, encoder):
+    def shared_layers(self, encoder: keras.Model) -> dict[str, Any]:
         """The layers with weights that are the encoder's too: by name, its name and place in the encoder."""
         return {}
 
-    def sharing(self, encoder, places):
+    def sharing(self, encoder: keras.Model, places: dict[str, Any]) -> "Head":
         """This head anew, not built, whose layers are the encoder's as ``shared_layers`` said."""
         return self
 
-    def divide(self, weights, **others):
+    def divide(self, weights: Sequence[str], **others) -> None:
         """For ``build``: divides the head where weights with a row for each class lie on parameter servers.
 
         From then on ``HeadShards`` answers for it: each shard is a head of this kind, of its classes alone.
@@ -379,14 +389,14 @@ class Head(keras.layers.Layer):
             setattr(self, name, getattr(shards, name))
 
     @property
-    def shards(self):
+    def shards(self) -> HeadShards | None:
         """The ``HeadShards`` that answer for a head whose classes lie on parameter servers; else None."""
-        return self._shards and self._shards.value
+        return None if self._shards is None else self._shards.value
 
-    def check_sampler(self, sampler):
+    def check_sampler(self, sampler: Sampler | None) -> None:
         """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""
 
-    def check_loss(self, loss):
+    def check_loss(self, loss: ClassificationLoss) -> None:
         """Raises ValueError for a loss that makes no sense with this head."""
         if loss.filter_below is not None and not self.can_filter:
             raise ValueError(
@@ -400,10 +410,10 @@ class Head(keras.layers.Layer):
                 "take SoftmaxCrossentropy."
             )
 
-    def check_optimizer(self, optimizer):
+    def check_optimizer(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Raises ValueError for an optimizer, built, that cannot train this head."""
 
-    def class_rows(self):
+    def class_rows(self) -> list[ClassRows]:
         """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.
 
         By default all whose first dimension is L.
@@ -411,7 +421,7 @@ class Head(keras.layers.Layer):
         own = [weight for weight in self.weights if weight.shape[:1] == (self.num_classes,)]
         return [ClassRows(weight, filled=BY_RULE if len(weight.shape) == 2 else BY_MEAN) for weight in own]
 
-    def config_for(self, old_ids):
+    def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """The head's config for other classes.
 
         Args:
@@ -419,7 +429,7 @@ class Head(keras.layers.Layer):
         """
         return {**self.get_config(), "num_classes": len(old_ids)}
 
-    def classes_changed(self, before, old_ids, given):
+    def classes_changed(self, before: "Head", old_ids: np.ndarray, given: Callable | None) -> None:
         """Takes over what is no weight from the head before the classes changed; the weights are there.
 
         Args:
@@ -428,7 +438,7 @@ class Head(keras.layers.Layer):
             given: None, or a function of the ids of new classes to what the user gives for them.
         """
 
-    def describe(self):
+    def describe(self) -> str:
         """What the head's weights take in memory, in a sentence: the last line of a model's summary."""
         variables = [tf_variable(weight) for weight in self.weights]
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)

@@ -1,11 +1,14 @@
 """The MACH head: millions of classes share the buckets of a few small classifiers."""
 
+from typing import Any, Literal
+
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import one_of, positive_int, seed_or_drawn
+from tfxc.class_rows import ClassRows
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.layers.head import Head
@@ -89,19 +92,19 @@ class MACHHead(Head):
 
     def __init__(
         self,
-        num_classes,
-        num_buckets,
-        num_repetitions,
-        decoder="mean",
-        activation="softmax",
-        num_probes=None,
-        first_repetition=0,
-        num_groups=1,
+        num_classes: int,
+        num_buckets: int,
+        num_repetitions: int,
+        decoder: Literal["mean", "min", "median", "geometric", "unbiased"] = "mean",
+        activation: Literal["softmax", "sigmoid"] = "softmax",
+        num_probes: int | None = None,
+        first_repetition: int = 0,
+        num_groups: int = 1,
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         self.num_buckets = num_buckets
         self.num_repetitions = num_repetitions
@@ -178,17 +181,17 @@ class MACHHead(Head):
         super().build(input_shape)
 
     @property
-    def kernels(self):
+    def kernels(self) -> list:
         """The weights of each group, [D / groups, R · M / groups]."""
         return [getattr(self, f"kernel_{group}") for group in range(self.num_groups)]
 
     @property
-    def family(self):
+    def family(self) -> UniversalHash:
         """The hash functions, a ``tfxc.hashing.UniversalHash``."""
         coefficients = tf.convert_to_tensor(tf_variable(self.hashes))
         return UniversalHash(coefficients, self.num_classes, self.num_buckets)
 
-    def bucket_logits(self, query):
+    def bucket_logits(self, query) -> tf.Tensor:
         """Logits [N, R, M] of the buckets, for queries [N, D]: one matmul for each group."""
         query = tf.cast(query, tf.float32)
         kernels = [tf_variable(kernel) for kernel in self.kernels]
@@ -197,7 +200,7 @@ class MACHHead(Head):
         logits = tf.concat(logits, 1) if self.num_groups > 1 else logits[0]
         return tf.reshape(logits + tf_variable(self.bias), [-1, self.num_repetitions, self.num_buckets])
 
-    def prepare(self, query):
+    def prepare(self, query) -> tf.Tensor:
         """Scores [N, R, M] of the buckets, at least 0: probabilities, or logarithms above the least one."""
         logits = self.bucket_logits(query)
         if self.decoder != _GEOMETRIC:
@@ -205,11 +208,11 @@ class MACHHead(Head):
         above = _LOG_ACTIVATIONS[self.activation](logits) - _LEAST_LOG
         return tf.where(above < 0, 0.0, above)  # NaN stays
 
-    def block_logits(self, prepared, start, stop):
+    def block_logits(self, prepared, start, stop) -> tf.Tensor:
         """Scores [N, stop - start] of one block of classes; no logits."""
         return self._decoded(prepared, tf.range(start, stop))
 
-    def score(self, query, class_ids):
+    def score(self, query, class_ids) -> tf.Tensor:
         """Scores [N, S] of chosen classes: what ranks given candidates.
 
         Args:
@@ -290,11 +293,11 @@ class MACHHead(Head):
                 "BinaryCrossentropy for several and the sigmoid.)"
             )
 
-    def class_rows(self):
+    def class_rows(self) -> list[ClassRows]:
         """None: classes have no rows, but buckets."""
         return []
 
-    def config_for(self, old_ids):
+    def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """As of ``Head``.
 
         Raises:

@@ -1,5 +1,7 @@
 """Repetitions of a MACH head that were trained apart, put together."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from tfxc._keras.weights import tf_variable
@@ -9,7 +11,7 @@ from tfxc.layers.mach_head import MACHHead
 _MAY_DIFFER = ("name", "trainable", "first_repetition", "kernel_initializer", "bias_initializer")
 
 
-def merge_mach_heads(heads):
+def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
     """One head with the repetitions of several, each of which reads its own part of the query.
 
     Repetitions never exchange anything in training, so that processes or machines may train some each, with

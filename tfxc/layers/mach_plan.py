@@ -27,7 +27,9 @@ class MACHPlan(NamedTuple):
     collision: float
 
 
-def suggest_mach(num_classes, dim, memory, collision=1e-3, num_repetitions=1):
+def suggest_mach(
+    num_classes: int, dim: int, memory: float, collision: float = 1e-3, num_repetitions: int = 1
+) -> MACHPlan:
     """The widest buckets for a memory budget that most probably keep all classes apart.
 
     Two classes that share the buckets of all R repetitions cannot be told apart. Over the draw of the hash

@@ -9,6 +9,7 @@ from tfxc.arguments import positive_int, real_number, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
+from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.remote import beside
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
@@ -81,14 +82,14 @@ class UniformSparseHead(Head):
 
     def __init__(
         self,
-        num_classes,
-        fan_in,
-        group_size=1,
-        use_bias=False,
+        num_classes: int,
+        fan_in: int,
+        group_size: int = 1,
+        use_bias: bool = False,
         bias_initializer="zeros",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         self.fan_in = positive_int(fan_in, "fan_in")
         self.group_size = positive_int(group_size, "group_size")
@@ -176,7 +177,7 @@ class UniformSparseHead(Head):
     def block_logits(self, prepared, start, stop):
         return sparse_head_logits(prepared, *self._weights(), start, stop, self.group_size)
 
-    def score(self, query, class_ids):
+    def score(self, query, class_ids) -> tf.Tensor:
         """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
 
         Args:
@@ -198,7 +199,7 @@ class UniformSparseHead(Head):
                 logits += class_biases(self.bias, class_ids)
         return logits
 
-    def reduce_classes(self, query, labels, loss):
+    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and its positives' logits [N, P], in one pass of an op.
 
         Raises:
@@ -209,16 +210,17 @@ class UniformSparseHead(Head):
                 f"UniformSparseHead cannot stream {type(loss).__name__} over all classes. Use SquaredHinge, "
                 "BinaryCrossentropy or SoftmaxCrossentropy, or give ExtremeClassifier a sampler."
             )
+        kernel, indices, bias = self._weights()
         return sparse_head_reduce(
-            query, *self._weights(), labels, loss.reduction_over_classes, self.group_size
+            query, kernel, indices, bias, labels, loss.reduction_over_classes, self.group_size
         )
 
-    def effective_query(self, query):
+    def effective_query(self, query) -> tf.Tensor:
         """Count sketch [N, 256] of the query and 1 for the bias: what samplers see."""
         query = tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
         return sketch_queries(query, self._sketch)
 
-    def class_vectors_of(self, class_ids):
+    def class_vectors_of(self, class_ids) -> tf.Tensor:
         """Count sketches [n, 256] of the classes' weights and biases."""
         weights = tf.gather(tf_variable(self.kernel), class_ids)
         inputs = tf.gather(tf_variable(self.indices), tf.math.floordiv(class_ids, self.group_size))
@@ -227,7 +229,9 @@ class UniformSparseHead(Head):
             inputs = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=self.num_inputs)
         return sketch_rows(weights, inputs, self._sketch)
 
-    def rewire(self, fraction, optimizer=None):
+    def rewire(
+        self, fraction: float, optimizer: keras.optimizers.Optimizer | None = None
+    ) -> dict[str, float]:
         """Drops the weakest connections of every class and grows as many new ones, with weight 0.
 
         Sparse evolutionary training (SET): the inputs of the new connections are drawn uniformly from those

@@ -1,5 +1,7 @@
 """Binary cross-entropy over all classes or over sampled candidates."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import register
@@ -41,7 +43,12 @@ class BinaryCrossentropy(SumOverClasses):
 
     reduction_over_classes = "softplus"
 
-    def __init__(self, reduction="sum_over_batch_size", name="binary_crossentropy", dtype=None):
+    def __init__(
+        self,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str = "binary_crossentropy",
+        dtype=None,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
 
     def term(self, logits):

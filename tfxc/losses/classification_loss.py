@@ -5,11 +5,14 @@ in blocks of classes, and a part that needs only the logits of the positives. Th
 are pure functions; the head drives them block by block, so no ``[N, L]`` tensor is ever needed.
 """
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.training import COMPILED_LOSS_IS_A_SHARE, compiled_labels
 from tfxc.labels import labelled_queries
+from tfxc.scored import Scored
 
 # What a class says of some of its methods. It does not hold for those that a class below it gives: that one
 # says it anew, or says nothing.
@@ -68,7 +71,12 @@ class ClassificationLoss(keras.losses.Loss):
             if any(_depth(cls, method) < _depth(cls, name) for method in methods):
                 setattr(cls, name, None)
 
-    def __init__(self, reduction="sum_over_batch_size", name=None, dtype=None):
+    def __init__(
+        self,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str | None = None,
+        dtype=None,
+    ) -> None:
         super().__init__(reduction=reduction, name=name)
         if reduction == "mean_with_sample_weight":
             raise ValueError(
@@ -113,13 +121,13 @@ class ClassificationLoss(keras.losses.Loss):
         logits = tf.cast(logits, tf.float32)
         return self.combine(*self.reduce_logits(logits, labels), labels >= 0), sample_weight
 
-    def reduce_logits(self, logits, labels):
+    def reduce_logits(self, logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The reduction [N] of all logits [N, L] at once, and those of the positives [N, P]."""
         reduced = self.finish(self.update(self.initial(tf.shape(logits)[0]), logits))
         positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
         return reduced, tf.where(labels >= 0, positives, 0.0)
 
-    def reduce(self, losses, sample_weight=None):
+    def reduce(self, losses: tf.Tensor, sample_weight=None) -> tf.Tensor:
         """The scalar (or, with reduction "none", vector) loss from per-example losses [N].
 
         As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
@@ -143,13 +151,13 @@ class ClassificationLoss(keras.losses.Loss):
             return total
         return tf.math.divide_no_nan(total, tf.cast(tf.size(losses), total.dtype))
 
-    def share(self, value):
+    def share(self, value: tf.Tensor) -> tf.Tensor:
         """What a replica gives of its reduced loss, where gradients are summed: of a mean, its part."""
         if self.reduction in ("sum", "none", None):
             return value
         return value / tf.distribute.get_strategy().num_replicas_in_sync
 
-    def across_replicas(self, value):
+    def across_replicas(self, value: tf.Tensor) -> tf.Tensor:
         """What a replica gives of its reduced loss, where a mean of them is shown: of a sum, the whole."""
         if self.reduction != "sum":
             return value
@@ -159,25 +167,32 @@ class ClassificationLoss(keras.losses.Loss):
         """The state of the reduction before any class."""
         raise NotImplementedError(f"{type(self).__name__} does not define initial(num_queries).")
 
-    def update(self, state, logits):
+    def update(self, state, logits: tf.Tensor):
         """The state after one more block of logits [N, b]."""
         raise NotImplementedError(f"{type(self).__name__} does not define update(state, logits).")
 
-    def finish(self, state):
+    def finish(self, state) -> tf.Tensor:
         """The reduction over all classes [N]."""
         raise NotImplementedError(f"{type(self).__name__} does not define finish(state).")
 
-    def logit_gradient(self, reduced, logits):
+    def logit_gradient(self, reduced: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """The gradient [N, b] of the finished reduction [N] to a block of logits."""
         raise NotImplementedError(f"{type(self).__name__} does not define logit_gradient(reduced, logits).")
 
-    def combine(self, reduced, positive_logits, is_label):
+    def combine(self, reduced: tf.Tensor, positive_logits: tf.Tensor, is_label: tf.Tensor) -> tf.Tensor:
         """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define combine(reduced, positive_logits, is_label)."
         )
 
-    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+    def sampled(
+        self,
+        positives: Scored,
+        negatives: Scored,
+        is_label: tf.Tensor,
+        hits: tf.Tensor,
+        label_slots: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Per-example loss [N] from scored positives and candidates.
 
         Args:
@@ -190,13 +205,15 @@ class ClassificationLoss(keras.losses.Loss):
         folded = self.fold_candidates(negatives, hits)
         return self.with_candidates(positives, folded, is_label, label_slots)
 
-    def fold_candidates(self, negatives, hits):
+    def fold_candidates(self, negatives: Scored, hits: tf.Tensor) -> tf.Tensor:
         """What ``with_candidates`` takes of scored candidates, float32 [N, 1]; arguments as there."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither sampled(...) nor fold_candidates(negatives, hits)."
         )
 
-    def with_candidates(self, positives, folded, is_label, label_slots=None):
+    def with_candidates(
+        self, positives: Scored, folded: tf.Tensor, is_label: tf.Tensor, label_slots: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Per-example loss [N] from scored positives and the fold [N, 1] of all candidates."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define with_candidates(positives, folded, is_label)."

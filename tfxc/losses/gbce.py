@@ -1,5 +1,7 @@
 """Binary cross-entropy that undoes the overconfidence of training on a few negatives."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import register
@@ -50,7 +52,13 @@ class GBCE(BinaryCrossentropy):
         Negative Sampling", 2023.
     """
 
-    def __init__(self, calibration=0.75, reduction="sum_over_batch_size", name="gbce", dtype=None):
+    def __init__(
+        self,
+        calibration: float = 0.75,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str = "gbce",
+        dtype=None,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.calibration = real_number(calibration, "calibration")
         if not 0 <= self.calibration <= 1:

@@ -1,13 +1,14 @@
 """Softmax cross-entropy over all classes or over sampled candidates."""
 
 import numbers
+from typing import Literal
 
 import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc.arguments import one_of
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
-from tfxc.scored import MASKED_LOGIT, log_sum_exp
+from tfxc.scored import MASKED_LOGIT, Scored, log_sum_exp
 
 _ESTIMATORS = ("ranking", "partition", "nce")
 _SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
@@ -94,13 +95,13 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
     def __init__(
         self,
-        estimator="ranking",
-        decoupled=False,
-        filter_below=None,
-        reduction="sum_over_batch_size",
-        name="softmax_crossentropy",
+        estimator: Literal["ranking", "partition", "nce"] = "ranking",
+        decoupled: bool = False,
+        filter_below: float | None = None,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str = "softmax_crossentropy",
         dtype=None,
-    ):
+    ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.estimator = one_of(estimator, "estimator", _ESTIMATORS)
         if decoupled and estimator == "nce":
@@ -192,7 +193,9 @@ class SoftmaxCrossentropy(ClassificationLoss):
         terms = self.terms(positives, folded, is_label, label_slots)
         return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
 
-    def terms(self, positives, folded, is_label, label_slots=None):
+    def terms(
+        self, positives: Scored, folded: tf.Tensor, is_label: tf.Tensor, label_slots: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """The term [N, P] of each positive, of which the loss is the mean; arguments as there."""
         corrected, own = _corrected(positives), positives.logits
         if self.estimator == "nce":

@@ -1,5 +1,7 @@
 """Softmax cross-entropy that cares for the examples whose label is, or nearly is, among the k best."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import register
@@ -60,8 +62,13 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     needs_sampler = True
 
     def __init__(
-        self, k=20, temperature=4.0, reduction="sum_over_batch_size", name="softmax_at_k", dtype=None
-    ):
+        self,
+        k: int = 20,
+        temperature: float = 4.0,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str = "softmax_at_k",
+        dtype=None,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.temperature = real_number(temperature, "temperature")
         if not 0 < self.temperature < float("inf"):

@@ -1,5 +1,7 @@
 """Squared hinge loss over all classes or over sampled candidates."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfxc._keras import register
@@ -42,7 +44,12 @@ class SquaredHinge(SumOverClasses):
 
     reduction_over_classes = "squared_hinge"
 
-    def __init__(self, reduction="sum_over_batch_size", name="squared_hinge", dtype=None):
+    def __init__(
+        self,
+        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
+        name: str = "squared_hinge",
+        dtype=None,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
 
     def term(self, logits):

@@ -15,7 +15,7 @@ class SumOverClasses(ClassificationLoss):
 
     merge_of_candidates = "sum"
 
-    def term(self, logits):
+    def term(self, logits: tf.Tensor) -> tf.Tensor:
         """What negatives of these logits lose; positives lose that of the logits' opposite."""
         raise NotImplementedError(f"{type(self).__name__} does not define term(logits).")
 

@@ -1,5 +1,8 @@
 """Which share of the classes is ever ranked among the best."""
 
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
@@ -39,7 +42,9 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         Coverage and Serendipity", 2010.
     """
 
-    def __init__(self, k=10, num_classes=None, name=None, dtype=None):
+    def __init__(
+        self, k: int = 10, num_classes: int | None = None, name: str | None = None, dtype=None
+    ) -> None:
         self.k = positive_int(k, "k")
         self.num_classes = positive_int(num_classes, "num_classes")
         super().__init__(name=name or f"coverage_at_{self.k}", dtype=dtype)
@@ -48,7 +53,7 @@ class CoverageAtK(Directed, keras.metrics.Metric):
     def get_config(self):
         return {**super().get_config(), "k": self.k, "num_classes": self.num_classes}
 
-    def config_for(self, old_ids):
+    def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """The config for other classes, see ``Head.config_for``."""
         return {**self.get_config(), "num_classes": len(old_ids)}
 

@@ -1,11 +1,18 @@
 """How many words a language model hesitates between."""
 
+from collections.abc import Sequence
+from typing import overload
+
 import numpy as np
 
 # Of data known by heart the loss is the difference of two equal float32 numbers, an ulp or so apart.
 _MOST_ROUNDING = 1e-3
 
 
+@overload
+def perplexity(loss: float) -> float: ...
+@overload
+def perplexity(loss: Sequence[float] | np.ndarray) -> np.ndarray: ...
 def perplexity(loss):
     """Perplexity of a model whose exact mean softmax loss is given: ``exp(loss)``.
 

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,7 @@ from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
 
-def propensities(label_counts, num_points, a=0.55, b=1.5):
+def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     """The chance that a label, where it applies, is in the data.
 
     ``1 / p_l = 1 + C (n_l + b)^−a`` with ``C = (log N − 1)(b + 1)^a``.
@@ -67,18 +68,18 @@ class _PropensityScored(RankingMetric):
         dtype: of the result.
     """
 
-    def __init__(self, k=10, propensities=None, name=None, dtype=None):
+    def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None) -> None:
         super().__init__(k, name=name, dtype=dtype)
         self.propensities = _checked(propensities, type(self).__name__)
         # One tensor: of a NumPy array every trace would hold copies of its own.
         self._gains = tf.constant(1 / self.propensities)
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """L, how many classes have a propensity."""
         return len(self.propensities)
 
-    def rank_weights(self, labels, num):
+    def rank_weights(self, labels: tf.Tensor, num: tf.Tensor) -> tf.Tensor:
         """What a hit at each of the ranks 1 .. num is worth: [num], or [N, num] by example."""
         raise NotImplementedError(f"{type(self).__name__} does not define rank_weights(labels, num).")
 
@@ -87,13 +88,13 @@ class _PropensityScored(RankingMetric):
         del config["average"]  # of a ratio of sums there is one only: who has no label adds nothing to either
         return {**config, "propensities": _encoded(self.propensities)}
 
-    def config_for(self, old_ids):
+    def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """The config for other classes, see ``Head.config_for``; a new one is as rare as the rarest."""
         known = self.propensities[np.maximum(old_ids, 0)]
         values = np.where(old_ids >= 0, known, self.propensities.min())
         return {**self.get_config(), "propensities": _encoded(values)}
 
-    def example_weights(self, labels):
+    def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
         """The most that each could reach: the mean weighted with it is the ratio of the sums."""
         return self.most(labels)
 
@@ -104,7 +105,7 @@ class _PropensityScored(RankingMetric):
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, most)
 
-    def most(self, labels):
+    def most(self, labels: tf.Tensor) -> tf.Tensor:
         """What the best ranking of each example reaches: [N]."""
         labels = check_ids(labels, len(self.propensities))
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)

@@ -44,7 +44,7 @@ def ranked_ids(scores_or_ids, k: int):
     return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
 
 
-def relevance(ids, labels):
+def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Where the ranking is right: [N, k] float32, 1 for an id that is a positive, else 0.
 
     An id ranked twice counts once; -1 is an empty slot and counts 0.
@@ -135,12 +135,12 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
     abbreviation = ""
 
-    def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None):
+    def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None) -> None:
         self.k = positive_int(k, "k")
         super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
         self.average = one_of(average, "average", ("labelled", "all"))
 
-    def per_example(self, labels, ids):
+    def per_example(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Values [N] float32.
 
         Args:
@@ -149,7 +149,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_example.")
 
-    def example_weights(self, labels):
+    def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
         """How much each example counts in the mean, [N] float32; `labels` as in `per_example`."""
         if self.average == "all":
             return tf.ones(tf.shape(labels)[:1])
@@ -179,7 +179,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
             weight *= tf.cast(sample_weight, values.dtype)
         super().update_state(values, sample_weight=weight)
 
-    def values(self, y_true, y_pred):
+    def values(self, y_true, y_pred) -> tf.Tensor:
         """The value of each example by itself, as of users to compare; the state stays as it is.
 
         Args:

@@ -1,7 +1,10 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
 import inspect
+import os
 import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,6 +30,7 @@ from tfxc.callbacks.sampler_refresh import AUTO, warn_without_refresh, with_refr
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING, padded_ids
 from tfxc.labels import as_array, labelled_queries
+from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
 from tfxc.model.errors import sentence_first
 from tfxc.model.export import export_classifier, export_item_encoder
@@ -59,6 +63,8 @@ from tfxc.model.saving import (
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.remote import with_servers
+from tfxc.samplers.sampler import Sampler
+from tfxc.search.inverted_index import InvertedIndex
 
 
 @register
@@ -107,7 +113,15 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015.
     """
 
-    def __init__(self, encoder, head, sampler=None, k=10, class_names=None, **kwargs):
+    def __init__(
+        self,
+        encoder: keras.Model,
+        head: Head,
+        sampler: Sampler | None = None,
+        k: int = 10,
+        class_names: Collection | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
         if not callable(encoder) or isinstance(encoder, type):
             raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
@@ -118,9 +132,9 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         check_parts(head, sampler)
         self.encoder = encoder
         self.head = head
-        self.sampler = sampler
+        self.sampler: Sampler | Any = sampler  # None, but whoever asks it knows that there is one
         self.k = k
-        self._ranking = None
+        self._ranking: Any = None
         self._traced_with = k, head.num_probes
         self._trained_with = Untracked((None, None))  # sampler and features of the traced step
         self._names = Untracked(kept_names(class_names))  # Keras would walk through ten million strings
@@ -152,7 +166,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         return [self.loss_tracker, *(metric for metric in super().metrics if metric is not self.loss_tracker)]
 
     @property
-    def class_names(self):
+    def class_names(self) -> Sequence[str] | Any:
         """The raw names of the classes in id order, or None.
 
         They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
@@ -417,7 +431,9 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         k = min(self.k, self.head.num_classes)
         return self._rank(inputs, k, reserved.get("exclude"), training=training)
 
-    def rank(self, inputs, k, exclude=None, allow=None, training=False):
+    def rank(
+        self, inputs, k: int | tf.Tensor, exclude=None, allow=None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
         """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
 
         Args:
@@ -455,7 +471,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
         return {"ids": ids, "scores": scores}
 
-    def queries(self, inputs, training=False):
+    def queries(self, inputs, training: bool = False) -> tf.Tensor:
         """The encoder's queries [B, D] of its inputs; of sequences, that of the last unmasked position."""
         return last_position(self._encoded(inputs, training))
 
@@ -485,7 +501,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
         return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
 
-    def examples(self, x, y):
+    def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """A batch as heads and samplers see it, without dropout and its like.
 
         Returns:
@@ -536,7 +552,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return self.training_logs()
 
-    def training_logs(self):
+    def training_logs(self) -> dict[str, Any]:
         """The loss and what layers measure; ranking metrics are of evaluations."""
         logs = {}
         for metric in metrics_not_compiled(self):
@@ -564,7 +580,12 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         x, _, _ = unpack_x_y_sample_weight(data)
         return self._best(x)  # by class vectors of when predict began, though a thread may train
 
-    def export(self, path, index=None, strings=False):
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        index: InvertedIndex | None = None,
+        strings: bool | str | Sequence[str] = False,
+    ) -> None:
         """Writes a SavedModel of TensorFlow's own ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
 
         See ``tfxc.model.export.export_classifier``.
@@ -573,7 +594,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         self._refresh_head()
         export_classifier(self, path, index, strings)
 
-    def export_item_encoder(self, path):
+    def export_item_encoder(self, path: str | os.PathLike[str]) -> None:
         """Writes the item encoder of an ``EncodedHead``: features in, class vectors out.
 
         See ``tfxc.model.export.export_item_encoder``.

@@ -43,7 +43,7 @@ class MemoryReport(NamedTuple):
     save: int
 
     @property
-    def peak(self):
+    def peak(self) -> int:
         """All that is there in the middle of a training step. TensorFlow itself takes some 700 MB beside."""
         return self.encoder + self.tables + self.indices + self.slots + self.step
 
@@ -61,7 +61,7 @@ class MemoryReport(NamedTuple):
         return "\n".join(f"{title:<30}{parts[name] / 2**20:>12,.1f} MB" for name, title in titles.items())
 
 
-def memory_report(model, batch_size=32, num_labels=1):
+def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1) -> MemoryReport:
     """What a model takes in memory: tables, indices, optimizer, and about what a training step adds.
 
     The optimizer's slots are made here, if the model is compiled and has not trained yet: as by the first

@@ -11,7 +11,15 @@ from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
 
 
-def head_loss(head, loss, query, labels, sampler=None, sample_weight=None, example_ids=None):
+def head_loss(
+    head: Head,
+    loss: ClassificationLoss,
+    query,
+    labels,
+    sampler: Sampler | None = None,
+    sample_weight=None,
+    example_ids=None,
+) -> tf.Tensor:
     """The loss of queries and their labels, over a sampler's candidates or over all classes.
 
     What ``ExtremeClassifier`` computes in a training step, for models of your own: in the ``compute_loss``

@@ -60,7 +60,15 @@ class LazyAdam(RowSparseOptimizer):
     Reference: Diederik P. Kingma, Jimmy Ba, "Adam: A Method for Stochastic Optimization", 2015.
     """
 
-    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-7, name=None, **options):
+    def __init__(
+        self,
+        learning_rate=1e-3,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        name: str | None = None,
+        **options,
+    ) -> None:
         beta_1, beta_2 = real_number(beta_1, "beta_1"), real_number(beta_2, "beta_2")
         epsilon = real_number(epsilon, "epsilon")
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):

@@ -34,7 +34,7 @@ class LazySGD(RowSparseOptimizer):
     Reference: Herbert Robbins, Sutton Monro, "A Stochastic Approximation Method", 1951.
     """
 
-    def __init__(self, learning_rate=0.01, name=None, **options):
+    def __init__(self, learning_rate=0.01, name: str | None = None, **options) -> None:
         super().__init__(learning_rate, name, **options)
 
     def _sparse_step(self, gradient, variable, index, learning_rate):

@@ -1,6 +1,8 @@
 """One optimizer for some layers, another for the rest."""
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -44,7 +46,12 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         (Adam for the encoder, stochastic gradient descent for the classifiers).
     """
 
-    def __init__(self, default, *others, name="multi_optimizer"):
+    def __init__(
+        self,
+        default: keras.optimizers.Optimizer,
+        *others: tuple[keras.optimizers.Optimizer, keras.layers.Layer | Sequence[keras.layers.Layer]] | list,
+        name: str = "multi_optimizer",
+    ) -> None:
         if not others:
             raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) beside the default.")
         for pair in others:
@@ -75,12 +82,12 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             if not isinstance(layer, keras.layers.Layer):
                 raise ValueError(f"{layer!r} is no layer: a pair is (optimizer, layer or list of layers).")
         self._layers = Untracked(layers)  # a saved optimizer does not hold the model
-        self._owners = None  # the number of each weight's optimizer
+        self._owners: Any = None  # the number of each weight's optimizer
         self._names = None  # of the weights
         self._ratios = _ratios(self.optimizers)
 
     @property
-    def optimizers(self):
+    def optimizers(self) -> list[keras.optimizers.Optimizer]:
         """The default and the others."""
         return [getattr(self, f"optimizer_{i}") for i in range(self._num_optimizers)]
 
@@ -102,7 +109,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                 rate = tf.convert_to_tensor(self.learning_rate) * ratio
                 learning_rate_variable(optimizer).assign(rate)
 
-    def optimizer_of(self, variable):
+    def optimizer_of(self, variable) -> keras.optimizers.Optimizer:
         """The optimizer that trains a weight.
 
         Raises:
@@ -116,7 +123,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             )
         return self.optimizers[self._owners[number]]
 
-    def slots_of(self, variable):
+    def slots_of(self, variable) -> dict[str, tf.Variable]:
         """What the optimizer that trains a weight remembers of it: a dict, name -> ``tf.Variable``."""
         if variable_index(self, variable) is None:
             return {}

@@ -65,7 +65,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             one of bfloat16 that is a single number.
     """
 
-    def __init__(self, learning_rate, name=None, seed=0, **options):
+    def __init__(self, learning_rate, name: str | None = None, seed: int = 0, **options) -> None:
         _check_options(type(self).__name__, options)
         if learning_rate is None:
             raise ValueError("learning_rate must be a number, a schedule or a callable, but got None.")
@@ -94,7 +94,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         self._slots.value[name] = slots
         return slots
 
-    def slots_of(self, variable):
+    def slots_of(self, variable) -> dict[str, tf.Variable]:
         """What is remembered of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
 
         >>> optimizer, table = tfxc.optimizers.LazyAdam(), tf.Variable(tf.zeros([4, 2]))

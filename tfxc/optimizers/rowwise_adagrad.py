@@ -48,7 +48,14 @@ class RowwiseAdagrad(RowSparseOptimizer):
     Co-design for Fast and Scalable Training of Deep Learning Recommendation Models", 2022 (row-wise).
     """
 
-    def __init__(self, learning_rate=0.01, initial_accumulator_value=0.0, epsilon=1e-8, name=None, **options):
+    def __init__(
+        self,
+        learning_rate=0.01,
+        initial_accumulator_value: float = 0.0,
+        epsilon: float = 1e-8,
+        name: str | None = None,
+        **options,
+    ) -> None:
         initial_accumulator_value = real_number(initial_accumulator_value, "initial_accumulator_value")
         epsilon = real_number(epsilon, "epsilon")
         if not (initial_accumulator_value >= 0 and epsilon > 0):

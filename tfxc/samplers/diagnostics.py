@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc.ids import require_queries
 from tfxc.labels import labelled_queries
 from tfxc.require import require
+from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
 _BLOCK = 1 << 14  # classes that are asked for at once
@@ -33,7 +34,7 @@ class ProposalQuality(NamedTuple):
     accidental_hits: tf.Tensor
 
 
-def proposal_quality(sampler, head, query, labels, example_ids=None):
+def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) -> ProposalQuality:
     """Measures a sampler's proposal against the softmax over all classes, streamed in blocks of classes.
 
     With ``p`` the softmax of the logits ``o``, ``e_i`` the expected counts and ``Q = e / Σ_j e_j``:
@@ -123,7 +124,7 @@ def _expected_hits(question, labels, log_count):
     return tf.math.divide_no_nan(of_labels, tf.exp(log_count) - tf.reduce_sum(passed, 1))
 
 
-def cumulative_probability(sampler, head, query, labels, example_ids=None):
+def cumulative_probability(sampler: Sampler | None, head, query, labels, example_ids=None) -> np.ndarray:
     """Probability that a proposal gives to the r classes that score highest, for every rank r.
 
     Plotted against rank for the softmax and each sampler, it shows where a proposal puts its draws: near

@@ -45,7 +45,15 @@ class DNS(Sampler):
 
     reads_scores = True
 
-    def __init__(self, num_negatives, *, num_candidates, shared=False, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_negatives: int,
+        *,
+        num_candidates: int,
+        shared: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.num_candidates = positive_int(num_candidates, "num_candidates", least=self.num_negatives)
 
@@ -65,7 +73,7 @@ class DNS(Sampler):
         ids = self.choose(pool, step.labels, step.score(pool))
         return Draw(ids, tf.zeros(tf.shape(ids)), tf.zeros(tf.shape(step.labels)))
 
-    def choose(self, pool, labels, scores):
+    def choose(self, pool: tf.Tensor, labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         """The S best-scored int32 [N, S] of the draws [N, M], or [M] if shared, that are no labels."""
         nothing = -float("inf")
         scores = tf.where(hits(pool, labels) >= 0, nothing, scores)

@@ -1,5 +1,7 @@
 """Hard negatives beside uniform ones, weighted so that together they stand for all classes."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,6 +10,7 @@ from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number
 from tfxc.ids import hits, is_among
 from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
+from tfxc.samplers.step import Step
 
 _ROOM_FOR_POSITIVES = 32
 
@@ -54,7 +57,15 @@ class HardNegatives(Sampler):
         Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
     """
 
-    def __init__(self, num_hard, num_uniform, *, num_retrieved=None, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_hard: int,
+        num_uniform: int,
+        *,
+        num_retrieved: int | None = None,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         num_hard = positive_int(num_hard, "num_hard")
         num_uniform = positive_int(num_uniform, "num_uniform", least=0)
         num_retrieved = num_hard + _ROOM_FOR_POSITIVES if num_retrieved is None else num_retrieved
@@ -64,7 +75,7 @@ class HardNegatives(Sampler):
         self.num_hard = num_hard
         self.num_uniform = num_uniform
         self.num_retrieved = self._most_retrieved = num_retrieved
-        self.table = None
+        self.table: Any = None
 
     def get_config(self):
         config = super().get_config()
@@ -88,14 +99,14 @@ class HardNegatives(Sampler):
             options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
             setattr(self, name, add_weight(self, name, (), **options))
 
-    def set_hard_fraction(self, fraction):
+    def set_hard_fraction(self, fraction: float) -> None:
         """Sets the share, in [0, 1], of the hard slots in use; the others hold uniform draws."""
         fraction = real_number(fraction, "fraction")
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
 
-    def take_filled_fraction(self):
+    def take_filled_fraction(self) -> float:
         """The share of hard slots that held a hard class since this was last asked; NaN without a step."""
         offered, filled = (tf_variable(part) for part in (self.slots_offered, self.slots_filled))
         share = float(filled.numpy()) / offered.numpy() if offered.numpy() else float("nan")
@@ -103,7 +114,7 @@ class HardNegatives(Sampler):
         filled.assign(0)
         return share
 
-    def retrieve(self, step):
+    def retrieve(self, step: Step) -> tf.Tensor:
         """The classes that score highest for each query of a ``Step``, best first.
 
         Returns:
@@ -122,7 +133,7 @@ class HardNegatives(Sampler):
             return self.table.rows(example_ids)
         return np.full((len(example_ids), self.num_retrieved), -1, np.int32)
 
-    def collect(self, step):
+    def collect(self, step: Step) -> None:
         """Keeps the queries of a training step for the next table, where one is wanted."""
         tf.numpy_function(self._collect, [tf.cast(step.example_ids, tf.int64), step.query], [])
 
@@ -130,7 +141,7 @@ class HardNegatives(Sampler):
         if self.table is not None:
             self.table.collect(example_ids, query)
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """The step, its hard classes and the classes that are not drawn from, as of ``_split``."""
         return step, *self._split(self.retrieve(step), step.labels)
 

@@ -16,6 +16,7 @@ from tfxc.samplers.class_counts import (
     match_classes,
 )
 from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
+from tfxc.samplers.step import Step
 
 
 @register
@@ -50,7 +51,15 @@ class InBatch(Sampler):
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
     """
 
-    def __init__(self, num_negatives=None, *, counts=None, smoothing=1.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_negatives: int | None = None,
+        *,
+        counts=None,
+        smoothing: float = 1.0,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         refuse_options(
             kwargs, ["shared"], "InBatch", "its candidates are the same for all queries as they are"
         )
@@ -77,7 +86,7 @@ class InBatch(Sampler):
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
-    def classes_changed(self, head, added):
+    def classes_changed(self, head, added: np.ndarray) -> None:
         """Forgets classes that are gone; with given counts, a new one is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
@@ -85,7 +94,7 @@ class InBatch(Sampler):
             log_probs = as_the_rarest(self.log_probs, added)
             tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
 
-    def prepare(self, step):
+    def prepare(self, step: Step) -> tf.Tensor:
         """The labels."""
         return step.labels
 

@@ -12,6 +12,7 @@ from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.step import Step
 
 _BLOCK_MULTIPLE = 8  # classes the compiled op works on at once
 _ELEMENTS_AT_ONCE = 1 << 22
@@ -34,7 +35,7 @@ class KernelSampler(Sampler):
         self.rows = add_weight(self, "rows", (self.num_classes, row_width), trainable=False)
         self.sums = add_weight(self, "sums", (num_blocks, sum_width), trainable=False)
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Takes over the head's class vectors, block by block."""
         self.check_head(head)
         copy_class_vectors(head, tf_variable(self.rows), self._features)
@@ -53,7 +54,7 @@ class KernelSampler(Sampler):
         # Assigned whole: draws read the sums whole, and would copy them once rows had been scattered in.
         tf_variable(self.sums).assign(sums)
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """The queries' features, and the kernel's sums [N, blocks] over each block of classes."""
         features = self._features(step.query)
         return features, self._block_mass(features)
@@ -106,7 +107,15 @@ class Sphere(KernelSampler):
         Blanc, Rendle, "Adaptive Sampled Softmax with Kernel Based Sampling", 2018.
     """
 
-    def __init__(self, num_negatives, *, alpha=100.0, shared=False, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_negatives: int,
+        *,
+        alpha: float = 100.0,
+        shared: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.alpha = real_number(alpha, "alpha")
         if not 0 < self.alpha < math.inf:
@@ -213,7 +222,16 @@ class RFF(KernelSampler):
         Rawat et al., "Sampled Softmax with Random Fourier Features", 2019.
     """
 
-    def __init__(self, num_negatives, *, num_features=32, nu=4.0, shared=False, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_negatives: int,
+        *,
+        num_features: int = 32,
+        nu: float = 4.0,
+        shared: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.nu = real_number(nu, "nu")
         if not 0 < self.nu <= 50:

@@ -1,5 +1,7 @@
 """LSH: draws classes whose vectors hash like the query, or like the vector of its label."""
 
+from typing import Literal
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,7 @@ from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
 from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler, refuse_log_prob
+from tfxc.samplers.step import Step
 
 # Draws the parameters, and hashes with them.
 _FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
@@ -71,18 +74,18 @@ class LSH(Sampler):
 
     def __init__(
         self,
-        num_negatives,
+        num_negatives: int,
         *,
-        num_tables=16,
-        num_bits=4,
-        family="simhash",
-        query="embedding",
-        candidates="draws",
-        uniform_fraction=0.1,
-        shared=False,
-        seed=None,
+        num_tables: int = 16,
+        num_bits: int = 4,
+        family: Literal["simhash", "dwta"] = "simhash",
+        query: Literal["embedding", "label"] = "embedding",
+        candidates: Literal["draws", "union"] = "draws",
+        uniform_fraction: float = 0.1,
+        shared: bool = False,
+        seed: int | None = None,
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.num_tables = positive_int(num_tables, "num_tables")
         self.num_bits = positive_int(num_bits, "num_bits", most=16)
@@ -130,7 +133,7 @@ class LSH(Sampler):
         values = {**parameters, **tables, "fingerprint": fingerprint}
         self.add_weights({name: np.asarray(value) for name, value in values.items()})
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
         self.check_head(head)
         codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
@@ -148,7 +151,7 @@ class LSH(Sampler):
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
             self.assign_weights({**tables, "fingerprint": fingerprint})
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """Codes int32 [N, M, T] of what is looked up (the query: M = 1, or its M labels), and the tables."""
         # Read whole: a variable once gathered from is copied at every later read.
         parts = (self.codes, self.offsets, self.members)

@@ -1,6 +1,7 @@
 """MIDX: draws from the softmax over quantised class vectors, by an inverted multi-index."""
 
 import functools
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,7 @@ from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler
-from tfxc.samplers.step import mean_query
+from tfxc.samplers.step import Step, mean_query
 
 _CODEBOOKS = "codebook_0", "codebook_1"
 _INDEX = "cell_mass", "cell_offsets", "slots"
@@ -85,21 +86,21 @@ class MIDX(Sampler):
 
     def __init__(
         self,
-        num_negatives,
+        num_negatives: int,
         *,
-        num_codewords=64,
-        quantizer="rq",
-        learnable=False,
-        shared=False,
-        seed=None,
+        num_codewords: int = 64,
+        quantizer: Literal["rq", "pq"] = "rq",
+        learnable: bool = False,
+        shared: bool = False,
+        seed: int | None = None,
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.num_codewords = positive_int(num_codewords, "num_codewords", most=1024)  # cost grows with C²
         self.quantizer = one_of(quantizer, "quantizer", ("rq", "pq"))
         self._residual = quantizer == "rq"
         self.learnable = bool(learnable)
-        self.queries = None  # a part that knows the classes of one shard alone keeps to no queries
+        self.queries: Any = None  # a part that knows the classes of one shard alone keeps to no queries
 
     def get_config(self):
         return {
@@ -134,7 +135,7 @@ class MIDX(Sampler):
         if not self.parts:
             self.add_weights(_index(cell, weight, self.num_codewords))
 
-    def build_part(self, whole):
+    def build_part(self, whole: Sampler) -> None:
         """As a sampler of the classes of one shard: with codebooks and an index of its own."""
         for name, value in {**whole._copied(), **self._sorted()}.items():
             setattr(self, name, tf.Variable(value, trainable=False))
@@ -147,11 +148,11 @@ class MIDX(Sampler):
         return _index(cell, weight, self.num_codewords)
 
     @property
-    def codebooks(self):
+    def codebooks(self) -> tuple:
         """The two codebooks; weights in a list attribute would be missing from a ``tf.train.Checkpoint``."""
         return self.codebook_0, self.codebook_1
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
         log_of, log_frequencies = self._log_frequencies(head)
@@ -162,7 +163,7 @@ class MIDX(Sampler):
     def class_rows(self):
         return [ClassRows(self.cell)]
 
-    def classes_changed(self, head, added):
+    def classes_changed(self, head, added: np.ndarray) -> None:
         """Keeps the codebooks, and sorts the new classes into the cells."""
         cell = tf_variable(self.cell).numpy()
         codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
@@ -237,7 +238,7 @@ class MIDX(Sampler):
             # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
             self.assign_weights({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """The queries and their products with the codewords of either codebook."""
         first, second = (tf_variable(codebook) for codebook in self.codebooks)
         left = right = step.query
@@ -260,7 +261,7 @@ class MIDX(Sampler):
     def _cell_index(self):
         return CellIndex(*(tf_variable(getattr(self, name)) for name in _INDEX))
 
-    def log_mass(self, given):
+    def log_mass(self, given) -> tf.Tensor:
         """The log of what all classes weigh together for a query [N]: log Z."""
         return midx_log_partition(given.row_logits, given.column_logits, tf_variable(self.cell_mass))
 

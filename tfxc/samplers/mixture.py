@@ -2,12 +2,13 @@
 
 import functools
 from collections import Counter
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc.samplers.sampler import Sampler, knows_counts, refuse_log_prob, refuse_options
-from tfxc.samplers.step import Question
+from tfxc.samplers.step import Question, Step
 
 
 @register
@@ -38,7 +39,7 @@ class Mixture(Sampler):
         balance heuristic).
     """
 
-    def __init__(self, samplers, *more, **kwargs):
+    def __init__(self, samplers: Sequence[Sampler], *more, **kwargs) -> None:
         if more or not isinstance(samplers, list | tuple):
             raise ValueError(f"Mixture takes a list of samplers: Mixture([a, b]), but got {samplers!r}.")
         if len(samplers) < 2:
@@ -62,7 +63,7 @@ class Mixture(Sampler):
             num_alike[part.seed] += 1
 
     @property
-    def samplers(self):
+    def samplers(self) -> list[Sampler]:
         """The parts; layers in a list attribute would be missing from a ``tf.train.Checkpoint``."""
         return [getattr(self, f"sampler_{i}") for i in range(self._num_samplers)]
 
@@ -121,7 +122,7 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.learn(step, draw, positives, negatives)
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """The step as a ``Question`` to each part."""
         return tf.shape(step.query)[0], [Question(sampler, step) for sampler in self.samplers]
 

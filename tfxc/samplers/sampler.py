@@ -1,16 +1,21 @@
 """The contract of a sampler: one question a step, one answer."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
+from tfxc.class_rows import ClassRows
 from tfxc.ops.remote import assign, beside, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
+from tfxc.scored import Scored
 
 
 class Sampler(keras.layers.Layer):
@@ -59,11 +64,14 @@ class Sampler(keras.layers.Layer):
         (TensorShape([2, 4]), True)
     """
 
-    def __init__(self, num_negatives, *, shared=False, seed=None, **kwargs):
+    def __init__(
+        self, num_negatives: int, *, shared: bool = False, seed: int | None = None, **kwargs
+    ) -> None:
         super().__init__(**kwargs)
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
-        self._shards = self._device = None
+        self._shards: Untracked | None = None
+        self._device = None
         self.seed = seed_or_drawn(seed)
         self.stream = 0  # of parts of a mixture with one seed, each has random numbers of its own
         self.supports_jit = False
@@ -90,27 +98,27 @@ class Sampler(keras.layers.Layer):
         self._device = tf_variable(self.counter).device if on_a_server and not self._shards else None
         super().build(input_shape)
 
-    def build_index(self):
+    def build_index(self) -> None:
         """Creates the variables of the index, valid before the first refresh."""
 
-    def build_rows(self):
+    def build_rows(self) -> None:
         """Creates those with a row for each class, which are cut with the classes over parameter servers.
 
         To have them cut, it calls ``divide``. All else in an index lies whole on one of the servers.
         """
 
-    def add_weights(self, values):
+    def add_weights(self, values: Mapping[str, np.ndarray]) -> None:
         """While it is built: adds weights that do not train, by the arrays that they begin with."""
         for name, value in values.items():
             weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
             setattr(self, name, weight)
 
-    def assign_weights(self, values):
+    def assign_weights(self, values: Mapping[str, Any]) -> None:
         """Gives weights other values, arrays by name."""
         for name, value in values.items():
             assign(tf_variable(getattr(self, name)), value)
 
-    def divide(self, names):
+    def divide(self, names: Sequence[str]) -> None:
         """For ``build_rows``: divides the sampler where rows of classes lie on parameter servers.
 
         From then on ``SamplerShards`` answers for it: each shard is a sampler of this kind, of its classes
@@ -133,17 +141,17 @@ class Sampler(keras.layers.Layer):
         if not parts:
             return
         starts, devices = [shard.start for shard in rows[0]], [shard.device for shard in rows[0]]
-        shards = SamplerShards(self, parts, starts, devices)
-        self._shards = Untracked(shards)
+        divided = SamplerShards(self, parts, starts, devices)
+        self._shards = Untracked(divided)
         for name in SamplerShards.ANSWERS:
-            setattr(self, name, getattr(shards, name))
+            setattr(self, name, getattr(divided, name))
 
     @property
-    def parts(self):
+    def parts(self) -> list["Sampler"]:
         """The samplers of the shards; none on one machine."""
         return self._shards.value.parts if self._shards else []
 
-    def shards_at(self, starts, devices):
+    def shards_at(self, starts: list[int], devices: list[str]) -> SamplerShards | None:
         """The ``SamplerShards`` of classes that are cut at these ids and lie on these devices, or None.
 
         Where there are none, whole candidates travel to the head's shards and back.
@@ -151,17 +159,17 @@ class Sampler(keras.layers.Layer):
         shards = self._shards and self._shards.value
         return shards if shards and (shards.starts, shards.devices) == (starts, devices) else None
 
-    def derived_weights(self):
+    def derived_weights(self) -> list:
         """Weights that follow from the others and from how classes are cut: a ``Checkpoint`` has none."""
         return []
 
-    def weights_restored(self):
+    def weights_restored(self) -> None:
         """Makes ``derived_weights`` anew from the others, which a ``Checkpoint`` has brought back."""
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
 
-    def check_built(self):
+    def check_built(self) -> None:
         """Raises ValueError before ``build``."""
         if not self.built:
             raise ValueError(
@@ -169,7 +177,7 @@ class Sampler(keras.layers.Layer):
                 "width of the effective queries; an ExtremeClassifier and head_loss do so."
             )
 
-    def check_head(self, head):
+    def check_head(self, head) -> None:
         """Raises ValueError for a head whose classes or vectors are not those that this was built for."""
         built = self.num_classes, self.query_dim
         found = head.num_classes, head.class_vectors(0, 1).shape[1]
@@ -179,14 +187,14 @@ class Sampler(keras.layers.Layer):
                 f"but the head has {found[0]} of width {found[1]}: build it with {found}."
             )
 
-    def class_rows(self):
+    def class_rows(self) -> list[ClassRows]:
         """The sampler's own weights with a row for each class that ``change_classes`` is to move by name.
 
         By default none: an index is made anew in ``classes_changed``.
         """
         return []
 
-    def classes_changed(self, head, added):
+    def classes_changed(self, head, added: np.ndarray) -> None:
         """Makes the index fit other classes, ``class_rows`` and all weights of unchanged shape being there.
 
         By default it is refreshed, if there is one.
@@ -203,11 +211,11 @@ class Sampler(keras.layers.Layer):
     reads_scores = False
 
     @property
-    def needs_refresh(self):
+    def needs_refresh(self) -> bool:
         """Whether there is an index that grows old: ``ExtremeClassifier.fit`` then sees to its refresh."""
         return type(self).refresh is not Sampler.refresh
 
-    def sample(self, step):
+    def sample(self, step: Step) -> Draw:
         """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
         with contextlib.nullcontext() if self._device is None else tf.device(self._device):
             question = self.ask(step)
@@ -216,16 +224,16 @@ class Sampler(keras.layers.Layer):
             log_counts = tf.stop_gradient(log_count), tf.stop_gradient(label_log_count)
             return Draw(ids, *log_counts, question.label_slots(step.labels))
 
-    def ask(self, step):
+    def ask(self, step: Step) -> Question:
         """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
         return Question(self, step)
 
     @property
-    def needs_scores(self):
+    def needs_scores(self) -> bool:
         """Whether ``learn`` is to be called: else a step need not have the candidates' scores one by one."""
         return type(self).learn is not Sampler.learn
 
-    def learn(self, step, draw, positives, negatives):
+    def learn(self, step: Step, draw: Draw, positives: Scored, negatives: Scored) -> None:
         """Called once the candidates are scored, for a proposal that improves by what a step scored.
 
         Args:
@@ -235,18 +243,18 @@ class Sampler(keras.layers.Layer):
             negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
         """
 
-    def observe(self, step):
+    def observe(self, step: Step) -> None:
         """Called once a ``Step`` of a divided sampler, which keeps what it learns of steps in one place."""
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """What ``draw`` and ``log_count`` get as ``given``: of a ``Step`` whose query has no gradient."""
         return step.query
 
-    def draw(self, given, seed):
+    def draw(self, given, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Candidates int32 [N, S] and the log expected count of each float32 [N, S]."""
         raise NotImplementedError(f"{type(self).__name__} does not define draw(given, seed).")
 
-    def log_count(self, given, ids):
+    def log_count(self, given, ids: tf.Tensor) -> tf.Tensor:
         """Log expected counts float32 [N, P] of class ids int32 [N, P] in [0, L)."""
         raise ValueError(
             f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
@@ -254,15 +262,15 @@ class Sampler(keras.layers.Layer):
             "ids), or sample(step) -> Draw."
         )
 
-    def label_slots(self, given, labels):
+    def label_slots(self, given, labels: tf.Tensor) -> tf.Tensor | None:
         """What a ``Draw`` says of labels int32 [N, P] that are passed over; None where none ever is."""
 
     @property
-    def log_num_draws(self):
+    def log_num_draws(self) -> tf.Tensor:
         """log S."""
         return tf.math.log(float(self.num_negatives))
 
-    def log_prob(self, query, ids):
+    def log_prob(self, query, ids) -> tf.Tensor:
         """log Q(i | z) of S draws with replacement from Q.
 
         Args:
@@ -278,7 +286,7 @@ class Sampler(keras.layers.Layer):
         question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
         return question.log_count(ids) - self.log_num_draws
 
-    def next_seed(self):
+    def next_seed(self) -> tf.Tensor:
         """[2] integers that no other draw of this sampler has seen."""
         replica = tf.distribute.get_replica_context()
         replica = 0 if replica is None else replica.replica_id_in_sync_group

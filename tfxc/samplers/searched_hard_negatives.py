@@ -10,6 +10,7 @@ from tfxc.class_vectors import blocks, one_thread, subsample
 from tfxc.clustering import assign, kmeans
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.hard_negatives import HardNegatives
+from tfxc.samplers.step import Step
 
 _POINTS_PER_CELL = 64
 _MAX_CELLS = 1 << 14
@@ -51,8 +52,16 @@ class SearchedHardNegatives(HardNegatives):
     """
 
     def __init__(
-        self, num_hard, num_uniform, *, num_cells=None, num_probes=4, num_retrieved=None, seed=None, **kwargs
-    ):
+        self,
+        num_hard: int,
+        num_uniform: int,
+        *,
+        num_cells: int | None = None,
+        num_probes: int = 4,
+        num_retrieved: int | None = None,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(num_hard, num_uniform, num_retrieved=num_retrieved, seed=seed, **kwargs)
         num_probes = positive_int(num_probes, "num_probes")
         if num_cells is not None:
@@ -76,7 +85,7 @@ class SearchedHardNegatives(HardNegatives):
     def _add(self, name, shape, dtype="float32"):
         return add_weight(self, name, shape, "zeros", dtype, trainable=False)
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Copies the head's class vectors and cuts them into cells anew."""
         self.check_head(head)
         num_cells, cells = self.centres.shape[0], np.empty(self.num_classes, np.int32)
@@ -96,7 +105,7 @@ class SearchedHardNegatives(HardNegatives):
         tf_variable(self.cell_classes).assign(order.astype(np.int32))
         tf_variable(self.cell_offsets).assign(offsets.astype(np.int32))
 
-    def collect(self, step):
+    def collect(self, step: Step) -> None:
         """Nothing: the queries of the step itself are searched."""
 
     def retrieve(self, step):

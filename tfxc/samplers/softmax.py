@@ -7,6 +7,7 @@ from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.step import Step
 
 
 @register
@@ -45,12 +46,12 @@ class Softmax(Sampler):
         shape = (self.num_classes, self.query_dim)
         self.vectors = add_weight(self, "vectors", shape, trainable=False)
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Takes over the head's class vectors."""
         self.check_head(head)
         copy_class_vectors(head, tf_variable(self.vectors))
 
-    def prepare(self, step):
+    def prepare(self, step: Step) -> tf.Tensor:
         """The log of the softmax over all classes, float32 [N, L]."""
         logits = tf.matmul(step.query, tf_variable(self.vectors), transpose_b=True)
         with tf.control_dependencies(finite_rows(logits, "logits")):

@@ -78,14 +78,14 @@ class Question:
         (TensorShape([2]), TensorShape([3, 1]))
     """
 
-    def __init__(self, sampler, step):
+    def __init__(self, sampler, step: Step) -> None:
         sampler.check_built()
         step = step._replace(query=tf.stop_gradient(step.query))
         self._num_queries = tf.shape(step.query)[0]
         self._sampler = sampler
         self._given = sampler.prepare(_for_the_batch(step) if sampler.shared else step)
 
-    def draw(self):
+    def draw(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Candidates int32 [N, S] or [S], and their log expected counts."""
         answer = self._sampler.draw(self._given, self._sampler.next_seed())
         if not isinstance(answer, list | tuple) or len(answer) != 2:
@@ -96,7 +96,7 @@ class Question:
         self._check("draw", answer[1], answer[0])
         return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
 
-    def log_count(self, ids):
+    def log_count(self, ids) -> tf.Tensor:
         """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
         ids = tf.maximum(ids, 0)
         if self._sampler.shared:
@@ -119,7 +119,7 @@ class Question:
             )
         return log_count
 
-    def label_slots(self, labels):
+    def label_slots(self, labels) -> tf.Tensor | None:
         """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""
         return self._sampler.label_slots(self._given, labels)
 

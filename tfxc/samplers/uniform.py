@@ -42,7 +42,7 @@ class Uniform(Sampler):
     def log_count(self, given, ids):
         return tf.fill(tf.shape(ids), math.log(self.num_negatives / self.num_classes))
 
-    def log_mass(self, given):
+    def log_mass(self, given) -> tf.Tensor:
         """The log of what all classes weigh together."""
         return tf.math.log(float(self.num_classes))
 

@@ -1,6 +1,7 @@
 """Draws by class frequency."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,7 @@ from tfxc.samplers.class_counts import (
     match_classes,
 )
 from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.step import Step
 
 _TABLE = "threshold", "alias"
 
@@ -58,15 +60,23 @@ class Unigram(Sampler):
     """
 
     def __init__(
-        self, num_negatives, *, counts=None, smoothing=1.0, power=1.0, shared=False, seed=None, **kwargs
-    ):
+        self,
+        num_negatives: int,
+        *,
+        counts=None,
+        smoothing: float = 1.0,
+        power: float = 1.0,
+        shared: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.counts = check_counts(counts, smoothing, "Unigram")
         self.smoothing = float(smoothing)
         self.power = real_number(power, "power")
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
-        self.running_counts = None
+        self.running_counts: Any = None
         self.log_total = 0.0  # the log of what log_probs sum to, of a part that holds one shard's
 
     def get_config(self):
@@ -88,7 +98,7 @@ class Unigram(Sampler):
         self.add_weights({"log_probs": log_probs.astype(np.float32)})
         self.divide(["log_probs"])
 
-    def build_part(self, whole):
+    def build_part(self, whole: Sampler) -> None:
         """As a sampler of the classes of one shard: with an alias table of its own."""
         for name, value in self._of_part().items():
             setattr(self, name, tf.Variable(value, trainable=False))
@@ -122,7 +132,7 @@ class Unigram(Sampler):
     def needs_refresh(self):
         return self.counts is None
 
-    def refresh(self, head):
+    def refresh(self, head) -> None:
         """Takes over what was counted since; with given counts there is nothing to do."""
         if self.counts is None:
             self._follow(self.power * np.log(self.running_counts.numpy() + self.smoothing))
@@ -130,7 +140,7 @@ class Unigram(Sampler):
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
-    def classes_changed(self, head, added):
+    def classes_changed(self, head, added: np.ndarray) -> None:
         """Takes over the running counts; with given ones, a new class is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
@@ -138,7 +148,7 @@ class Unigram(Sampler):
         else:
             self._follow(as_the_rarest(self.log_probs, added))
 
-    def prepare(self, step):
+    def prepare(self, step: Step):
         """How many queries there are, and the labels."""
         return tf.shape(step.query)[0], step.labels
 
@@ -154,7 +164,7 @@ class Unigram(Sampler):
         if self.running_counts is not None:
             self.running_counts.count(step.labels)
 
-    def log_mass(self, given):
+    def log_mass(self, given) -> tf.Tensor:
         """The log of the probability of all classes of a shard."""
         return tf.identity(self.log_total)
 

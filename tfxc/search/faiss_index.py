@@ -50,7 +50,7 @@ def empty_index(factory, dim):
         ) from error
 
 
-def faiss_index(head, factory=None, seed=0):
+def faiss_index(head, factory: str | None = None, seed: int = 0) -> faiss.Index:
     """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
 
     Class vectors are read in blocks, so that the index is all that is held. Search it with

@@ -1,6 +1,6 @@
 """An inverted index over a head's class vectors, searched by TensorFlow's own ops."""
 
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -81,7 +81,14 @@ class InvertedIndex(keras.layers.Layer):
         Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
     """
 
-    def __init__(self, num_cells=None, num_probes=None, dtype="float32", num_scanned=None, **kwargs):
+    def __init__(
+        self,
+        num_cells: int | None = None,
+        num_probes: int | None = None,
+        dtype: Literal["float32", "bfloat16", "int8"] = "float32",
+        num_scanned: int | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(dtype="float32", **kwargs)
         if num_scanned is not None:
             num_scanned = positive_int(num_scanned, "num_scanned", least=0)
@@ -91,10 +98,10 @@ class InvertedIndex(keras.layers.Layer):
             num_probes = positive_int(num_probes, "num_probes")
         if num_cells is not None and num_probes is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
-        self.num_cells = num_cells
-        self.num_probes = num_probes
+        self.num_cells: int | Any = num_cells  # None at most until it is built, as the others
+        self.num_probes: int | Any = num_probes
         self.rows_dtype = one_of(dtype, "dtype", DTYPES)
-        self.num_scanned = num_scanned
+        self.num_scanned: int | Any = num_scanned
         self.supports_jit = False
 
     def get_config(self):
@@ -155,7 +162,7 @@ class InvertedIndex(keras.layers.Layer):
     def _weights(self):
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
 
-    def build_from(self, head):
+    def build_from(self, head) -> None:
         """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
 
         Raises:
@@ -170,7 +177,7 @@ class InvertedIndex(keras.layers.Layer):
         with one_thread():
             self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)
 
-    def rebuilt(self, head):
+    def rebuilt(self, head) -> "InvertedIndex":
         """An index of a head as it is now, after training or ``change_classes``, around the same centres.
 
         Without k-means it takes a fraction of the time of ``build_from``, which is worth its while again once
@@ -219,7 +226,9 @@ class InvertedIndex(keras.layers.Layer):
     def call(self, query):
         return self.top_k(query, min(10, self.num_classes))
 
-    def top_k(self, query, k, exclude=None, allow=None, num_probes=None):
+    def top_k(
+        self, query, k: int | tf.Tensor, exclude=None, allow=None, num_probes: int | tf.Tensor | None = None
+    ) -> BestClasses:
         """The k best of the scanned classes and those in the probed cells. Cells are added until there are k.
 
         Args:
@@ -260,7 +269,7 @@ class InvertedIndex(keras.layers.Layer):
         search = self._search.value
         return BestClasses(*search.top_k(query, k, exclude, allow, num_probes))
 
-    def for_serving(self):
+    def for_serving(self) -> CellSearch:
         """The search for a graph that is saved, and run by nobody before it is loaded.
 
         Returns:
@@ -277,7 +286,7 @@ class InvertedIndex(keras.layers.Layer):
         if not self.built:
             raise ValueError("The index is empty: call build_from(head), or tune(head, queries), first.")
 
-    def require_same(self, head):
+    def require_same(self, head) -> None:
         """Raises ValueError for a head that the index cannot be of: of other classes, or another width."""
         self._require_built()
         if self.num_classes != head.num_classes:
@@ -287,7 +296,7 @@ class InvertedIndex(keras.layers.Layer):
             )
         self._require_width(head)
 
-    def require_built_from(self, head):
+    def require_built_from(self, head) -> None:
         """Raises ValueError for a head of other class vectors than the index holds, be it of one class."""
         _make_ready(head)
         self.require_same(head)
@@ -312,7 +321,7 @@ class InvertedIndex(keras.layers.Layer):
                 f"{head.effective_dim}: make a new InvertedIndex of this head."
             )
 
-    def recall(self, head, queries, k=10, exclude=None):
+    def recall(self, head, queries, k: int = 10, exclude=None) -> float:
         """The share of the exact k best classes that the index finds, over some queries.
 
         A class that scores as high as the exact k-th best, as copies of it do, is one of the best.
@@ -332,7 +341,7 @@ class InvertedIndex(keras.layers.Layer):
         queries = _finite(queries)
         return self._recall(head, queries, _Wanted.of(head, queries, k, exclude), self.num_probes)
 
-    def tune(self, head, queries, k=10, recall=0.95, exclude=None):
+    def tune(self, head, queries, k: int = 10, recall: float = 0.95, exclude=None) -> float:
         """Chooses the numbers of cells and scanned classes, if the index is not built yet, and of probes: the
         cheapest that reach a recall.
 

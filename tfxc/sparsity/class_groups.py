@@ -8,7 +8,7 @@ from tfxc.arguments import positive_int
 from tfxc.labels import pad_labels
 
 
-def group_classes(labels, num_classes, group_size, max_labels=100):
+def group_classes(labels, num_classes: int, group_size: int, max_labels: int = 100) -> np.ndarray:
     """Numbers the classes anew, so that those which are labels of the same examples stand together.
 
     Group after group: the most frequent class that is left, then, until the group is full, the class that
@@ -48,7 +48,7 @@ def group_classes(labels, num_classes, group_size, max_labels=100):
     by_frequency = iter(np.argsort(-frequency, kind="stable").tolist())
     is_free = np.ones(num_classes, bool)
     order = np.empty(num_classes, np.int32)
-    beside = {}
+    beside: dict[int, float] = {}
     for place in range(num_classes):
         if place % group_size == 0:
             beside = {}

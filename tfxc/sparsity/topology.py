@@ -4,6 +4,8 @@ A topology is an int32 array [L, K]: row l holds the K distinct inputs, of E, th
 pure functions of arrays and a random generator.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Rows, and random keys, worked on at a time: temporaries stay small beside the topology.
@@ -11,7 +13,7 @@ _BLOCK_ROWS = 1 << 16
 _BLOCK_KEYS = 1 << 20
 
 
-def random_topology(num_classes, fan_in, num_inputs, seed):
+def random_topology(num_classes: int, fan_in: int, num_inputs: int, seed: int | Sequence[int]) -> np.ndarray:
     """K distinct inputs for each class, uniformly at random.
 
     Args:
@@ -41,7 +43,7 @@ def random_topology(num_classes, fan_in, num_inputs, seed):
     return topology
 
 
-def check_topology(indices, num_inputs):
+def check_topology(indices: np.ndarray, num_inputs: int) -> None:
     """Raises ValueError, naming the first bad row, unless every row holds distinct inputs in [0, E).
 
     Example:
@@ -69,7 +71,7 @@ def _first_bad_row(rows, limit):
     return None
 
 
-def group_norms(weights, group_size):
+def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
     """How strong each input is to a group of classes: the norm of its weights over the group.
 
     Args:
@@ -96,7 +98,7 @@ def group_norms(weights, group_size):
     return norms
 
 
-def smallest(weights, num_drop):
+def smallest(weights: np.ndarray, num_drop: int) -> np.ndarray:
     """Where the weights of smallest magnitude stand in each row.
 
     Args:
@@ -138,7 +140,7 @@ def _check_finite(weights, first_class):
         )
 
 
-def grow(indices, dropped, num_inputs, rng):
+def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.random.Generator) -> np.ndarray:
     """A topology in which the dropped connections lead to other inputs.
 
     The new inputs of a class are drawn uniformly from those it did not read before the drop, so that a
