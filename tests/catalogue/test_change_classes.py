@@ -213,7 +213,14 @@ def test_codebooks_stay_and_so_do_the_cells_of_known_classes():
     before = {name: tf_variable(getattr(model.sampler, name)).numpy() for name in ("codebook_0", "cell")}
     changed = tfxc.change_classes(model, OTHER)
     np.testing.assert_array_equal(tf_variable(changed.sampler.codebook_0), before["codebook_0"])
-    np.testing.assert_array_equal(tf_variable(changed.sampler.cell).numpy()[KEPT], before["cell"][OLD])
+    cell = tf_variable(changed.sampler.cell).numpy()
+    np.testing.assert_array_equal(cell[KEPT], before["cell"][OLD])
+    for added in ADDED:  # the nearest codeword, and the one nearest to what it leaves
+        rest, nearest = changed.head.class_vectors(0, len(OTHER)).numpy()[added], []
+        for codebook in (tf_variable(codebook).numpy() for codebook in changed.sampler.codebooks):
+            nearest.append(np.argmin(np.linalg.norm(codebook - rest, axis=1)))
+            rest = rest - codebook[nearest[-1]]
+        assert cell[added] == 3 * nearest[0] + nearest[1]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,12 @@ def test_the_likest_come_first():
     assert cosines[2].tolist() == [0, 0]
 
 
+def test_letters_that_few_names_have_count_more():
+    known = [f"the {letter * 3}" for letter in "abcdefghijklmn"] + ["qqq xyz"]
+    places, _ = similar_names(["the xyz"], known, 1)  # it shares three runs of letters with each of them
+    assert known[places[0, 0]] == "qqq xyz"
+
+
 def test_neither_the_size_of_a_block_nor_the_number_of_names_matters(monkeypatch):
     names = ["tea", "salt", "tea"]
     want = similar_names(names, KNOWN, 9)

@@ -21,6 +21,11 @@ def test_named_columns_quotes_and_times(tmp_path):
     assert sequences.times.tolist() == [3, 7]
 
 
+def test_blanks_around_names_are_none_of_them(tmp_path):
+    log = read_csv(written(tmp_path, 'user,item\nann , " green tea "\nann,green tea\n'), "user", "item")
+    assert log.user_ids == ["ann"] and log.vocabulary.names == ["green tea"]
+
+
 def test_without_time_in_gz(tmp_path):
     path = tmp_path / "log.csv.gz"
     path.write_bytes(gzip.compress(b"user,item\n1,9\n2,8\n1,8\n"))

@@ -2,6 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tfxc.data import Vocabulary
 from tfxc.data.name_encoder import NameEncoder
 from tfxc.data.names import Names
 
@@ -37,6 +38,12 @@ def test_categories_by_appearance():
     encoder = NameEncoder("x", pa.dictionary(pa.int8(), pa.string()))
     batch = pa.DictionaryArray.from_arrays(pa.array([2, None, 1], pa.int8()), ["unused", "b", "a"])
     assert encoded(encoder, batch) == [0, -1, 1] and encoder.names() == ["a", "b"]
+
+
+def test_booleans_are_named_as_a_vocabulary_names_them():
+    encoder = NameEncoder("x", pa.bool_())
+    assert encoded(encoder, pa.array([True, None, False])) == [0, -1, 1]
+    assert encoder.names() == Vocabulary([True, False]).names == ["True", "False"]
 
 
 def test_floats():

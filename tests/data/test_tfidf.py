@@ -19,6 +19,16 @@ def test_tfidf_by_hand():
     assert train.features.dtype == np.float32
 
 
+def test_a_stored_zero_is_no_occurrence():
+    features = scipy.sparse.csr_matrix(np.float32([[1, 2], [3, 4]]))
+    features[1, 0] = 0  # stays stored
+    assert features.nnz == 4
+    labels = scipy.sparse.csr_matrix((2, 1), dtype=bool)
+    plain = scipy.sparse.csr_matrix(features.toarray())
+    got, want = (tfidf(LabeledPoints(own, labels))[0].features.toarray() for own in (features, plain))
+    np.testing.assert_array_equal(got, want)
+
+
 def no_points(num_features):
     matrices = scipy.sparse.csr_matrix((1, num_features)), scipy.sparse.csr_matrix((1, 2), dtype=bool)
     return LabeledPoints(*matrices)

@@ -375,6 +375,21 @@ def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_
     model.compute_loss(x, y, training=False)
     tfxc.head_loss(model.head, SoftmaxCrossentropy(), model.encoder(x), y)
     np.testing.assert_array_equal(normalized.moving_mean.numpy(), moved)
+    tfxc.head_loss(model.head, SoftmaxCrossentropy(), model.encoder(x), y, training=True)
+    assert np.all(normalized.moving_mean.numpy() > moved)
+
+
+def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
+    head, query = head_of(), tf.ones([2, DIM])
+    head.refresh()
+    before = head.score(query, [[0, 1], [2, 3]])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(head.encode([0, 1, 2, 3], training=True))
+    weights = head.item_encoder.trainable_variables
+    for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+        tf_variable(weight).assign_sub(gradient)
+    assert head.cache_age == 1
+    assert np.all(head.score(query, [[0, 1], [2, 3]]) < before)
 
 
 @pytest.mark.one_keras

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, Step, Unigram
-from tfxc.samplers.class_counts import RunningCounts, gather_counts
+from tfxc.samplers.class_counts import RunningCounts, as_the_rarest, gather_counts
 
 
 def test_padding_reads_class_0():
@@ -67,3 +67,8 @@ def test_probabilities_are_no_counts(sampler):
         sampler(2, counts=probabilities)
     for given in ({"counts": probabilities, "smoothing": 0}, {"counts": [0, 1, 0]}, {"counts": [0.5, 2.25]}):
         sampler(2, **given)
+
+
+def test_new_classes_are_as_frequent_as_the_rarest_of_the_others():
+    frequencies = tf.Variable([0.5, 0.0, 0.1, 0.4, 0.9])
+    np.testing.assert_allclose(as_the_rarest(frequencies, np.array([1, 4])), [0.5, 0.1, 0.1, 0.4, 0.1])

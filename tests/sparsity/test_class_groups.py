@@ -28,6 +28,23 @@ def test_classes_that_share_labels_share_a_group():
     )
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_groups_are_those_of_a_slow_search(seed):
+    labels = np.random.default_rng(seed).integers(-1, 9, (12, 3))
+    sets = [set(row) - {-1} for row in labels.tolist()]
+    frequency = [sum(label in own for own in sets) for label in range(9)]
+    free, want = set(range(9)), []
+    for place in range(9):
+        group = want[place - place % 3 :]
+        together = {c: sum(c in own and other in own for own in sets for other in group) for c in free}
+        beside = [c for c in free if together[c]]
+        share = {c: round(together[c] / frequency[c], 6) for c in beside}
+        weight = share if beside else dict(enumerate(frequency))
+        want.append(min(beside or free, key=lambda c: (-weight[c], c)))
+        free.remove(want[-1])
+    assert group_classes(labels, 9, 3).tolist() == want
+
+
 def test_ragged_and_sparse_labels_are_their_padded_ones():
     padded = np.array([[0, 2], [2, 0], [1, 3], [3, -1]])
     order = group_classes(padded, 4, 2)

@@ -30,6 +30,7 @@ def from_frame(
     """One sequence a user, oldest first, from a table with one interaction a row.
 
     Users and items may be strings, integers or categories; they are numbered in order of first appearance.
+    Strings count as they stand, with blanks around them, too, which `read_csv` cuts off.
     Equal times keep the order of the table; without a time column its order counts. Times keep their own
     unit: dates and timestamps of any unit are `datetime64`, those with a zone in UTC; integers and floats are
     seconds; strings are ISO 8601 dates (UTC where they name no zone) or numbers of seconds.

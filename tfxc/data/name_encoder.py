@@ -59,6 +59,8 @@ class NameEncoder:
         if pa.types.is_string(batch.type) or pa.types.is_large_string(batch.type):
             is_empty = pc.equal(pc.binary_length(batch), 0)
             batch = pc.if_else(is_empty, None, batch) if pc.any(is_empty).as_py() else batch
+        elif pa.types.is_boolean(batch.type):
+            batch = pc.if_else(batch, "True", "False").cast(self._kind)  # as Python writes them
         elif batch.type != self._kind:
             batch = batch.cast(self._kind)
         return batch.dictionary_encode()
@@ -111,8 +113,8 @@ def _native(kind: pa.DataType) -> pa.DataType | None:
     """What a column of a type is hashed as."""
     if pa.types.is_dictionary(kind):
         return _native(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind):
         return pa.large_string()
-    if pa.types.is_uint64(kind) or pa.types.is_boolean(kind):
+    if pa.types.is_uint64(kind):
         return kind
     return pa.int64() if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None

@@ -41,7 +41,8 @@ class EncodedHead(Head):
     in blocks with the sampler (``tfxc.callbacks.SamplerRefresh``) and, where training made it out of date,
     before ``evaluate``, ``predict`` and ``export``, and where ``top_k``, ``score`` or ``class_vectors`` are
     called outside of a ``tf.function``, which cannot refresh it. Before you call one that does, and where the
-    item encoder's weights were set by hand, call ``refresh()``. As a plain layer it encodes all L.
+    item encoder's weights were set by hand, or trained by another model that shares its layers, call
+    ``refresh()``. As a plain layer it encodes all L.
 
     The features are data, no weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
     not. After ``load_weights`` the cache is made anew, of the features that the head has; where a
@@ -199,7 +200,7 @@ class EncodedHead(Head):
             self.free = add_weight(self, "free", (self.num_classes, dim))
         self.effective_dim = dim
         if self.features is not None:
-            width = self.encode(tf.range(1)).shape[-1]
+            width = self._encoded(tf.range(1)).shape[-1]
             if width != dim:
                 raise ValueError(
                     f"The item encoder gives vectors of width {width}, but the queries are of width {dim}: "
@@ -208,7 +209,15 @@ class EncodedHead(Head):
         super().build(input_shape)
 
     def encode(self, class_ids, training=False) -> tf.Tensor:
-        """Class vectors float32 [n, D] of class ids [n] as they are now, with gradients."""
+        """Class vectors float32 [n, D] of class ids [n] as they are now, with gradients.
+
+        The cache counts as out of date from then on: whoever asks for them may train by them.
+        """
+        if self.built:
+            tf_variable(self.steps_since).assign_add(1)
+        return self._encoded(class_ids, training)
+
+    def _encoded(self, class_ids, training=False):
         if self.features is None:
             raise ValueError(
                 "This EncodedHead has its cache, but no features to encode: set head.features to those of "
@@ -269,7 +278,7 @@ class EncodedHead(Head):
         """Encodes classes for the cache, in blocks."""
         if self._compiled_encode is None:
             signature = [tf.TensorSpec([None], tf.int32)]
-            encode = tf.function(self.encode, input_signature=signature, autograph=False)
+            encode = tf.function(self._encoded, input_signature=signature, autograph=False)
             self._compiled_encode = Untracked(encode)
         encode = self._compiled_encode.value
         for start in range(0, len(class_ids), _BLOCK_ROWS):
@@ -293,7 +302,6 @@ class EncodedHead(Head):
         """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
         if self.features is None:
             return super().all_logits(query)
-        tf_variable(self.steps_since).assign_add(1)  # a plain model trains by it
         vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 
@@ -322,7 +330,6 @@ class EncodedHead(Head):
 
     def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
         """As of ``Head``; each distinct class is encoded once, with gradients."""
-        tf_variable(self.steps_since).assign_add(1)
         labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
         flat = tf.concat([tf.reshape(labels, [-1]), tf.reshape(class_ids, [-1])], 0)
         filled, where = of_filled_slots(flat)
@@ -345,8 +352,6 @@ class EncodedHead(Head):
         self, query, labels, loss: ClassificationLoss, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and its positives' logits [N, P]; encodes all L."""
-        # A loop of one's own may train by it, too.
-        tf_variable(self.steps_since).assign_add(1)
         vectors = self.encode(tf.range(self.num_classes), training)
         logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
         return loss.reduce_logits(logits, labels)

@@ -271,7 +271,8 @@ class Head(keras.layers.Layer):
                 never returned.
             allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: only these
                 are ranked. A width of 0 allows every class.
-            num_probes: None for the head's own; for a head that is made with ``num_probes``, another.
+            num_probes: None for the head's own; for a head that is made with ``num_probes``, another, at most
+                its number of buckets (a tensor is clamped to that).
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among

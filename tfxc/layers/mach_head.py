@@ -53,7 +53,8 @@ class MACHHead(Head):
         num_classes: L.
         num_buckets: M, at least 1 ("unbiased": 2); :func:`suggest_mach` helps to choose M and R.
         num_repetitions: R.
-        decoder: "mean", "min", "median", "geometric" or, with the softmax, "unbiased".
+        decoder: "mean", "min", "median", "geometric" (of logarithms, so exact to 1e-5 of itself) or, with the
+            softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
         num_probes: None to rank exactly, or how many buckets of each repetition are looked into. Where a
             quarter of all classes stand in these, all are ranked, which is faster; an export looks into them

@@ -19,6 +19,7 @@ def head_loss(
     sampler: Sampler | None = None,
     sample_weight=None,
     example_ids=None,
+    training: bool = False,
 ) -> tf.Tensor:
     """The loss of queries and their labels, over a sampler's candidates or over all classes.
 
@@ -38,6 +39,8 @@ def head_loss(
         sampler: None for all classes in blocks, or a sampler of ``tfxc.samplers``.
         sample_weight: None, [B] or, for sequences, [B] or [B, T].
         example_ids: for samplers that read them, integers [B] or, for sequences, [B, T].
+        training: whether an ``EncodedHead`` that encodes all classes runs its item encoder as in training,
+            with dropout; with a sampler it always does.
 
     Returns:
         A float32 scalar; with the loss's reduction "none", the losses of the examples [N].
@@ -71,7 +74,7 @@ def head_loss(
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
     if example_ids is not None:
         example_ids = flatten_example_ids(example_ids, where)
-    losses = example_losses(head, loss, query, labels, sampler, example_ids)
+    losses = example_losses(head, loss, query, labels, sampler, example_ids, training)
     return loss.share(loss.reduce(losses, sample_weight))
 
 
