@@ -22,7 +22,7 @@ def test_named_columns_quotes_and_times(tmp_path):
 
 
 def test_blanks_around_names_are_none_of_them(tmp_path):
-    log = read_csv(written(tmp_path, 'user,item\nann , " green tea "\nann,green tea\n'), "user", "item")
+    log = read_csv(written(tmp_path, 'user,item\nann ," green tea "\nann,green tea\n'), "user", "item")
     assert log.user_ids == ["ann"] and log.vocabulary.names == ["green tea"]
 
 
