@@ -48,8 +48,8 @@ def main():
     add_results(parser)
     args = parser.parse_args()
     options = vars(daily_catalogue.parse_arguments(args.rest))
-    data, rows = Path(options["data"]), []
-    folder = options.pop("output") / data.stem
+    data, folder, rows = options["data"], options.pop("output"), []
+    folder, options["data"] = folder / data.stem, str(data)
     for options["seed"] in args.seeds:
         seed = str(options["seed"])
         run = partial(train, [*args.rest, "--seed", seed])

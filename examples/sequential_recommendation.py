@@ -205,8 +205,9 @@ def run(args):
     text, sentences = table(results), verdict(results)
     print(f"\n{text}\n\n{sentences}\n\nAfter the last words of some histories, {runs[-1]} recommends:")
     show_predictions(model, split, args)
+    arguments = {key: str(value) for key, value in vars(args).items()}
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
-        json.dump({"arguments": vars(args), "results": results, "histories": histories}, file, indent=1)
+        json.dump({"arguments": arguments, "results": results, "histories": histories}, file, indent=1)
     with open(os.path.join(args.output, "results.md"), "w", encoding="utf-8") as file:
         file.write(text + "\n")
     model.export(os.path.join(args.output, EXPORTED), strings=True)  # names in, names out

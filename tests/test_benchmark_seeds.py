@@ -36,10 +36,14 @@ def test_days_of_other_data_or_options_are_not_taken_for_these(tmp_path, monkeyp
         return trained
 
     monkeypatch.setattr(example, "main", train)
-    assert bench("--data", "shop.txt") == [("shop.txt", 0), ("shop.txt", 1)]
+    monkeypatch.chdir(tmp_path)
+    shop, books = Path("shop.txt"), Path("books.txt")
+    for data in (shop, books):
+        data.touch()
+    assert bench("--data", "shop.txt") == [(shop, 0), (shop, 1)]
     assert bench("--data", "shop.txt") == []
     assert "carried over and anew: shop.txt" in capsys.readouterr().out
-    assert bench("--data", "books.txt") == [("books.txt", 0), ("books.txt", 1)]
+    assert bench("--data", "books.txt") == [(books, 0), (books, 1)]
     with pytest.raises(SystemExit, match="'days_before': 0.*'days_before': 40.*give another --output"):
         bench("--data", "shop.txt", "--days-before", "40")
 
@@ -60,6 +64,8 @@ def test_runs_of_losses_go_where_they_are_told(tmp_path, monkeypatch):
         loss_quality.main()
 
     monkeypatch.setattr(loss_quality, "run_seeds", train)
+    monkeypatch.chdir(tmp_path)
+    Path("shop.txt").touch()
     bench()
     bench("--output", str(tmp_path))
     assert folders == ["runs/losses/shop/gbce", f"{tmp_path}/gbce"]
