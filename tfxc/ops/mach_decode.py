@@ -114,8 +114,10 @@ def _check(tables, family, k, num_probes=1):
 
 
 def _compiled(tables, family, k, exclude, decoder, **how):
-    none = tf.zeros([tf.shape(tables)[0], 0], tf.int32)
-    exclude = none if exclude is None else int32_ids(exclude, family.num_keys)
+    if exclude is None:
+        exclude = tf.zeros([tf.shape(tables)[0], 0], tf.int32)
+    else:
+        exclude = int32_ids(exclude, family.num_keys)
     scores, ids = library.load().tfxc_mach_top_k(
         tables=tf.stop_gradient(tables),
         coefficients=family.coefficients,
