@@ -31,8 +31,8 @@ def thresholds(head, sampler, earlier, query, labels, k):
     sampler.refresh(head)
     draw = sampler.sample(step_of(head, query, labels))
     ids = tf.broadcast_to(draw.ids, [len(query), draw.ids.shape[-1]])
-    negatives = Scored(head.score(query, ids), draw.log_count).without((ids < 0) | (ids == labels))
-    positives = Scored(head.score(query, labels), draw.label_log_count)
+    negatives = Scored(head.score(query, ids), draw.log_expected_count).without((ids < 0) | (ids == labels))
+    positives = Scored(head.score(query, labels), draw.label_log_expected_count)
     return kth_largest(k, positives, negatives, labels >= 0)[:, 0].numpy()
 
 

@@ -7,9 +7,6 @@ ops that it registers: ``_tfxc_ops.json`` beside it records both.
 ``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` one that watches
 its memory, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
 ``--threads`` builds a program that looks for races between the threads of a kernel.
-
-With ``TFXC_CUDA=1`` the script also compiles the CUDA kernels, ``custom_ops/cuda/*/*.cu``, into
-programs that check them, such as ``build/custom_ops/sparse_head_launch_check``.
 """
 
 import argparse
@@ -60,15 +57,8 @@ THREAD_FLAGS = (
     *("-std=c++17", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-psabi"),
 )
 
-# Code for two generations of data centre GPUs; their relatives run it too, and newer ones translate the PTX.
-CUDA_FLAGS = (
-    *("-O3", "-std=c++17", "-Xcompiler=-fPIC"),
-    *("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"),
-)
-
-
 class CompilerNotFoundError(RuntimeError):
-    """There is no compiler for C++, or none for CUDA, on this machine."""
+    """There is no compiler for C++ on this machine."""
 
 
 class CompileError(RuntimeError):
@@ -199,60 +189,6 @@ def _what_is_wrong(command, least):
     return None if int(macros["__GNUC__"]) >= least else f"GCC {macros['__GNUC__']}"
 
 
-def build_cuda(objects=OBJECTS):
-    """Builds a program of every ``custom_ops/cuda/*/*_check.cu`` and the other ``*.cu`` of its folder.
-
-    TensorFlow takes no part in it. A program compares kernels with plain loops; its exit status
-    is 77 where there is no GPU.
-
-    Args:
-        objects: Folder for the object files and the programs.
-
-    Returns:
-        The paths of the programs.
-
-    Raises:
-        CompilerNotFoundError: No nvcc: set ``NVCC`` or ``CUDA_HOME``, or put it on the PATH.
-        CompileError: nvcc failed.
-    """
-    objects = Path(objects)
-    compiler = find_nvcc()
-    objects.mkdir(parents=True, exist_ok=True)
-    compile_command = [*compiler, *CUDA_FLAGS, f"-I{SOURCES}"]
-    sources = sorted(SOURCES.glob("cuda/*/*.cu"))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(lambda source: _compile(source, objects, compile_command), sources))
-
-    programs = []
-    for check in (source for source in sources if source.stem.endswith("_check")):
-        program = objects / f"{check.parent.name}_{check.stem}"
-        parts = [target for source, target in zip(sources, compiled, strict=True) if _belongs(source, check)]
-        command = [*compiler, *map(str, parts)]
-        stamp = program.with_suffix(".command")
-        if _outdated(program, parts, command, stamp):
-            _run_aside(command, program)
-            stamp.write_text(shlex.join(command))
-        programs.append(program)
-    return programs
-
-
-def find_nvcc():
-    """The CUDA compiler command as a list: ``$NVCC`` if set, else that of ``$CUDA_HOME``, else nvcc."""
-    chosen, home = os.environ.get("NVCC"), os.environ.get("CUDA_HOME")
-    command = shlex.split(chosen) if chosen else [str(Path(home, "bin", "nvcc")) if home else "nvcc"]
-    if command and shutil.which(command[0]):
-        return command
-    raise CompilerNotFoundError(
-        f"No CUDA compiler found (looked for {shlex.join(command)}). Install the CUDA toolkit and put nvcc "
-        f"on the PATH, or set CUDA_HOME to its folder or NVCC to the compiler."
-    )
-
-
-def _belongs(source, check):
-    """Whether the program of ``check`` takes in ``source``: not another check, each has a main()."""
-    return source == check or (source.parent == check.parent and not source.stem.endswith("_check"))
-
-
 def _version_flag(tf):
     """Nothing reads it: another TensorFlow in the same place makes other commands, so that all is built anew.
 
@@ -270,15 +206,12 @@ def _tensorflow_flags(tf):
 
 def _compile(source, objects, compile_command):
     target = objects / f"{source.parent.name}.{source.stem}.o"
-    command = [*compile_command, "-c", str(source)]
-    stamp = target.with_suffix(".command")
-    included = target.with_suffix(".d")
-    if source.suffix == ".cc":
-        command += ["-MMD", "-MF", str(included)]
+    stamp, included = target.with_suffix(".command"), target.with_suffix(".d")
+    command = [*compile_command, "-c", str(source), "-MMD", "-MF", str(included)]
     if _outdated(target, [source, *_headers(source, included)], command, stamp):
         # A warning is an error where we look after it, under `make`. A user's compiler may well warn of what
         # ours does not, and must not stop an installation for that.
-        strict = ["-Werror"] if os.environ.get("TFXC_WERROR") == "1" and source.suffix == ".cc" else []
+        strict = ["-Werror"] if os.environ.get("TFXC_WERROR") == "1" else []
         warnings = _run_aside([*command, *strict], target)
         sys.stderr.write(warnings)
         stamp.unlink(missing_ok=True)
@@ -298,7 +231,7 @@ def _headers(source, included):
     if included.exists():
         noted = included.read_text().replace("\\\n", " ").split()
         return [path for path in map(Path, noted) if path.suffix == ".h"]
-    return SOURCES.glob("cuda/*/*.*h" if source.suffix == ".cu" else "*/*.h")
+    return SOURCES.glob("*/*.h")
 
 
 def _outdated(target, inputs, command, stamp):
@@ -337,8 +270,6 @@ def main():
         print(build_variant(chosen.level or "x86-64-v4", chosen.sanitize))
         return
     print(build())
-    if os.environ.get("TFXC_CUDA") == "1":
-        print(*build_cuda(), sep="\n")
 
 
 if __name__ == "__main__":

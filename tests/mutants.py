@@ -45,8 +45,8 @@ MUTANTS = [
     Mutant(
         "InBatch as a part of a mixture forgets which slots are empty",
         "tfxc/samplers/mixture.py",
-        'tf.where(tf.concat(empty, 1), float("inf"), log_count)',
-        "tf.where(tf.concat(empty, 1), log_count, log_count)",
+        'tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)',
+        "tf.where(tf.concat(empty, 1), log_expected_count, log_expected_count)",
         "tests/samplers/test_mixture.py",
     ),
     Mutant(
@@ -192,8 +192,8 @@ MUTANTS = [
     Mutant(
         "a NaN logit hides its block",
         "tfxc/search/exact.py",
-        "apart(lambda: cut(_without_nan(logits)))",
-        "apart(lambda: cut(logits))",
+        "not_inlined(lambda: cut(_without_nan(logits)))",
+        "not_inlined(lambda: cut(logits))",
         "tests/search/test_exact.py tests/layers/test_head.py -k nan",
     ),
     Mutant(
@@ -227,8 +227,8 @@ MUTANTS = [
     Mutant(
         "hard negatives are weighted as uniform draws",
         "tfxc/samplers/hard_negatives.py",
-        "return ids, tf.where(is_certain, 0.0, self._log_count_outside(hard, passed))",
-        "return ids, tf.where(is_certain & (ids < 0), 0.0, self._log_count_outside(hard, passed))",
+        "return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))",
+        "return ids, tf.where(is_certain & (ids < 0), 0.0, self._log_expected_count_outside(hard, passed))",
         "tests/samplers/test_hard_negatives.py",
     ),
 ]

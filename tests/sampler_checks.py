@@ -23,11 +23,11 @@ def sample(sampler, query, labels, example_ids=None, score=None):
     return sampler.sample(step)[:2]
 
 
-def log_count(sampler, query, labels, ids, example_ids=None):
+def log_expected_count(sampler, query, labels, ids, example_ids=None):
     """Log expected counts of any class ids."""
     query = tf.convert_to_tensor(query)
     labels = tf.zeros([len(query), 0], tf.int32) if labels is None else tf.convert_to_tensor(labels, tf.int32)
-    return sampler.ask(Step(query, labels, example_ids)).log_count(tf.convert_to_tensor(ids))
+    return sampler.ask(Step(query, labels, example_ids)).log_expected_count(tf.convert_to_tensor(ids))
 
 
 def head_of(vectors, **options):
@@ -105,8 +105,8 @@ def check_distribution(sampler, dim, num_draws=200_000, seed=0):
     step = Step(tf.constant(query), labels)
     ids, counts, label_counts, _ = sampler.sample(step)
     assert ids.dtype == tf.int32 and counts.dtype == tf.float32 and counts.shape == ids.shape
-    np.testing.assert_allclose(counts, sampler.ask(step).log_count(ids), atol=1e-4)
-    np.testing.assert_allclose(label_counts, sampler.ask(step).log_count(labels), atol=1e-4)
+    np.testing.assert_allclose(counts, sampler.ask(step).log_expected_count(ids), atol=1e-4)
+    np.testing.assert_allclose(label_counts, sampler.ask(step).log_expected_count(labels), atol=1e-4)
     log_prob = np.asarray(sampler.log_prob(tf.constant(query), ids))
     np.testing.assert_allclose(counts, np.log(size) + log_prob, atol=1e-4)
     ids = ids.numpy()
@@ -136,5 +136,5 @@ def check_reproducible(make, shape, dim):
     np.testing.assert_array_equal(first, again)
     assert (first[0] != first[1]).any() and (first[1] != first[2]).any() and (first[0] != other[0]).any()
     assert int(tf_variable(sampler.counter)) == 3
-    log_count(sampler, query, labels, labels)
+    log_expected_count(sampler, query, labels, labels)
     assert int(tf_variable(sampler.counter)) == 3

@@ -108,7 +108,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SOURCES = sorted(
     path
     for folder in ("tfxc", "custom_ops", "examples", "benchmarks", "tests")
-    for suffix in ("py", "cc", "h", "cu")
+    for suffix in ("py", "cc", "h")
     for path in (ROOT / folder).rglob(f"*.{suffix}")
 )
 

@@ -128,8 +128,13 @@ def answers(sampler, labels, batch_size):
         size = tf.shape(labels)[0]
         draw = sampler.sample(Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size)))
         ids = draw.ids if draw.ids.shape.rank == 2 else tf.repeat(draw.ids[tf.newaxis], size, axis=0)
-        slots = tf.zeros_like(draw.label_log_count) if draw.label_slots is None else draw.label_slots
-        return ids, tf.broadcast_to(draw.log_count, tf.shape(ids)), draw.label_log_count, slots
+        slots = tf.zeros_like(draw.label_log_expected_count) if draw.label_slots is None else draw.label_slots
+        return (
+            ids,
+            tf.broadcast_to(draw.log_expected_count, tf.shape(ids)),
+            draw.label_log_expected_count,
+            slots,
+        )
 
     if batch_size == len(labels):
         return Draw(*ask(tf.constant(labels, tf.int32)))

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfxc.model.errors import sentence_first
+from tfxc.model.errors import clean_errors
 from tfxc.require import finite_rows, in_range, require
 
 
@@ -20,7 +20,7 @@ def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
     assert check(tf.constant([1.5, 3.0])).numpy().tolist() == [1.5, 3.0]
     with (
         pytest.raises(tf.errors.InvalidArgumentError, match=r"^The largest number is 4.5 here\.$"),
-        sentence_first(),
+        clean_errors(),
     ):
         check(tf.constant([4.5, 3.0]))
 
@@ -33,7 +33,7 @@ def test_tensors_are_shown_alike_in_a_graph_and_outside():
 
     sentences = []
     for call in (fail, tf.function(fail, autograph=False)):
-        with pytest.raises(tf.errors.InvalidArgumentError) as error, sentence_first():
+        with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
             call()
         sentences.append(error.value.message)
     assert sentences[0] == sentences[1]
@@ -52,7 +52,7 @@ def test_the_first_id_out_of_range_is_named(compiled, limit, end):
     assert check(tf.constant([[-1, 3]])).shape == (1, 2) and check(tf.zeros([0], tf.int32)).shape == 0
     for bad in (4, -2):
         message = rf"^the id {bad} at position \D*1\D*0\D* is outside {end}"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message), sentence_first():
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message), clean_errors():
             check(tf.constant([[0, 0], [bad, -3]]))
 
 
@@ -67,7 +67,7 @@ def test_the_first_row_that_is_not_finite_is_named(compiled):
     nan, inf = float("nan"), float("inf")
     with (
         pytest.raises(tf.errors.InvalidArgumentError, match="^logits must be finite, but .* row of query 1$"),
-        sentence_first(),
+        clean_errors(),
     ):
         check(tf.constant([[0.0, 0.0], [-inf, 0.0], [0.0, nan]]))
 

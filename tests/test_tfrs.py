@@ -72,9 +72,9 @@ def test_rare_candidates_are_not_clipped():
     sampler = tfxc.samplers.InBatch(counts=counts, smoothing=0)
     sampler.build((3, DIM))
     step = tfxc.samplers.Step(tf.zeros([3, DIM]), tf.constant([[0], [1], [2]]))
-    log_count = sampler.sample(step).label_log_count[:, 0]
-    np.testing.assert_allclose(log_count[1] - log_count[0], np.log(50), rtol=1e-5)
-    clipped = tfrs.layers.loss.SamplingProbablityCorrection()(tf.zeros([3]), tf.exp(log_count) / 3)
+    log_expected_count = sampler.sample(step).label_log_expected_count[:, 0]
+    np.testing.assert_allclose(log_expected_count[1] - log_expected_count[0], np.log(50), rtol=1e-5)
+    clipped = tfrs.layers.loss.SamplingProbablityCorrection()(tf.zeros([3]), tf.exp(log_expected_count) / 3)
     assert clipped[0] == clipped[1]
 
 

@@ -26,10 +26,10 @@ class Scored(NamedTuple):
 
     Args:
         logits: float32 [N, P] of positives, or [N, S] of candidates.
-        log_count: float32 of a shape that broadcasts to that of the logits.
+        log_expected_count: float32 of a shape that broadcasts to that of the logits.
 
     Example:
-        >>> candidates = Scored(logits=tf.constant([[2.0, 1.0]]), log_count=tf.constant([0.5, 0.0]))
+        >>> candidates = Scored(logits=tf.constant([[2.0, 1.0]]), log_expected_count=tf.constant([0.5, 0.0]))
         >>> candidates.corrected.numpy().tolist()
         [[1.5, 1.0]]
         >>> candidates.without(tf.constant([[True, False]])).logits.numpy().round(1).tolist()
@@ -37,12 +37,12 @@ class Scored(NamedTuple):
     """
 
     logits: tf.Tensor
-    log_count: tf.Tensor
+    log_expected_count: tf.Tensor
 
     @property
     def corrected(self) -> tf.Tensor:
         """Logits less log expected counts: what an estimate of the softmax adds up."""
-        return self.logits - self.log_count
+        return self.logits - self.log_expected_count
 
     def without(self, out: tf.Tensor) -> "Scored":
         """The same with some classes taken out, bool of the shape of the logits."""

@@ -91,7 +91,7 @@ void QueryBuckets::SetQuery(const int32_t* codes, int64_t num_parts) {
   }
 }
 
-void QueryBuckets::LogCounts(const int32_t* ids, int64_t count, float* log_count) {
+void QueryBuckets::LogExpectedCounts(const int32_t* ids, int64_t count, float* log_expected_count) {
   const int64_t num_tables = tables_.num_tables;
   expected_.assign(count, everywhere_);
   if (scheme_.bucket_slots == 0) {
@@ -114,7 +114,7 @@ void QueryBuckets::LogCounts(const int32_t* ids, int64_t count, float* log_count
       expected_[s] += 1.0 - missed;
     }
   }
-  for (int64_t s = 0; s < count; ++s) log_count[s] = static_cast<float>(std::log(expected_[s]));
+  for (int64_t s = 0; s < count; ++s) log_expected_count[s] = static_cast<float>(std::log(expected_[s]));
 }
 
 // Each draw is uniform over all classes, or over a bucket chosen uniformly (over all if that is empty).
@@ -193,21 +193,21 @@ bool QueryBuckets::IsConsistent(int64_t slot, int32_t id) const {
   return tables_.codes[id * tables_.num_tables + origin_[slot] % tables_.num_tables] == code_[origin_[slot]];
 }
 
-void QueryBuckets::Draw(const Seed& seed, uint32_t query, int32_t* ids, float* log_count) {
+void QueryBuckets::Draw(const Seed& seed, uint32_t query, int32_t* ids, float* log_expected_count) {
   const bool is_union = scheme_.bucket_slots > 0;
   is_union ? DrawUnion(seed, query) : DrawEach(seed, query);
   ReadMembers(ids);
-  std::fill(log_count, log_count + scheme_.num_candidates, 0.0f);
+  std::fill(log_expected_count, log_expected_count + scheme_.num_candidates, 0.0f);
   for (int64_t s = 0; s < scheme_.num_candidates; ++s) {
     if (!IsConsistent(s, ids[s])) {
-      log_count[s] = std::numeric_limits<float>::quiet_NaN();
+      log_expected_count[s] = std::numeric_limits<float>::quiet_NaN();
       return;
     }
   }
   if (is_union) DropRepeats(ids);
   for (int64_t s = 0; s < scheme_.num_candidates; ++s) candidate_[s] = std::max(ids[s], 0);
-  LogCounts(candidate_.data(), scheme_.num_candidates, log_count);
-  for (int64_t s = 0; s < scheme_.num_candidates; ++s) log_count[s] = ids[s] < 0 ? 0.0f : log_count[s];
+  LogExpectedCounts(candidate_.data(), scheme_.num_candidates, log_expected_count);
+  for (int64_t s = 0; s < scheme_.num_candidates; ++s) log_expected_count[s] = ids[s] < 0 ? 0.0f : log_expected_count[s];
 }
 
 }  // namespace tfxc

@@ -36,11 +36,11 @@ class QueryBuckets {
   void SetQuery(const int32_t* codes, int64_t num_parts);
 
   // Log of the expected count of classes ids [count] in [0, L).
-  void LogCounts(const int32_t* ids, int64_t count, float* log_count);
+  void LogExpectedCounts(const int32_t* ids, int64_t count, float* log_expected_count);
 
   // Candidates ids [S] (-1: none) and their log expected counts. If members or codes are not what they
   // should be, a candidate's log count is NaN and its id names the culprit.
-  void Draw(const Seed& seed, uint32_t query, int32_t* ids, float* log_count);
+  void Draw(const Seed& seed, uint32_t query, int32_t* ids, float* log_expected_count);
 
  private:
   void DrawEach(const Seed& seed, uint32_t query);

@@ -61,9 +61,9 @@ absl::Status CheckBuckets(const Tensor& query_codes, const HashTables& tables) {
   return absl::OkStatus();
 }
 
-absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_count) {
+absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_expected_count) {
   const int32_t* ids = Data<int32_t>(class_ids);
-  const float* counts = Data<float>(log_count);
+  const float* counts = Data<float>(log_expected_count);
   for (int64_t i = 0; i < class_ids.NumElements(); ++i) {
     if (std::isnan(counts[i])) {
       return InvalidArgument("members of a bucket hold class ", ids[i],
@@ -147,19 +147,19 @@ class LshDrawOp : public LshOp {
     OP_REQUIRES_OK(context, ReadSeed(context, 4, &seed));
     const int64_t size = scheme_.num_candidates;
     const int64_t num_queries = context->input(0).dim_size(0);
-    Tensor *class_ids, *log_count;
+    Tensor *class_ids, *log_expected_count;
     OP_REQUIRES_OK(context, Allocate(context, 0, {num_queries, size}, &class_ids));
-    OP_REQUIRES_OK(context, Allocate(context, 1, {num_queries, size}, &log_count));
+    OP_REQUIRES_OK(context, Allocate(context, 1, {num_queries, size}, &log_expected_count));
     int32_t* ids = Data<int32_t>(class_ids);
-    float* counts = Data<float>(log_count);
+    float* counts = Data<float>(log_expected_count);
     ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
       buckets->Draw(seed, static_cast<uint32_t>(n), ids + n * size, counts + n * size);
     });
-    OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_count));
+    OP_REQUIRES_OK(context, CheckDrawn(*class_ids, *log_expected_count));
   }
 };
 
-class LshLogCountOp : public LshOp {
+class LshLogExpectedCountOp : public LshOp {
  public:
   using LshOp::LshOp;
 
@@ -170,19 +170,19 @@ class LshLogCountOp : public LshOp {
                 InvalidArgument("class_ids must be [N, S], N the number of queries, but are ",
                                 class_ids.shape().DebugString(), "."));
     OP_REQUIRES_OK(context, CheckIds(class_ids, context->input(1).dim_size(0)));
-    Tensor* log_count;
-    OP_REQUIRES_OK(context, context->allocate_output(0, class_ids.shape(), &log_count));
+    Tensor* log_expected_count;
+    OP_REQUIRES_OK(context, context->allocate_output(0, class_ids.shape(), &log_expected_count));
     const int32_t* ids = Data<int32_t>(class_ids);
-    float* counts = Data<float>(log_count);
+    float* counts = Data<float>(log_expected_count);
     const int64_t size = class_ids.dim_size(1);
     ForEachQuery(context, size, [&](QueryBuckets* buckets, int64_t n) {
-      buckets->LogCounts(ids + n * size, size, counts + n * size);
+      buckets->LogExpectedCounts(ids + n * size, size, counts + n * size);
     });
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfxc>LshDraw").Device(tensorflow::DEVICE_CPU), LshDrawOp);
-REGISTER_KERNEL_BUILDER(Name("Tfxc>LshLogCount").Device(tensorflow::DEVICE_CPU), LshLogCountOp);
+REGISTER_KERNEL_BUILDER(Name("Tfxc>LshLogExpectedCount").Device(tensorflow::DEVICE_CPU), LshLogExpectedCountOp);
 
 }  // namespace
 }  // namespace tfxc

@@ -200,7 +200,7 @@ def test_a_sampler_draws_the_classes_there_are(name):
     query = tf.constant(features(4))
     step = samplers.Step(changed.head.effective_query(query), tf.zeros([4, 1], tf.int32))
     draw = changed.sampler.sample(step)
-    assert np.all(draw.ids.numpy() < len(OTHER)) and np.isfinite(draw.label_log_count.numpy()).all()
+    assert np.all(draw.ids.numpy() < len(OTHER)) and np.isfinite(draw.label_log_expected_count.numpy()).all()
     if name not in ("in batch", "in batch, counting", "mixture", "searched"):
         prob = tf.exp(changed.sampler.log_prob(step.query, tf.range(len(OTHER))))
         np.testing.assert_allclose(tf.reduce_sum(prob, 1), 1.0, rtol=1e-4)

@@ -350,7 +350,7 @@ def test_a_model_that_is_not_built_is_refused(tmp_path):
         tfxc.cluster.Checkpoint(model, tmp_path)
 
 
-def test_a_model_that_is_used_up_is_refused(tmp_path):
+def test_a_model_that_is_consumed_is_refused(tmp_path):
     names = [f"item {number}" for number in range(NUM_CLASSES)]
     model = named(names)
     checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)
@@ -358,6 +358,6 @@ def test_a_model_that_is_used_up_is_refused(tmp_path):
     tfxc.change_classes(model, names[3:])
     uses = checkpoint.restore, lambda: checkpoint.save(2), lambda: tfxc.cluster.Checkpoint(model, tmp_path)
     for use in uses:
-        with pytest.raises(ValueError, match="used up by change_classes; use what it returned"):
+        with pytest.raises(ValueError, match="change_classes consumed this model; use what it returned"):
             use()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001"]

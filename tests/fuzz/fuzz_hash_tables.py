@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfxc.ops import library
 from tfxc.ops.hash_tables import HashTables, hash_tables, hash_tables_reference
-from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
+from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
 
 BUCKETS = st.sampled_from([*[1, 2, 3, 4, 8, 9, 64, 257] * 4, 65535, 65536])
 TABLE_FAULTS = (*["none"] * 8, "code", "huge", "shape")
@@ -119,8 +119,16 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
     raw = attempt(
         "tfxc_lsh_draw", draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes
     )
-    counts = attempt("lsh_log_count", look, lsh_log_count, given, asked, built, scheme)
-    attempt("tfxc_lsh_log_count", look, ops.tfxc_lsh_log_count, given, *built, asked, **attributes)
+    counts = attempt("lsh_log_expected_count", look, lsh_log_expected_count, given, asked, built, scheme)
+    attempt(
+        "tfxc_lsh_log_expected_count",
+        look,
+        ops.tfxc_lsh_log_expected_count,
+        given,
+        *built,
+        asked,
+        **attributes,
+    )
     expected = brute_force(queries, codes, scheme) if draw else None
     if look:
         want = np.log(np.take_along_axis(expected, ids, 1))
@@ -134,7 +142,9 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         drawn = call("tfxc_lsh_draw", ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
         check_drawn(drawn, expected, queries, codes, scheme, where_from=False)
         ids = arrays.ids((n, 3), classes)
-        counts = call("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, given, *built, ids, **attributes)
+        counts = call(
+            "tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, given, *built, ids, **attributes
+        )
         want = np.log(np.take_along_axis(expected, ids, 1))
         agree(counts, want, 1e-5 * (1 + np.abs(want)), "log counts")
 
@@ -163,13 +173,13 @@ def brute_force(queries, codes, scheme):
 
 
 def check_drawn(drawn, expected, queries, codes, scheme, where_from=True):
-    ids, log_count = (part.numpy() for part in drawn)
+    ids, log_expected_count = (part.numpy() for part in drawn)
     classes, tables = codes.shape
     assert ids.shape == (len(queries), scheme.num_candidates)
     assert ((ids >= -1) & (ids < classes)).all()
     assert scheme.bucket_slots or (ids >= 0).all()
     want = np.where(ids < 0, 0.0, np.log(np.take_along_axis(expected, np.maximum(ids, 0), 1)))
-    agree(log_count, want, 1e-5 * (1 + np.abs(want)), "log counts of draws")
+    agree(log_expected_count, want, 1e-5 * (1 + np.abs(want)), "log counts of draws")
     if scheme.bucket_slots and where_from:
         from_buckets = scheme.bucket_slots * tables
         for n, row in enumerate(ids[:, :from_buckets]):
@@ -188,12 +198,12 @@ def check_broken(arrays, fault, queries, built, scheme, ids):
     broken = built._replace(**{fault: part})
     for op, function in (("lsh_draw", lsh_draw), ("tfxc_lsh_draw", raw_draw)):
         try:
-            drawn, log_count = call(op, function, queries, broken, scheme, [1, 2])
+            drawn, log_expected_count = call(op, function, queries, broken, scheme, [1, 2])
         except AssertionError as error:
             assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
         else:
             assert ((drawn.numpy() >= -1) & (drawn.numpy() < len(built.codes))).all()
-            assert np.isfinite(log_count).all()
+            assert np.isfinite(log_expected_count).all()
 
 
 def raw_draw(queries, tables, scheme, seeds):
@@ -221,10 +231,12 @@ def check_shapes(arrays, queries, built, scheme, ids):
     ]
     given = arrays.pick(bad)
     refused("tfxc_lsh_draw", ops.tfxc_lsh_draw, *given, seeds, **attributes)
-    refused("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, *given, ids, **attributes)
+    refused("tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, *given, ids, **attributes)
     refused("lsh_draw", lsh_draw, given[0], HashTables(*given[1:]), scheme, [1, 2])
     refused(
         "tfxc_lsh_draw", ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes
     )
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
-    refused("tfxc_lsh_log_count", ops.tfxc_lsh_log_count, queries, *built, bad_ids, **attributes)
+    refused(
+        "tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, queries, *built, bad_ids, **attributes
+    )

@@ -9,7 +9,7 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model, only_in_keras_3
 
 from tfxc._keras import keras
-from tfxc.model.errors import sentence_first, sentence_of
+from tfxc.model.errors import clean_errors, sentence_of
 
 FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
 GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
@@ -50,7 +50,7 @@ def test_ids_of_another_vocabulary_are_told_as_such(call):
 @pytest.mark.one_keras
 def test_a_plain_error_is_left_alone():
     plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
-    with pytest.raises(tf.errors.InvalidArgumentError) as error, sentence_first():
+    with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
         raise plain
     assert error.value is plain and error.value.__cause__ is None
 

@@ -1,4 +1,4 @@
-"""Both paths of lsh_draw and lsh_log_count: the distribution, the edges, bad input."""
+"""Both paths of lsh_draw and lsh_log_expected_count: the distribution, the edges, bad input."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from scipy import stats
 
 from tfxc.ops import library
 from tfxc.ops.hash_tables import hash_tables
-from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
-from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
+from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
+from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_expected_count_reference
 
 DRAWS = [lsh_draw, lsh_draw_reference]
 compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
@@ -30,8 +30,10 @@ def draw(request):
     return lambda *arguments: _reference(request.param, *arguments)
 
 
-@pytest.fixture(params=[lsh_log_count, lsh_log_count_reference], ids=["compiled", "reference"])
-def log_count_of(request):
+@pytest.fixture(
+    params=[lsh_log_expected_count, lsh_log_expected_count_reference], ids=["compiled", "reference"]
+)
+def log_expected_count_of(request):
     return lambda query, ids, tables, scheme: request.param(
         tf.constant(query), tf.constant(ids), tables, scheme
     )
@@ -45,14 +47,14 @@ def _every_class(num_queries, num_classes):
 @pytest.mark.parametrize("num_parts", [1, 3])
 # Tables by ones and by eights: the compiled sum goes through them in vectors and a rest.
 @pytest.mark.parametrize("num_tables", [1, 7, 8, 9, 16, 17])
-def test_counts(log_count_of, scheme, num_parts, num_tables):
+def test_counts(log_expected_count_of, scheme, num_parts, num_tables):
     tables, scheme = random_tables(50, num_tables, 4), SCHEMES[scheme]
     query = random_queries(5, num_parts, num_tables, 4)
-    got = np.exp(log_count_of(query, _every_class(5, 50), tables, scheme))
+    got = np.exp(log_expected_count_of(query, _every_class(5, 50), tables, scheme))
     np.testing.assert_allclose(got, slow_counts(query, tables, scheme), rtol=1e-5)
     ids = np.random.default_rng(0).integers(50, size=(5, 3)).astype(np.int32)
     np.testing.assert_array_equal(
-        np.exp(log_count_of(query, ids, tables, scheme)), np.take_along_axis(got, ids, axis=1)
+        np.exp(log_expected_count_of(query, ids, tables, scheme)), np.take_along_axis(got, ids, axis=1)
     )
 
 
@@ -63,9 +65,11 @@ def test_counts_of_draws_at_every_size(num_parts, size):
     for num_tables, num_candidates in ((size, 3 * size + 2), (3, size + 7)):
         for scheme in (Scheme(num_candidates, 0.2), Scheme(num_candidates, 0.2, bucket_slots=2)):
             tables, query = random_tables(60, num_tables, 4), random_queries(4, num_parts, num_tables, 4)
-            ids, log_count = (tensor.numpy() for tensor in lsh_draw(query, tables, scheme, [3, size]))
+            ids, log_expected_count = (
+                tensor.numpy() for tensor in lsh_draw(query, tables, scheme, [3, size])
+            )
             want = np.take_along_axis(slow_counts(query, tables, scheme), np.maximum(ids, 0), axis=1)
-            np.testing.assert_allclose(np.exp(log_count)[ids >= 0], want[ids >= 0], rtol=1e-5)
+            np.testing.assert_allclose(np.exp(log_expected_count)[ids >= 0], want[ids >= 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_classes", [1, 30, 500])
@@ -73,15 +77,15 @@ def test_counts_of_draws_at_every_size(num_parts, size):
 def test_draws_follow_their_counts(draw, num_classes, num_parts):
     num_tables, scheme = 6, Scheme(30_000, 0.1)
     tables, query = random_tables(num_classes, num_tables, 8), random_queries(3, num_parts, num_tables, 8)
-    ids, log_count = draw(query, tables, scheme, [5, num_classes])
+    ids, log_expected_count = draw(query, tables, scheme, [5, num_classes])
     assert (
         ids.dtype == tf.int32
-        and log_count.dtype == tf.float32
-        and ids.shape == log_count.shape == (3, 30_000)
+        and log_expected_count.dtype == tf.float32
+        and ids.shape == log_expected_count.shape == (3, 30_000)
     )
     expected = slow_counts(query, tables, scheme)
     np.testing.assert_allclose(
-        np.exp(log_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
+        np.exp(log_expected_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
     )
     for row, counts in zip(ids.numpy(), expected, strict=True):
         if num_classes > 1:
@@ -95,11 +99,11 @@ def test_a_union_takes_each_class_as_often_as_it_says(draw, num_parts, bucket_sl
     scheme = Scheme(num_tables * bucket_slots + 3, 0.01, bucket_slots)
     tables = random_tables(num_classes, num_tables, 6)
     query = random_queries(2, num_parts, num_tables, 6)[:1]
-    ids, log_count = draw(np.repeat(query, repeats, axis=0), tables, scheme, [1, bucket_slots])
+    ids, log_expected_count = draw(np.repeat(query, repeats, axis=0), tables, scheme, [1, bucket_slots])
     ids, from_buckets = ids.numpy(), num_tables * bucket_slots
     expected = slow_counts(query, tables, scheme)[0]
-    np.testing.assert_allclose(np.exp(log_count)[ids >= 0], expected[ids[ids >= 0]], rtol=1e-5)
-    assert (np.asarray(log_count)[ids < 0] == 0).all() and (ids[:, from_buckets:] >= 0).all()
+    np.testing.assert_allclose(np.exp(log_expected_count)[ids >= 0], expected[ids[ids >= 0]], rtol=1e-5)
+    assert (np.asarray(log_expected_count)[ids < 0] == 0).all() and (ids[:, from_buckets:] >= 0).all()
     ordered = np.sort(ids[:, :from_buckets], axis=1)
     assert not ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()
     counts = np.bincount(ids[ids >= 0], minlength=num_classes)
@@ -117,23 +121,23 @@ def test_weighting_by_the_counts_is_unbiased(draw):
     tables, query = random_tables(40, 4, 4), random_queries(1, 1, 4, 4)
     values = np.random.default_rng(3).exponential(size=40)
     for scheme in (Scheme(20, 0.2), Scheme(20, 0.2, 4)):
-        ids, log_count = draw(np.repeat(query, 5_000, axis=0), tables, scheme, [2, 3])
-        estimates = np.sum(np.where(ids >= 0, values[ids] * np.exp(-log_count), 0), axis=1)
+        ids, log_expected_count = draw(np.repeat(query, 5_000, axis=0), tables, scheme, [2, 3])
+        estimates = np.sum(np.where(ids >= 0, values[ids] * np.exp(-log_expected_count), 0), axis=1)
         error = estimates.std() / np.sqrt(len(estimates))
         assert abs(estimates.mean() - values.sum()) < 4 * error
 
 
-def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_count_of):
+def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_expected_count_of):
     tables = hash_tables(np.zeros((10, 2), np.uint16), 4)
     query = np.int32([[[3, 3]]])
     for scheme in (Scheme(5000, 0.1), Scheme(5000, 0.1, 1)):
-        ids, log_count = draw(query, tables, scheme, [0, 1])
+        ids, log_expected_count = draw(query, tables, scheme, [0, 1])
         ids = ids.numpy()[0]
         uniform = 5000 - 2 * scheme.bucket_slots
         assert (ids < 0).sum() == 5000 - uniform
         assert stats.chisquare(np.bincount(ids[ids >= 0], minlength=10)).pvalue > 1e-3
         np.testing.assert_allclose(
-            log_count_of(query, _every_class(1, 10), tables, scheme), np.log(uniform / 10), rtol=1e-6
+            log_expected_count_of(query, _every_class(1, 10), tables, scheme), np.log(uniform / 10), rtol=1e-6
         )
 
 
@@ -167,25 +171,27 @@ def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
         np.testing.assert_array_equal(part, whole[:3])
 
 
-def test_an_empty_batch_draws_nothing(draw, log_count_of):
+def test_an_empty_batch_draws_nothing(draw, log_expected_count_of):
     tables = random_tables(9, 2, 4)
     for scheme in SCHEMES.values():
-        ids, log_count = draw(np.zeros((0, 1, 2), np.int32), tables, scheme, [0, 0])
-        assert ids.shape == log_count.shape == (0, 40)
-    asked = log_count_of(np.zeros((0, 1, 2), np.int32), np.zeros((0, 5), np.int32), tables, SCHEMES["draws"])
+        ids, log_expected_count = draw(np.zeros((0, 1, 2), np.int32), tables, scheme, [0, 0])
+        assert ids.shape == log_expected_count.shape == (0, 40)
+    asked = log_expected_count_of(
+        np.zeros((0, 1, 2), np.int32), np.zeros((0, 5), np.int32), tables, SCHEMES["draws"]
+    )
     assert asked.shape == (0, 5)
 
 
 @pytest.mark.parametrize("bad", [-2, 4, 2**30])
 @pytest.mark.parametrize("table", [0, 1])
-def test_a_query_code_out_of_range_is_an_error(draw, log_count_of, bad, table):
+def test_a_query_code_out_of_range_is_an_error(draw, log_expected_count_of, bad, table):
     tables, query = random_tables(9, 2, 4), random_queries(5, 1, 2, 4)
     query[3, 0, table] = bad
     for scheme in SCHEMES.values():
         with pytest.raises(tf.errors.InvalidArgumentError, match="query_codes"):
             draw(query, tables, scheme, [0, 0])
         with pytest.raises(tf.errors.InvalidArgumentError, match="query_codes"):
-            log_count_of(query, np.zeros((5, 1), np.int32), tables, scheme)
+            log_expected_count_of(query, np.zeros((5, 1), np.int32), tables, scheme)
 
 
 def test_a_part_absent_in_one_table_only_is_an_error(draw):
@@ -216,14 +222,16 @@ def test_malformed_tables_are_an_error(draw, name):
 
 
 @pytest.mark.parametrize("bad", [-1, 9])
-def test_a_class_out_of_range_is_an_error(log_count_of, bad):
+def test_a_class_out_of_range_is_an_error(log_expected_count_of, bad):
     ids = np.int32([[0, 1], [2, bad]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="class_ids"):
-        log_count_of(random_queries(2, 1, 2, 4), ids, random_tables(9, 2, 4), SCHEMES["draws"])
+        log_expected_count_of(random_queries(2, 1, 2, 4), ids, random_tables(9, 2, 4), SCHEMES["draws"])
     wide = np.where(ids == bad, 2**32 + 1, ids.astype(np.int64))
     for given in wide, tf.constant(wide):
         with pytest.raises(tf.errors.InvalidArgumentError, match=str(2**32 + 1)):
-            lsh_log_count(random_queries(2, 1, 2, 4), given, random_tables(9, 2, 4), SCHEMES["draws"])
+            lsh_log_expected_count(
+                random_queries(2, 1, 2, 4), given, random_tables(9, 2, 4), SCHEMES["draws"]
+            )
 
 
 @pytest.mark.parametrize(
@@ -249,10 +257,10 @@ def test_shapes_that_do_not_fit_are_errors(draw):
 
 def test_works_inside_xla():
     tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
-    ids, log_count = tf.function(
+    ids, log_expected_count = tf.function(
         lambda: lsh_draw(query, tables, SCHEMES["draws"], [1, 2]), jit_compile=True
     )()
     expected = slow_counts(query, tables, SCHEMES["draws"])
     np.testing.assert_allclose(
-        np.exp(log_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
+        np.exp(log_expected_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
     )

@@ -7,9 +7,9 @@ import tensorflow as tf
 from tfxc.ops import remote
 from tfxc.ops.remote import (
     assign,
-    at,
-    beside,
+    colocated_with,
     on_server,
+    run_on,
     shards_of,
     whole_of,
     with_servers,
@@ -33,7 +33,7 @@ def test_answers_and_gradients_are_those_of_the_function(compiled):
         return [first, second, found[0], tf.convert_to_tensor(found[1]), found[2]]
 
     def remote():
-        return gradients(lambda given: at("CPU:0", scores, given, [table, scale]))
+        return gradients(lambda given: run_on("CPU:0", scores, given, [table, scale]))
 
     found = tf.function(remote)() if compiled else remote()
     for a, b in zip(found, gradients(lambda given: scores(*given)), strict=True):
@@ -47,7 +47,7 @@ def test_a_row_that_is_read_twice_has_one_sparse_gradient():
         return [tf.gather(table, first), tf.gather(table, second)]
 
     with tf.GradientTape() as tape:
-        first, second = at("CPU:0", read, [tf.constant([0]), tf.constant([3, 0])], [table])
+        first, second = run_on("CPU:0", read, [tf.constant([0]), tf.constant([3, 0])], [table])
         total = tf.reduce_sum(first) + tf.reduce_sum(second)
     gradient = tape.gradient(total, table)
     assert isinstance(gradient, tf.IndexedSlices) and sorted(gradient.indices.numpy()) == [0, 0, 3]
@@ -75,5 +75,5 @@ def test_on_this_machine_nothing_is_remote():
     variable = tf.Variable([1.0])
     assert shards_of(variable) == [] and not on_server(variable) and not with_servers()
     assert whole_of(variable) is variable
-    with beside(variable):
+    with colocated_with(variable):
         assert tf.Variable(1.0).device == variable.device

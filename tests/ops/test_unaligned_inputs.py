@@ -11,7 +11,7 @@ from tfxc.ops import library
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.hash_tables import hash_tables
-from tfxc.ops.lsh_draw import lsh_draw, lsh_log_count
+from tfxc.ops.lsh_draw import lsh_draw, lsh_log_expected_count
 from tfxc.ops.mach_decode import mach_top_k, mach_top_k_probed
 from tfxc.ops.midx_draw import CellIndex, midx_draw, pack_slots
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
@@ -144,7 +144,7 @@ def test_hash_tables_and_lsh_draw():
         found = [*hash_tables(codes, 4)]
         own = type(tables)(*parts)
         for scheme in SCHEMES.values():
-            found += [*lsh_draw(query, own, scheme, [1, 2]), lsh_log_count(query, ids, own, scheme)]
+            found += [*lsh_draw(query, own, scheme, [1, 2]), lsh_log_expected_count(query, ids, own, scheme)]
         return found
 
     parts = [part.numpy() for part in tables]

@@ -184,8 +184,8 @@ def scored(sampler, head, query, labels):
     """What ``learn`` takes."""
     step = Step(head.effective_query(query), labels, class_vectors=head.class_vectors_of)
     draw = sampler.sample(step)
-    positives = Scored(head.score(query, labels), draw.label_log_count)
-    negatives = Scored(head.score(query, draw.ids), draw.log_count)
+    positives = Scored(head.score(query, labels), draw.label_log_expected_count)
+    negatives = Scored(head.score(query, draw.ids), draw.log_expected_count)
     return step, draw, positives, negatives.without(hits(draw.ids, labels) >= 0)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import log_softmax
-from sampler_checks import clustered, head_of, labels_for, log_count, queries
+from sampler_checks import clustered, head_of, labels_for, log_expected_count, queries
 
 from tfxc.samplers import (
     DNS,
@@ -110,7 +110,7 @@ def test_a_mixture_is_measured_by_its_summed_counts():
 class Never(Sampler):
     """Draws every class but the last."""
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         return self.log_num_draws + tf.where(ids < 3, -tf.math.log(3.0), float("-inf"))
 
 
@@ -159,7 +159,7 @@ def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
     quality = proposal_quality(sampler, head, tf.constant(query), labels)
     log_p = log_softmax(head(query).numpy().astype(np.float64))
     ids = tf.tile(tf.range(301)[tf.newaxis], [3, 1])
-    counts = np.exp(log_count(sampler, tf.constant(query), labels, ids).numpy())
+    counts = np.exp(log_expected_count(sampler, tf.constant(query), labels, ids).numpy())
     counts = np.broadcast_to(counts, log_p.shape).astype(np.float64)
     q = counts / counts.sum(1, keepdims=True)
     np.testing.assert_allclose(quality.kl, (np.exp(log_p) * (log_p - np.log(q))).sum(1), rtol=1e-4)
@@ -223,7 +223,7 @@ def test_cumulative_probability_is_the_mean_over_queries(make, monkeypatch):
     query, labels = queries(4, 6), tf.constant([[3], [7], [7], [30]])
     best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")
     ids = tf.tile(tf.range(50)[tf.newaxis], [4, 1])
-    counts = np.exp(np.broadcast_to(log_count(sampler, tf.constant(query), labels, ids), [4, 50]))
+    counts = np.exp(np.broadcast_to(log_expected_count(sampler, tf.constant(query), labels, ids), [4, 50]))
     probs = counts / counts.sum(1, keepdims=True)
     want = np.cumsum(np.take_along_axis(probs, best_first, 1), 1).mean(0)
     got = cumulative_probability(sampler, head, tf.constant(query), labels)

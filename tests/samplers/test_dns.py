@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, learnable, make_model
-from sampler_checks import labels_for, log_count, p_value, queries, sample
+from sampler_checks import labels_for, log_expected_count, p_value, queries, sample
 
 from tfxc.metrics import RecallAtK
 from tfxc.samplers import DNS, Step
@@ -26,7 +26,7 @@ def test_the_draws_are_uniform_and_the_counts_uncorrected():
     draw = sampler.sample(Step(tf.constant(query), labels_for(query), score=score))
     assert pools[0].shape == (1000, 50) and p_value(pools[0].ravel(), np.ones(20)) > 1e-3
     assert draw.ids.shape == (1000, 2) and draw.ids.numpy().min() >= 16
-    assert not draw.log_count.numpy().any() and not draw.label_log_count.numpy().any()
+    assert not draw.log_expected_count.numpy().any() and not draw.label_log_expected_count.numpy().any()
 
 
 def test_the_best_scored_are_chosen_by_hand():
@@ -91,6 +91,6 @@ def test_nobody_knows_its_counts():
     with pytest.raises(ValueError, match="DNS has no log_prob"):
         built(2, 4).log_prob(None, tf.constant([[1]]))
     with pytest.raises(ValueError, match="DNS does not know how often a class is expected"):
-        log_count(built(2, 4), tf.zeros([1, 4]), [[0]], [[1]])
+        log_expected_count(built(2, 4), tf.zeros([1, 4]), [[0]], [[1]])
     with pytest.raises(ValueError, match="DNS chooses by score"):
         sample(built(2, 4), tf.zeros([1, 4]), [[0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
-from sampler_checks import log_count, p_value, sample
+from sampler_checks import log_expected_count, p_value, sample
 
 from tfxc._keras.weights import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
@@ -36,7 +36,9 @@ def drawn(sampler, labels, example_ids):
 def counts_of_all(sampler, labels, example_ids):
     every = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [len(labels), 1])
     query = tf.zeros([len(labels), DIM])
-    return np.exp(log_count(sampler, query, tf.constant(labels, tf.int32), every, tf.constant(example_ids)))
+    return np.exp(
+        log_expected_count(sampler, query, tf.constant(labels, tf.int32), every, tf.constant(example_ids))
+    )
 
 
 def test_hard_ones_first_without_the_positives(tmp_path):
@@ -82,7 +84,7 @@ def test_expected_counts_of_any_class(tmp_path):
     np.testing.assert_allclose(counts[0, [7, 3]], 1)
     np.testing.assert_allclose(counts[1, [7, 3, 9]], 1)  # without its label 7, the example's row has 7, 3
     np.testing.assert_allclose(counts.sum(1), [2 + 3, 3 + 3], rtol=1e-6)
-    shared = log_count(sampler, tf.zeros([2, DIM]), [[20], [7]], [9, 0], tf.constant([0, 0]))
+    shared = log_expected_count(sampler, tf.zeros([2, DIM]), [[20], [7]], [9, 0], tf.constant([0, 0]))
     np.testing.assert_allclose(np.exp(shared), counts[:, [9, 0]], rtol=1e-6)
 
 
@@ -227,7 +229,9 @@ def test_queries_are_handed_in_once_a_step(tmp_path):
     sampler.table.start_collecting(epoch=3)
     query = tf.constant(features(2))
     sample(sampler, query, tf.zeros([2, 1], tf.int32), tf.constant([2, 0]))
-    log_count(sampler, query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1]))
+    log_expected_count(
+        sampler, query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1])
+    )
     values, seen, epoch = sampler.table.finish_collecting()
     assert seen.tolist() == [True, False, True] and epoch == 3
     np.testing.assert_array_equal(values[[2, 0]], query)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import log_count, p_value, sample
+from sampler_checks import log_expected_count, p_value, sample
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, Step
@@ -54,7 +54,7 @@ def test_expected_count_is_right_over_batches_drawn_by_frequency():
         labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
         ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
         seen += np.bincount(ids, minlength=4)
-    expected = np.exp(log_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
+    expected = np.exp(log_expected_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
     np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
     np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
 
@@ -82,10 +82,10 @@ def test_counting_while_training(traced):
     for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]]):
         draw = ask(Step(tf.zeros([3, 2]), tf.constant(labels)))
     share = np.array([5, 3, 1, 2]) / 11  # of 7 labels, each count smoothed by 1
-    np.testing.assert_allclose(np.exp(draw.label_log_count)[:2, 0], share[[1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(draw.label_log_expected_count)[:2, 0], share[[1, 0]], rtol=1e-6)
     np.testing.assert_allclose(np.exp(sampler.running_counts.log_probs(tf.range(4))), share, rtol=1e-6)
     before = tf_variable(sampler.running_counts.total).numpy()
-    log_count(sampler, tf.zeros([1, 2]), [[3]], [[3]])
+    log_expected_count(sampler, tf.zeros([1, 2]), [[3]], [[3]])
     assert tf_variable(sampler.running_counts.total).numpy() == before == 7
 
 

@@ -10,7 +10,7 @@ from sampler_checks import (
     clustered,
     head_of,
     labels_for,
-    log_count,
+    log_expected_count,
     p_value,
     queries,
     sample,
@@ -107,7 +107,7 @@ def test_shared_draws_come_from_the_mean_query(kind, with_index):
     want = BY_HAND[kind](sampler, query.mean(0, keepdims=True), vectors)
     np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-4)
     labels = tf.constant([[0, -1], [3, 4], [5, 6], [59, 0]])
-    counts = log_count(sampler, query, labels, labels)
+    counts = log_expected_count(sampler, query, labels, labels)
     np.testing.assert_allclose(np.exp(counts), 50_000 * want[0][np.maximum(labels, 0)], rtol=1e-4)
 
 
@@ -190,7 +190,7 @@ def test_beside_its_siblings_in_a_mixture():
     mixture.refresh(head_of(vectors))
     query = np.repeat(queries(1, 5), 10_000, axis=0)
     labels, every = labels_for(query), tf.range(40)[tf.newaxis]
-    counts = np.exp(log_count(mixture, query[:1], labels[:1], every))[0]
+    counts = np.exp(log_expected_count(mixture, query[:1], labels[:1], every))[0]
     sphere, rff = (sampler for sampler in mixture.samplers[:2])
     others = (
         counts - 6 * sphere_probs(sphere, query[:1], vectors)[0] - 4 * rff_probs(rff, query[:1], vectors)[0]
@@ -236,7 +236,7 @@ def test_without_queries(kind, shared):
     labels = tf.zeros([0, 1], tf.int32)
     ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
     assert ids.shape == counted.shape == ((3,) if shared else (0, 3))
-    assert log_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
 
 
 @BOTH

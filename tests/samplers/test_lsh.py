@@ -10,7 +10,7 @@ from sampler_checks import (
     clustered,
     head_of,
     labels_for,
-    log_count,
+    log_expected_count,
     p_value,
     queries,
     sample,
@@ -40,7 +40,7 @@ def built(num_negatives, vectors, refresh=True, **options):
 def counts_of(sampler, query, labels):
     """Expected counts [N, L] of all classes."""
     ids = tf.tile(tf.range(sampler.num_classes)[tf.newaxis], [len(query), 1])
-    return np.exp(log_count(sampler, tf.constant(query), tf.constant(labels), ids))
+    return np.exp(log_expected_count(sampler, tf.constant(query), tf.constant(labels), ids))
 
 
 def label_probs(sampler, labels):
@@ -79,7 +79,7 @@ def test_shared_draws_come_from_the_mean_query(refreshed):
     want = all_probs(alone, query.mean(0, keepdims=True))
     np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-5)
     labels = tf.constant([[4, 1], [2, -1]])
-    count = log_count(sampler, tf.constant(query), labels, labels)
+    count = log_expected_count(sampler, tf.constant(query), labels, labels)
     np.testing.assert_allclose(np.exp(count), 50_000 * want[0][[[4, 1], [2, 0]]], rtol=1e-4)
 
 
@@ -211,7 +211,7 @@ def test_without_queries(options):
     labels = tf.zeros([0, 1], tf.int32)
     ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
     assert ids.shape == counted.shape == ((3,) if "shared" in options else (0, 3))
-    assert log_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
 
 
 def test_no_gradient_flows():
@@ -219,7 +219,7 @@ def test_no_gradient_flows():
     with tf.GradientTape() as tape:
         tape.watch(query)
         loss = tf.reduce_sum(sample(sampler, query, labels_for(query))[1])
-        loss += tf.reduce_sum(log_count(sampler, query, None, labels_for(query)))
+        loss += tf.reduce_sum(log_expected_count(sampler, query, None, labels_for(query)))
     assert tape.gradient(loss, query) is None
 
 
@@ -245,7 +245,7 @@ def test_ids_out_of_range_are_an_error(bad):
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}"):
             sample(sampler, query, tf.constant([[bad]]))
         with pytest.raises(tf.errors.InvalidArgumentError, match="class_ids"):
-            log_count(sampler, query, tf.constant([[0]]), tf.constant([[bad]]))
+            log_expected_count(sampler, query, tf.constant([[0]]), tf.constant([[bad]]))
     else:  # padding, whatever the negative number
         assert sample(sampler, query, tf.constant([[bad]]))[0].shape == (1, 3)
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import all_probs, clustered, head_of, labels_for, log_count, p_value, queries, sample
+from sampler_checks import (
+    all_probs,
+    clustered,
+    head_of,
+    labels_for,
+    log_expected_count,
+    p_value,
+    queries,
+    sample,
+)
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import (
@@ -39,7 +48,7 @@ def test_the_expected_count_is_the_sum_of_the_parts():
     midx = all_probs(mixture.samplers[0], query)
     assert midx.max() > 3 / NUM_CLASSES  # refreshed with the mixture
     zipf, uniform = all_probs(mixture.samplers[1], query), 1 / NUM_CLASSES
-    counts = np.exp(log_count(mixture, query, labels_for(query), ids))
+    counts = np.exp(log_expected_count(mixture, query, labels_for(query), ids))
     np.testing.assert_allclose(counts, 6 * midx + 3 * zipf + 2 * uniform, rtol=1e-4)
     np.testing.assert_allclose(counts.sum(1), 11, rtol=1e-4)
 
@@ -50,7 +59,7 @@ def test_draws_follow_the_expected_counts():
     ids, counted = sample(mixture, tf.constant(query), labels_for(query))
     assert ids.shape == counted.shape == (20_000, 9)
     every = tf.range(NUM_CLASSES)[tf.newaxis]
-    counts = np.exp(log_count(mixture, query[:1], labels_for(query[:1]), every))[0]
+    counts = np.exp(log_expected_count(mixture, query[:1], labels_for(query[:1]), every))[0]
     np.testing.assert_allclose(counted, np.log(counts)[ids], atol=1e-4)
     assert p_value(ids.numpy().ravel(), counts) > 1e-3
 
@@ -71,15 +80,17 @@ def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
     labels = np.array([[4, 7], [2, -1], [-1, -1], [4, -1]])
     draw = mixture.sample(Step(tf.constant(queries(4, DIM)), tf.constant(labels, tf.int32)))
     ids = np.broadcast_to(draw.ids, [4, 7])
-    assert ids[:, 3:].tolist() == [[4, 7, 2, 4]] * 4 and draw.log_count.shape == (4, 7)
+    assert ids[:, 3:].tolist() == [[4, 7, 2, 4]] * 4 and draw.log_expected_count.shape == (4, 7)
     own = np.zeros((4, 7), bool)
     own[[0, 0, 1, 3], [3, 4, 5, 6]] = True
-    np.testing.assert_array_equal(np.isposinf(draw.log_count), own)
+    np.testing.assert_array_equal(np.isposinf(draw.log_expected_count), own)
     num_draws = np.array([[2], [3], [4], [3]])  # of the batch's labels, those of other rows
     want = 3 / NUM_CLASSES + num_draws * counts[ids] / counts.sum()
-    np.testing.assert_allclose(np.exp(draw.log_count)[~own], want[~own], rtol=1e-5)
+    np.testing.assert_allclose(np.exp(draw.log_expected_count)[~own], want[~own], rtol=1e-5)
     of_labels = 3 / NUM_CLASSES + num_draws * counts[labels] / counts.sum()
-    np.testing.assert_allclose(np.exp(draw.label_log_count)[labels >= 0], of_labels[labels >= 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(draw.label_log_expected_count)[labels >= 0], of_labels[labels >= 0], rtol=1e-5
+    )
 
 
 def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
@@ -91,8 +102,8 @@ def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
     for _ in range(30):
         labels = random.choice(NUM_CLASSES, size=(1000, 1), p=counts / counts.sum())
         draw = mixture.sample(Step(query, tf.constant(labels, tf.int32)))
-        seen += np.bincount(draw.ids.numpy()[~np.isposinf(draw.log_count)], minlength=NUM_CLASSES)
-    want = np.exp(log_count(mixture, query, labels, tf.range(NUM_CLASSES)))[0]
+        seen += np.bincount(draw.ids.numpy()[~np.isposinf(draw.log_expected_count)], minlength=NUM_CLASSES)
+    want = np.exp(log_expected_count(mixture, query, labels, tf.range(NUM_CLASSES)))[0]
     # The batch's slots come 6,000 times only, each for a thousand rows.
     np.testing.assert_allclose((seen / 30_000)[:3], want[:3], rtol=0.15)
     np.testing.assert_allclose(seen.sum() / 30_000, want.sum(), rtol=1e-3)
@@ -201,8 +212,8 @@ def test_each_learnable_part_learns_from_all_candidates():
     draw = mixture.sample(step)
     before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
     assert mixture.needs_scores and not built([MIDX(6, num_codewords=4), Uniform(2)]).needs_scores
-    positives = Scored(tf.zeros([8, 1]), draw.label_log_count)
-    mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_count))
+    positives = Scored(tf.zeros([8, 1]), draw.label_log_expected_count)
+    mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_expected_count))
     for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):
         assert (tf_variable(codebook).numpy() != old).any()
 
@@ -214,10 +225,10 @@ def test_a_part_of_a_size_that_a_graph_does_not_know():
     def draw(query, labels, example_ids):
         return mixture.sample(Step(query, labels, example_ids))[:3]
 
-    ids, log_count, _ = draw(
+    ids, log_expected_count, _ = draw(
         tf.constant(queries(5, DIM)), tf.constant([[1], [2], [3], [4], [5]]), tf.range(5)
     )
-    assert ids.shape == log_count.shape == (5, 3 + 4 + 5)
+    assert ids.shape == log_expected_count.shape == (5, 3 + 4 + 5)
 
 
 def test_a_part_of_another_number_of_classes_is_refused():

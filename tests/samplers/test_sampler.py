@@ -39,9 +39,9 @@ class Recorder(Sampler):
 
     def draw(self, given, seed):
         ids = tf.repeat(tf.range(self.num_negatives)[tf.newaxis], tf.shape(given)[0], axis=0)
-        return ids, self.log_count(given, ids)
+        return ids, self.log_expected_count(given, ids)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         # By way of the queries, so that a gradient could flow.
         return tf.math.log(tf.cast(ids, tf.float32) + 1) + 0 * tf.reduce_sum(given, 1, keepdims=True)
 
@@ -64,10 +64,14 @@ def test_one_question_answers_draw_and_labels():
     draw = sampler.sample(Step(query, LABELS))
     assert len(sampler.asked) == 1
     np.testing.assert_array_equal(draw.ids, [[0, 1, 2]] * 3)
-    np.testing.assert_allclose(np.exp(draw.log_count), [[1, 2, 3]] * 3, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(draw.log_expected_count), [[1, 2, 3]] * 3, rtol=1e-6)
     known = LABELS.numpy() >= 0
-    np.testing.assert_allclose(np.exp(draw.label_log_count)[known], LABELS.numpy()[known] + 1, rtol=1e-6)
-    assert np.isfinite(draw.label_log_count).all()  # padding too, which would else make NaN of gradients
+    np.testing.assert_allclose(
+        np.exp(draw.label_log_expected_count)[known], LABELS.numpy()[known] + 1, rtol=1e-6
+    )
+    assert np.isfinite(
+        draw.label_log_expected_count
+    ).all()  # padding too, which would else make NaN of gradients
 
 
 def test_shared_draws_are_those_of_one_query_their_mean_with_all_labels_in_its_row():
@@ -76,24 +80,24 @@ def test_shared_draws_are_those_of_one_query_their_mean_with_all_labels_in_its_r
     (asked,) = sampler.asked
     np.testing.assert_allclose(asked.query, query.mean(0, keepdims=True), rtol=1e-5)
     assert asked.labels.numpy().tolist() == [[3, -1, 5, 1, -1, -1]]
-    assert draw.ids.numpy().tolist() == [0, 1, 2] and draw.log_count.shape == (3,)
-    assert draw.label_log_count.shape == (3, 2)
-    np.testing.assert_allclose(np.exp(draw.label_log_count)[1], [6, 2], rtol=1e-6)
+    assert draw.ids.numpy().tolist() == [0, 1, 2] and draw.log_expected_count.shape == (3,)
+    assert draw.label_log_expected_count.shape == (3, 2)
+    np.testing.assert_allclose(np.exp(draw.label_log_expected_count)[1], [6, 2], rtol=1e-6)
 
 
 def test_without_queries_the_mean_is_0():
     sampler = built(Recorder(3, shared=True))
     draw = sampler.sample(Step(tf.zeros([0, 4]), tf.zeros([0, 2], tf.int32)))
     assert sampler.asked[0].query.numpy().tolist() == [[0] * 4]
-    assert draw.ids.shape == (3,) and draw.label_log_count.shape == (0, 2)
+    assert draw.ids.shape == (3,) and draw.label_log_expected_count.shape == (0, 2)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_question_is_answered_in_the_shape_of_its_ids(shared):
     sampler = built(Recorder(3, shared=shared))
     question = Question(sampler, Step(tf.zeros([2, 4]), LABELS[:2]))
-    assert question.log_count(tf.constant([[4, 1, -1], [0, 0, 7]])).shape == (2, 3)
-    for_all = question.log_count(tf.constant([6, -1]))
+    assert question.log_expected_count(tf.constant([[4, 1, -1], [0, 0, 7]])).shape == (2, 3)
+    for_all = question.log_expected_count(tf.constant([6, -1]))
     assert for_all.shape == ((2,) if shared else (2, 2))
     np.testing.assert_allclose(np.exp(for_all).ravel()[0], 7, rtol=1e-6)
     assert len(sampler.asked) == 1
@@ -101,7 +105,7 @@ def test_a_question_is_answered_in_the_shape_of_its_ids(shared):
 
 def test_a_question_alone_draws_nothing():
     sampler = built(Uniform(3, seed=1))
-    sampler.ask(Step(tf.zeros([2, 4]), LABELS[:2])).log_count(LABELS[:2])
+    sampler.ask(Step(tf.zeros([2, 4]), LABELS[:2])).log_expected_count(LABELS[:2])
     assert int(tf_variable(sampler.counter)) == 0
     sampler.sample(Step(tf.zeros([2, 4]), LABELS[:2]))
     assert int(tf_variable(sampler.counter)) == 1
@@ -113,7 +117,7 @@ def test_no_gradient_flows(make):
     with tf.GradientTape() as tape:
         tape.watch(query)
         draw = sampler.sample(Step(query, LABELS))
-        total = tf.reduce_sum(draw.log_count) + tf.reduce_sum(draw.label_log_count)
+        total = tf.reduce_sum(draw.log_expected_count) + tf.reduce_sum(draw.label_log_expected_count)
     assert tape.gradient(total, query) is None
 
 
@@ -123,7 +127,7 @@ def test_what_a_subclass_leaves_out_is_named():
     nameless = built(Nameless(2))
     assert not knows_counts(nameless) and knows_counts(built(Recorder(2)))
     with pytest.raises(ValueError, match="Nameless does not know how often a class is expected"):
-        nameless.ask(Step(tf.zeros([1, 4]), LABELS[:1])).log_count(LABELS[:1])
+        nameless.ask(Step(tf.zeros([1, 4]), LABELS[:1])).log_expected_count(LABELS[:1])
     with pytest.raises(ValueError, match="cannot be mixed, nor measured"):
         nameless.log_prob(tf.zeros([1, 4]), LABELS[:1])
 
@@ -180,22 +184,24 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("wrong", ["ids alone", "draw", "log_count"])
+@pytest.mark.parametrize("wrong", ["ids alone", "draw", "log_expected_count"])
 def test_answers_of_other_shapes_are_refused(wrong, shared):
     """They would be broadcast against the scores."""
 
     class Own(Uniform):
         def draw(self, given, seed):
             ids = super().draw(given, seed)[0]
-            log_count = tf.zeros(ids.shape)
-            return {"ids alone": ids, "draw": (ids, log_count[:, :1])}.get(wrong, (ids, log_count))
+            log_expected_count = tf.zeros(ids.shape)
+            return {"ids alone": ids, "draw": (ids, log_expected_count[:, :1])}.get(
+                wrong, (ids, log_expected_count)
+            )
 
-        def log_count(self, given, ids):
-            log_count = super().log_count(given, ids)
-            return log_count[:, :1] if wrong == "log_count" else log_count
+        def log_expected_count(self, given, ids):
+            log_expected_count = super().log_expected_count(given, ids)
+            return log_expected_count[:, :1] if wrong == "log_expected_count" else log_expected_count
 
     sampler = Own(5, shared=shared, seed=1)
     sampler.build((10, 4))
-    method = "log_count" if wrong == "log_count" else "draw"
+    method = "log_expected_count" if wrong == "log_expected_count" else "draw"
     with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*log expected count"):
         sampler.sample(Step(queries(3, 4), LABELS))

@@ -92,16 +92,18 @@ def test_draws_follow_it(kind):
     sampler = built(kind, 4000)
     query = queries(3, DIM)
     draw = sampler.shards_at(STARTS, [DEVICE] * 3)
-    ids, log_count = draw.draw(draw.prepare(Step(tf.constant(query), tf.zeros([3, 0], tf.int32))), [7, 8])
+    ids, log_expected_count = draw.draw(
+        draw.prepare(Step(tf.constant(query), tf.zeros([3, 0], tf.int32))), [7, 8]
+    )
     probs = all_probs(sampler, query)
-    for row, expected, count in zip(ids.numpy(), probs, log_count.numpy(), strict=True):
+    for row, expected, count in zip(ids.numpy(), probs, log_expected_count.numpy(), strict=True):
         assert p_value(row, expected) > 1e-3
         np.testing.assert_allclose(np.exp(count), 4000 * expected[row], rtol=2e-5)
 
 
 def test_one_set_of_draws_for_all_queries():
     draw = built("midx", shared=True).sample(step())
-    assert draw.ids.shape == draw.log_count.shape == (20,) and draw.ids.dtype == tf.int32
+    assert draw.ids.shape == draw.log_expected_count.shape == (20,) and draw.ids.dtype == tf.int32
 
 
 def losses_of_both(kind, loss, labels, scale=1):
@@ -122,10 +124,10 @@ def losses_of_both(kind, loss, labels, scale=1):
 
     def together():
         asked = draws.prepare(Step(heads[0].effective_query(query), labels))
-        ids, log_count = draws.draw(asked, seed)
+        ids, log_expected_count = draws.draw(asked, seed)
         positives, negatives = shards.candidate_logits(query, labels, ids)
-        positives = Scored(positives, draws.log_count(asked, labels))
-        return loss.sampled(positives, Scored(negatives, log_count), labels >= 0, hits(ids, labels))
+        positives = Scored(positives, draws.log_expected_count(asked, labels))
+        return loss.sampled(positives, Scored(negatives, log_expected_count), labels >= 0, hits(ids, labels))
 
     for losses in (folded, together):
         with tf.GradientTape() as tape:

@@ -13,8 +13,8 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import steps_variable
 from tfxc._keras.training import variables_of_training
 from tfxc.arguments import local_folder
+from tfxc.backup.backup_schedule import BackupSchedule
 from tfxc.backup.folder import BackupFolder
-from tfxc.backup.pace import Pace
 from tfxc.backup.state import (
     changed_attributes,
     digest_of,
@@ -112,7 +112,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         # What neither the start of training nor training changes, a callback was told: it is no state.
         # What a backup held was learnt, also by a callback that lives on and has had it since.
         self._told, self._learnt = [self._snapshots()], {name: set() for name in self._others}
-        self._pace, self._is_due, self._terminated = None, False, False
+        self._schedule, self._is_due, self._terminated = None, False, False
         self._is_cut_short = False  # by SIGTERM, after a batch that others follow
         self._found, self._position = self._folder.newest(), None
         if self._found is not None:
@@ -151,8 +151,10 @@ class BackupAndRestore(keras.callbacks.Callback):
             self._restore_callbacks()
         self._found = None
         self._epoch = epoch
-        if self._pace is None:
-            self._pace = Pace(sys.maxsize if self.save_freq == EPOCH else self.save_freq, self._now)
+        if self._schedule is None:
+            self._schedule = BackupSchedule(
+                sys.maxsize if self.save_freq == EPOCH else self.save_freq, self._now
+            )
 
     @property
     def _now(self):
@@ -163,15 +165,15 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._is_cut_short = False
         now, is_writing = self._now, self._folder.busy
         if not is_writing:
-            self._pace.end(now, self._folder.last_step)
-        self._is_due |= self._terminated or (not is_writing and self._pace.is_due(now))
+            self._schedule.end(now, self._folder.last_step)
+        self._is_due |= self._terminated or (not is_writing and self._schedule.is_due(now))
         # At its last batch an epoch is not over: validation and the ends of the others come first. Where the
         # last one is not known, only SIGTERM does not wait.
         num_steps = self.params.get("steps")
         may_save = self._terminated if num_steps is None else batch + 1 < num_steps
         if self._is_due and may_save:
             self._save(Position(self._epoch, batch + 1))
-        if self._pace.has_to_wait(now):
+        if self._schedule.has_to_wait(now):
             self._folder.wait()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -201,7 +203,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             "callbacks": states,
         }
         self._folder.write(self._now, arrays, notes)
-        self._pace.begin(self._now)
+        self._schedule.begin(self._now)
         self._is_due = False
         if self._terminated:
             self._terminated = False  # once: a handler may let training go on, or end it in its own time

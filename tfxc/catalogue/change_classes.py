@@ -25,8 +25,8 @@ from tfxc.class_rows import ClassRows
 from tfxc.data.sequences import Sequences
 from tfxc.model.adapted import copy_adapted, follow_weights
 from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.consumed import consume, refuse_consumed
 from tfxc.model.on_servers import is_on_servers
-from tfxc.model.used_up import refuse_used_up, use_up
 from tfxc.optimizers.slots import slots_of
 
 _AVERAGES = {"average", "weight"}  # names of slots that hold a weight as it was
@@ -46,10 +46,10 @@ def change_classes(
     the optimizer and the draws of the sampler go on where they were; in Keras 3 those of random layers
     (dropout), too.
 
-    The model that is given is used up: its weights are moved, through files in the folder for temporary files
-    (``TMPDIR``), where they need the space that the model takes in memory. So it takes about a tenth more
-    memory than the model, and any later use of the one given is a ValueError; its encoder and head, which
-    hold nothing, are of no use either. If anything fails, it is as it was.
+    ``change_classes`` consumes the model that it is given: its weights are moved, through files in the folder
+    for temporary files (``TMPDIR``), where they need as much space as the model in memory. The process
+    takes a tenth more memory than the model. Any later use of the one given is a ValueError; its
+    encoder and head hold nothing and are of no use either. If anything fails, it is as it was.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a
@@ -69,7 +69,7 @@ def change_classes(
 
     Raises:
         ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
-            class names, not built, used up, of several replicas or on parameter servers; a tied head whose
+            class names, not built, consumed, of several replicas or on parameter servers; a tied head whose
             table is not the encoder's; two layers of one name, of which one changes with the classes; an
             encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or looks
             names up as integers, which a new one is not; a head whose classes cannot change so (``MACHHead``
@@ -120,7 +120,7 @@ def change_classes(
         except BaseException:
             spool.restore()
             raise
-    use_up(model)
+    consume(model)
     return changed
 
 
@@ -175,7 +175,7 @@ class _Variables:
 def _check(model):
     if not isinstance(model, ExtremeClassifier):
         raise ValueError(f"change_classes takes an ExtremeClassifier, but got {type(model).__name__}.")
-    refuse_used_up(model)
+    refuse_consumed(model)
     if model.class_names is None:
         raise ValueError(
             "The model has no class names, by which classes could be matched: make it with "

@@ -17,7 +17,7 @@ from tfxc.backup.state import digest_of
 from tfxc.checked_file import DamagedFile, read_arrays, sync, write_arrays
 from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
-from tfxc.model.used_up import refuse_used_up
+from tfxc.model.consumed import refuse_consumed
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
@@ -70,7 +70,7 @@ class Checkpoint:
     """
 
     def __init__(self, model: keras.Model, directory: str | os.PathLike[str]) -> None:
-        refuse_used_up(model)
+        refuse_consumed(model)
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
         self._model = model
@@ -80,7 +80,7 @@ class Checkpoint:
 
     def save(self, epoch: int) -> None:
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
-        refuse_used_up(self._model)
+        refuse_consumed(self._model)
         path = self.directory / _NAME.format(positive_int(epoch, "epoch", least=0))
         newest = self._paths()[-1:]
         if newest and _epoch(newest[0]) > epoch:
@@ -116,7 +116,7 @@ class Checkpoint:
         One that is damaged is named in a warning, and where an earlier one is whole, it is called
         ``.damaged``.
         """
-        refuse_used_up(self._model)
+        refuse_consumed(self._model)
         damaged, tables = [], _tables(self._model)
         for path in reversed(self._paths()):
             try:

@@ -22,8 +22,8 @@ from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores, normalized
 from tfxc.ops.dense_scan import dense_scan
 from tfxc.ops.reductions import REDUCTIONS
-from tfxc.ops.remote import at, beside, shards_of, with_servers
-from tfxc.ops.table_rows import announce, gather_rows, refuse_plain_steps
+from tfxc.ops.remote import colocated_with, run_on, shards_of, with_servers
+from tfxc.ops.table_rows import gather_rows, mark_read_only, refuse_plain_steps
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 
@@ -213,7 +213,7 @@ class DenseHead(Head):
         if self.table_dtype == "bfloat16":
             refuse_plain_steps(self.table_variable)
         if self.use_bias:
-            with beside(self.table_variable):
+            with colocated_with(self.table_variable):
                 self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.effective_dim = dim + int(self.use_bias)
         if self.tied_to is None:
@@ -354,7 +354,7 @@ class DenseHead(Head):
         """
         if self.tied_to is None or self.table_dtype == "float32":
             return function(*inputs)
-        return at(self.table_variable.device, function, list(inputs), self._variables())
+        return run_on(self.table_variable.device, function, list(inputs), self._variables())
 
     def _variables(self):
         return [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
@@ -418,7 +418,7 @@ class DenseHead(Head):
         return {name: getattr(self, name) for name in names}
 
     def _scan(self, query, **options):
-        announce(self.table_variable)
+        mark_read_only(self.table_variable)
         bias = tf.convert_to_tensor(tf_variable(self.bias)) if self.use_bias else tf.zeros([0])
         handle = self.table_variable.handle
         return dense_scan(self._scaled(query), handle, bias, **self.scan_options, **options)

@@ -14,7 +14,7 @@ from tfxc.ops.dense_scan import (
     left_by_filter,
 )
 from tfxc.ops.reductions import REDUCTIONS
-from tfxc.ops.table_rows import announce
+from tfxc.ops.table_rows import mark_read_only
 
 
 def dense_reduction(head, loss, query, labels, variables):
@@ -31,7 +31,7 @@ def dense_reduction(head, loss, query, labels, variables):
         labels: int32 [N, P], padded with -1.
         variables: the table, and the biases if the head has them.
     """
-    announce(*variables)
+    mark_read_only(*variables)
     fused = library.takes_table(variables[0]) and loss.reduction_over_classes in REDUCTIONS
     if loss.filter_below is None:
         way = _Fused if fused else _Blocks

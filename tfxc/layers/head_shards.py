@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras.weights import tf_variable
 from tfxc.ids import check_ids, hits
-from tfxc.ops.remote import at, put_together, shards_of
+from tfxc.ops.remote import put_together, run_on, shards_of
 from tfxc.samplers.sampler_shards import Share
 from tfxc.samplers.step import Step
 from tfxc.scored import Scored
@@ -60,7 +60,9 @@ class HeadShards:
     def _ask(self, question):
         """What each shard answers: ``question(head, start)`` gives a function and its inputs."""
         return [
-            at(_device(head), *question(head, start), [tf_variable(own) for own in head.trainable_variables])
+            run_on(
+                _device(head), *question(head, start), [tf_variable(own) for own in head.trainable_variables]
+            )
             for head, start in zip(self.heads, self.starts, strict=True)
         ]
 
@@ -146,16 +148,16 @@ class HeadShards:
 
             def answer(query, labels, *share):
                 share = Share(*share)
-                ids, log_count = draws.draws_of(number, asked, share)
+                ids, log_expected_count = draws.draws_of(number, asked, share)
                 positives, candidates = head.candidate_logits(query, labels, ids)
-                candidates = Scored(candidates, tf.stop_gradient(log_count)).without(ids < 0)
+                candidates = Scored(candidates, tf.stop_gradient(log_expected_count)).without(ids < 0)
                 folded = loss.fold_candidates(candidates, hits(ids, labels))
-                return [folded, positives, draws.log_counts_of(number, asked, share, labels)]
+                return [folded, positives, draws.log_expected_counts_of(number, asked, share, labels)]
 
             return answer, [query, draws.own_ids(number, labels), *shares[number]]
 
-        folded, positives, log_counts = zip(*self._ask(question), strict=True)
-        positives = Scored(tf.add_n(positives), tf.stop_gradient(tf.add_n(log_counts)))
+        folded, positives, log_expected_counts = zip(*self._ask(question), strict=True)
+        positives = Scored(tf.add_n(positives), tf.stop_gradient(tf.add_n(log_expected_counts)))
         return loss.with_candidates(positives, _MERGES[loss.merge_of_candidates](folded), labels >= 0)
 
     def class_vectors_of(self, class_ids):

@@ -5,7 +5,7 @@ from tensorflow.python.eager import record
 
 from tfxc.layers.head import block_size
 from tfxc.ops.custom_gradient import custom_gradient
-from tfxc.ops.table_rows import announce, read_rows
+from tfxc.ops.table_rows import mark_read_only, read_rows
 
 
 class TableBlocks:
@@ -85,7 +85,7 @@ def block_by_block(head, query, variables):
 
     Args: as of ``TableBlocks``.
     """
-    announce(*variables)
+    mark_read_only(*variables)
 
     @custom_gradient
     def stream(query, *handles):

@@ -10,7 +10,7 @@ from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
 from tfxc.losses.classification_loss import ClassificationLoss
-from tfxc.ops.remote import beside
+from tfxc.ops.remote import colocated_with
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
 from tfxc.sparsity import group_norms, grow, random_topology, smallest
@@ -119,12 +119,12 @@ class UniformSparseHead(Head):
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
-        with beside(tf_variable(self.kernel)):
+        with colocated_with(tf_variable(self.kernel)):
             self.indices = add_weight(
                 self, "indices", topology.shape, constant(topology), "int32", trainable=False
             )
         if self.use_bias:
-            with beside(tf_variable(self.kernel)):
+            with colocated_with(tf_variable(self.kernel)):
                 self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
@@ -132,7 +132,9 @@ class UniformSparseHead(Head):
         # In one bucket with inputs the biases of all classes would be multiplied by what those come to.
         bucket, sign = np.append(sketch.bucket, np.int32(sketch.dim)), np.append(sketch.sign, np.float32(1))
         # Weights, since an index built from sketches is of no use with others.
-        with beside(tf_variable(self.num_rewires)):  # of many inputs they are high, too, and have no classes
+        with colocated_with(
+            tf_variable(self.num_rewires)
+        ):  # of many inputs they are high, too, and have no classes
             self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
             self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         names = ["kernel", "indices", "bias"][: 2 + self.use_bias]

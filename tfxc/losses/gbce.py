@@ -69,7 +69,7 @@ class GBCE(BinaryCrossentropy):
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         negatives = negatives.without(hits >= 0)
-        beta = self.calibration * tf.exp(positives.log_count) + 1 - self.calibration
+        beta = self.calibration * tf.exp(positives.log_expected_count) + 1 - self.calibration
         own = tf.where(is_label, beta * tf.nn.softplus(-positives.logits), 0.0)
         total = tf.reduce_sum(own, 1) + tf.reduce_sum(tf.nn.softplus(negatives.logits), 1)
         num_labels = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)

@@ -217,7 +217,9 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
 def _corrected(positives):
     """Their corrected logits; corrected by log 0, a positive would count as settled and never train."""
-    return positives.logits - tf.where(tf.math.is_inf(positives.log_count), 0.0, positives.log_count)
+    return positives.logits - tf.where(
+        tf.math.is_inf(positives.log_expected_count), 0.0, positives.log_expected_count
+    )
 
 
 def _with_positives(log_sum, corrected, label_slots):

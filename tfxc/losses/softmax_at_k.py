@@ -95,7 +95,7 @@ def kth_largest(k, positives, negatives, is_label):
         negatives: ``Scored`` [N, S], without the labels.
         is_label: bool [N, P], False on padding.
     """
-    drawn = tf.where(negatives.logits > MASKED_LOGIT, tf.exp(-negatives.log_count), 0.0)
+    drawn = tf.where(negatives.logits > MASKED_LOGIT, tf.exp(-negatives.log_expected_count), 0.0)
     num_classes = tf.concat([tf.cast(is_label, tf.float32), drawn], 1)
     logits = tf.concat([tf.where(is_label, positives.logits, MASKED_LOGIT), negatives.logits], 1)
     ordered, order = tf.math.top_k(logits, tf.shape(logits)[1])

@@ -30,7 +30,7 @@ class SumOverClasses(ClassificationLoss):
 
     def fold_candidates(self, negatives, hits):
         negatives = negatives.without(hits >= 0)
-        drawn = tf.exp(-negatives.log_count) * self.term(negatives.logits)
+        drawn = tf.exp(-negatives.log_expected_count) * self.term(negatives.logits)
         return tf.reduce_sum(drawn, 1, keepdims=True)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):

@@ -32,10 +32,11 @@ from tfxc.ids import PADDING, padded_ids
 from tfxc.labels import as_array, labelled_queries
 from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
-from tfxc.model.errors import sentence_first
+from tfxc.model.errors import clean_errors
 from tfxc.model.export import export_classifier, export_item_encoder
 from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
 from tfxc.model.first_examples import as_tensor, first_examples
+from tfxc.model.fit_position import FitPosition
 from tfxc.model.forked import refuse_forked
 from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
 from tfxc.model.given_options import (
@@ -50,7 +51,6 @@ from tfxc.model.large_blocks import KeepLargeBlocks
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.names_file import read_names, write_names
 from tfxc.model.on_servers import check_data, check_parts
-from tfxc.model.place import Place
 from tfxc.model.queries import check_queries, last_position, query_width
 from tfxc.model.raw_names import kept_names, names_array
 from tfxc.model.resume import resuming
@@ -331,9 +331,9 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         warn_without_mining(self.sampler, callbacks)
         every = EPOCH if on_servers else AUTO  # there Keras refuses callbacks that look at batches
         callbacks = with_fresh_cache(with_refresh(callbacks, self.sampler, self.head, every), self.head)
-        place = None if on_servers else Place()  # with servers steps are made elsewhere
+        place = None if on_servers else FitPosition()  # with servers steps are made elsewhere
         given.arguments["callbacks"] = callbacks if on_servers else [place, KeepLargeBlocks(), *callbacks]
-        with sentence_first(place), without_old_tables(callbacks), resuming(self, given.arguments):
+        with clean_errors(place), without_old_tables(callbacks), resuming(self, given.arguments):
             history = super().fit(**given.arguments)
         # Averages may have taken the place of the weights. And a step counts itself before it changes them: a
         # cache that a thread made meanwhile, to rank, is older than it says.
@@ -345,14 +345,14 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         refuse_forked()
         y = as_array(y)
         self._refresh_head(x)
-        with sentence_first():
+        with clean_errors():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
         refuse_forked()
         self._refresh_head(x)
-        with sentence_first():
+        with clean_errors():
             return self._with_fresh_cache(super().predict, x, *args, **kwargs)
 
     def _with_fresh_cache(self, method, *args, **kwargs):
@@ -373,19 +373,19 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
         refuse_class_weight(class_weight)
         warn_without_refresh(self.sampler)
-        with sentence_first():
+        with clean_errors():
             return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
         self._refresh_head(x)
-        with sentence_first():
+        with clean_errors():
             return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
         """As Keras's ``test_on_batch``."""
         self._refresh_head(x)
-        with sentence_first():
+        with clean_errors():
             return super().test_on_batch(x, as_array(y), *args, **kwargs)
 
     def _refresh_head(self, x=None):
@@ -464,7 +464,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         inputs = tf.nest.map_structure(as_tensor, inputs)
         # Whose rank a graph that was traced for several shapes does not know.
         k, exclude, allow = as_tensor(k), padded_ids(exclude, "exclude"), padded_ids(allow, "allow")
-        with sentence_first(), tf.control_dependencies(self.head.require_fresh()):
+        with clean_errors(), tf.control_dependencies(self.head.require_fresh()):
             return self._ranking.value(inputs, k, exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):

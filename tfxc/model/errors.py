@@ -9,7 +9,7 @@ _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # so sa
 
 
 @contextlib.contextmanager
-def sentence_first(place=None):
+def clean_errors(place=None):
     """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
 
     Args:
@@ -19,7 +19,7 @@ def sentence_first(place=None):
         >>> @tf.function
         ... def step(x):
         ...     tf.debugging.Assert(x < 3, ["The number", x, "is too large."])
-        >>> with sentence_first():
+        >>> with clean_errors():
         ...     step(tf.constant(5))
         Traceback (most recent call last):
         ...

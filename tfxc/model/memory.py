@@ -12,7 +12,7 @@ from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.embedding_bag import EmbeddingBag
-from tfxc.model.used_up import refuse_used_up
+from tfxc.model.consumed import refuse_consumed
 from tfxc.ops.remote import shards_of
 from tfxc.samplers import InBatch, Mixture
 
@@ -78,7 +78,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
         ``MemoryReport``.
 
     Raises:
-        ValueError: for what is no ``ExtremeClassifier``, or one not built or used up; for numbers below 1.
+        ValueError: for what is no ``ExtremeClassifier``, or one not built or consumed; for numbers below 1.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -92,7 +92,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
     positive_int(num_labels, "num_labels")
     if not hasattr(model, "head"):
         raise ValueError(f"memory_report takes an ExtremeClassifier, but got {type(model).__name__}.")
-    refuse_used_up(model)
+    refuse_consumed(model)
     if not model.built:
         raise ValueError(
             "memory_report needs a built model: call it on a batch, or give the encoder an Input."

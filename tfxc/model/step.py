@@ -155,15 +155,19 @@ def _losses_by_log_sum(head, loss, query, labels, draw):
     ids = draw.ids
     if loss.log_sum_of_candidates == "others":
         ids = tf.where(hits(ids, labels) >= 0, -1, ids)
-    positives, log_sum = head.candidate_log_sum(query, labels, ids, -draw.log_count)
-    positives = Scored(positives, draw.label_log_count)
+    positives, log_sum = head.candidate_log_sum(query, labels, ids, -draw.log_expected_count)
+    positives = Scored(positives, draw.label_log_expected_count)
     return loss.with_candidates(positives, log_sum, labels >= 0, draw.label_slots)
 
 
 def _scored(head, query, labels, draw):
     """Positives and candidates as ``Scored`` [N, P], [N, S], and what candidates hit; without empty slots."""
     positives, negatives = head.candidate_logits(query, labels, draw.ids)
-    empty = (draw.ids < 0) | (draw.log_count == float("inf"))
-    log_count = tf.where(empty, 0.0, draw.log_count)
+    empty = (draw.ids < 0) | (draw.log_expected_count == float("inf"))
+    log_expected_count = tf.where(empty, 0.0, draw.log_expected_count)
     which = tf.where(empty, -1, hits(draw.ids, labels))
-    return Scored(positives, draw.label_log_count), Scored(negatives, log_count).without(empty), which
+    return (
+        Scored(positives, draw.label_log_expected_count),
+        Scored(negatives, log_expected_count).without(empty),
+        which,
+    )

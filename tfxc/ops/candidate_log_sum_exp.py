@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores_reference, checked_inputs
-from tfxc.ops.table_rows import announce
+from tfxc.ops.table_rows import mark_read_only
 from tfxc.scored import MASKED_LOGIT
 
 library.reads_tables("CandidateLogSumExp", "CandidateLogSumExpGrad")
@@ -51,7 +51,7 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     if not library.takes_table(table):
         return _in_tensorflow(table, *inputs, normalize, row_offset)
     query, label_ids, class_ids, offsets = inputs
-    announce(table)
+    mark_read_only(table)
     made = library.load().tfxc_candidate_log_sum_exp(
         table=table.handle,
         query=query,

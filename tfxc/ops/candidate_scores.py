@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc.arguments import positive_int
 from tfxc.ids import fitting_int32
 from tfxc.ops import library
-from tfxc.ops.table_rows import announce, gather_rows, rows_dtype
+from tfxc.ops.table_rows import gather_rows, mark_read_only, rows_dtype
 from tfxc.require import in_range
 
 _MIN_SQUARED_NORM = 1e-24  # (1e-12)²: a shorter row is not scaled up to length one
@@ -49,7 +49,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
         return _scores(table, query, class_ids, normalize, row_offset)
-    announce(table)
+    mark_read_only(table)
     return library.load().tfxc_candidate_scores(
         table=table.handle, query=query, class_ids=class_ids, normalize=normalize, row_offset=row_offset
     )

@@ -8,7 +8,7 @@ from tfxc.arguments import positive_int
 from tfxc.ids import int32_ids
 from tfxc.ops import library
 from tfxc.ops.hash_tables import HashTables
-from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_count_reference
+from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_expected_count_reference
 
 
 class Scheme(NamedTuple):
@@ -46,8 +46,8 @@ def lsh_draw(query_codes, tables, scheme, seed):
         seed: ``[2]`` integers; the same seed gives the same draws.
 
     Returns:
-        ``class_ids [N, S]`` int32, -1 for an empty slot of a union, and ``log_count [N, S]`` float32, finite
-        (0 for an empty slot).
+        ``class_ids [N, S]`` int32, -1 for an empty slot of a union, and ``log_expected_count [N, S]``
+        float32, finite (0 for an empty slot).
 
     Raises:
         ValueError: The scheme leaves no uniform draw, or ``num_candidates`` is outside [1, 2^24].
@@ -55,8 +55,8 @@ def lsh_draw(query_codes, tables, scheme, seed):
 
     >>> from tfxc.ops.hash_tables import hash_tables
     >>> tables = hash_tables(np.array([[0], [1], [1]], np.uint16), num_buckets=2)
-    >>> ids, log_count = lsh_draw([[[1]]], tables, Scheme(3, uniform_fraction=0.5), seed=[1, 2])
-    >>> tf.exp(lsh_log_count([[[1]]], [[0, 1, 2]], tables, Scheme(3, 0.5))).numpy().tolist()
+    >>> ids, log_expected_count = lsh_draw([[[1]]], tables, Scheme(3, uniform_fraction=0.5), seed=[1, 2])
+    >>> tf.exp(lsh_log_expected_count([[[1]]], [[0, 1, 2]], tables, Scheme(3, 0.5))).numpy().tolist()
     [[0.5, 1.25, 1.25]]
 
     Reference: Daghaghi, Medini, Meisburger, Chen, Zhao, Shrivastava, A Tale of Two Efficient and
@@ -70,7 +70,7 @@ def lsh_draw(query_codes, tables, scheme, seed):
     return tuple(library.load().tfxc_lsh_draw(query_codes, *tables, seed, **scheme._asdict()))
 
 
-def lsh_log_count(query_codes, class_ids, tables, scheme):
+def lsh_log_expected_count(query_codes, class_ids, tables, scheme):
     """Log of the expected count of any ``class_ids [N, P]`` among the candidates of :func:`lsh_draw`.
 
     Raises:
@@ -78,14 +78,14 @@ def lsh_log_count(query_codes, class_ids, tables, scheme):
         tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, or what :func:`lsh_draw` refuses.
 
     >>> tables = HashTables(np.zeros([2, 1], np.uint16), offsets=[[0, 2]], members=[[0, 1]])
-    >>> lsh_log_count([[[0]]], [[0, 1]], tables, Scheme(2, 0.1)).numpy().tolist()
+    >>> lsh_log_expected_count([[[0]]], [[0, 1]], tables, Scheme(2, 0.1)).numpy().tolist()
     [[0.0, 0.0]]
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
     class_ids = int32_ids(class_ids, tables.codes.shape[0])
     if not library.use_compiled():
-        return lsh_log_count_reference(query_codes, class_ids, tables, scheme)
-    return library.load().tfxc_lsh_log_count(query_codes, *tables, class_ids, **scheme._asdict())
+        return lsh_log_expected_count_reference(query_codes, class_ids, tables, scheme)
+    return library.load().tfxc_lsh_log_expected_count(query_codes, *tables, class_ids, **scheme._asdict())
 
 
 def _convert(query_codes, tables, scheme):

@@ -30,21 +30,22 @@ def lsh_draw_reference(query_codes, tables, scheme, seed):
     buckets = _look_up(query_codes, tables)
     draw = _draw_union if scheme.bucket_slots else _draw_each
     ids = draw(buckets, tables, scheme, tf.unstack(tf.random.split(seed, 3)))
-    log_count = _log_count(buckets, tf.maximum(ids, 0), tables, scheme)
-    return ids, tf.where(ids < 0, 0.0, log_count)
+    log_expected_count = _log_expected_count(buckets, tf.maximum(ids, 0), tables, scheme)
+    return ids, tf.where(ids < 0, 0.0, log_expected_count)
 
 
-def lsh_log_count_reference(query_codes, class_ids, tables, scheme):
-    """:func:`~tfxc.ops.lsh_draw.lsh_log_count` in stock ops.
+def lsh_log_expected_count_reference(query_codes, class_ids, tables, scheme):
+    """:func:`~tfxc.ops.lsh_draw.lsh_log_expected_count` in stock ops.
 
     >>> from tfxc.ops.lsh_draw import Scheme
     >>> from tfxc.ops.hash_tables import hash_tables_reference
     >>> tables = hash_tables_reference(np.zeros([2, 1], np.uint16), num_buckets=1)
-    >>> lsh_log_count_reference(tf.constant([[[0]]]), tf.constant([[0, 1]]), tables, Scheme(2, 0.1)).numpy()
+    >>> ids = tf.constant([[0, 1]])
+    >>> lsh_log_expected_count_reference(tf.constant([[[0]]]), ids, tables, Scheme(2, 0.1)).numpy()
     array([[0., 0.]], dtype=float32)
     """
     with tf.control_dependencies(in_range(class_ids, 0, tf.shape(tables.codes)[0], "class_ids: the id")):
-        return _log_count(_look_up(query_codes, tables), class_ids, tables, scheme)
+        return _log_expected_count(_look_up(query_codes, tables), class_ids, tables, scheme)
 
 
 def _look_up(query_codes, tables):
@@ -65,7 +66,7 @@ def _look_up(query_codes, tables):
     return _Buckets(codes, start, tf.where(codes < 0, 0, end - start), num_parts)
 
 
-def _log_count(buckets, class_ids, tables, scheme):
+def _log_expected_count(buckets, class_ids, tables, scheme):
     draws, fraction = scheme.num_candidates, tf.constant(scheme.uniform_fraction, tf.float64)
     num_classes, num_tables = (tf.cast(size, tf.float64) for size in tf.unstack(tf.shape(tables.codes)))
     rows = tf.cast(tf.gather(tables.codes, class_ids), tf.int32)

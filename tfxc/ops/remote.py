@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc.ops.custom_gradient import custom_gradient
-from tfxc.ops.table_rows import announce
+from tfxc.ops.table_rows import mark_read_only
 
 BLOCK_BYTES = 1 << 23  # of what a server is sent, or writes, at a time
 _SERVERS = "ps"
@@ -66,12 +66,12 @@ def on_server(variable):
     return tf.DeviceSpec.from_string(variable.device).job == _SERVERS
 
 
-def beside(variable):
+def colocated_with(variable):
     """A context in which new variables lie whole on the parameter server of a variable.
 
     Anywhere else, or beside a variable that is cut into shards, it changes nothing.
 
-    >>> with beside(tf.Variable(1.0)):
+    >>> with colocated_with(tf.Variable(1.0)):
     ...     bias = tf.Variable(2.0)
     """
     if isinstance(variable, ShardedVariable) or not on_server(variable):
@@ -147,7 +147,7 @@ def put_together(places, values, shape):
     return tf.scatter_nd(places[:num_put], values[:num_put], shape)
 
 
-def at(device, function, inputs, variables):
+def run_on(device, function, inputs, variables):
     """``function(*inputs)``, and later its gradient, computed on a device: variables that lie there stay.
 
     What a gradient is made of, too: TensorFlow itself would add up the sparse gradients of a variable on
@@ -165,11 +165,11 @@ def at(device, function, inputs, variables):
 
     >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
     >>> with tf.GradientTape() as tape:
-    ...     (rows,) = at("CPU:0", lambda ids: [tf.gather(table, ids)], [tf.constant([1])], [table])
+    ...     (rows,) = run_on("CPU:0", lambda ids: [tf.gather(table, ids)], [tf.constant([1])], [table])
     >>> rows.numpy().tolist(), tape.gradient(rows, table).indices.numpy().tolist()
     ([[3.0, 4.0]], [1])
     """
-    announce(*variables)
+    mark_read_only(*variables)
     inputs = [tf.convert_to_tensor(given) for given in inputs]
     with tf.device(device), tf.GradientTape(persistent=True) as tape:
         # Cut off from what is around, whose tapes would find their own way through the function.

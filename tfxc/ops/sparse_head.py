@@ -13,7 +13,7 @@ from tfxc.ids import fitting_int32
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.reductions import REDUCTIONS
-from tfxc.ops.table_rows import announce
+from tfxc.ops.table_rows import mark_read_only
 from tfxc.require import in_range
 
 for _name in ("SparseHeadLogits", "SparseHeadReduce", "SparseHeadCandidates"):
@@ -49,7 +49,7 @@ def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1)
     start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
     if not library.use_compiled():
         return _block_logits(query, weights, indices, bias, start, stop, group_size)
-    announce(weights, indices)
+    mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_logits(
         query=query,
         weights=weights.handle,
@@ -95,7 +95,7 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
     if not library.use_compiled():
         positives = _candidates(query, weights, indices, bias, labels, group_size)
         return _reduce(query, weights, indices, bias, reduction, group_size), positives
-    announce(weights, indices)
+    mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_reduce(
         query=query,
         weights=weights.handle,
@@ -133,7 +133,7 @@ def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
     class_ids = _check_ids(query, class_ids)
     if not library.use_compiled():
         return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
-    announce(weights, indices)
+    mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
         query=query,
         weights=weights.handle,

@@ -15,12 +15,12 @@ def rows_dtype(table):
     return tf.float32 if table.dtype == tf.bfloat16 else table.dtype
 
 
-def announce(*variables):
+def mark_read_only(*variables):
     """Tells gradient tapes and functions that variables are read of which an op sees the handles alone.
 
     >>> table = tf.Variable([[1.0]])
     >>> with tf.GradientTape() as tape:
-    ...     announce(table)
+    ...     mark_read_only(table)
     >>> tape.watched_variables()[0] is table
     True
     """
@@ -43,7 +43,7 @@ def gather_rows(table, row_ids):
     """
     if table.dtype != tf.bfloat16:
         return tf.gather(table, row_ids)
-    announce(table)
+    mark_read_only(table)
 
     @custom_gradient
     def read(handle):

@@ -60,11 +60,13 @@ def softmax_estimate(labels, positives, ids, negatives):
     parts = positives.without(labels < 0), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
     logits = tf.concat([part.corrected for part in parts], 1)
-    log_count = tf.concat([tf.broadcast_to(part.log_count, tf.shape(part.logits)) for part in parts], 1)
+    log_expected_count = tf.concat(
+        [tf.broadcast_to(part.log_expected_count, tf.shape(part.logits)) for part in parts], 1
+    )
     if ids.shape.rank == 1:
         ids = tf.tile(ids[tf.newaxis], [tf.shape(labels)[0], 1])
     probs = tf.where(counts, tf.nn.softmax(logits), 0.0)
-    log_share = tf.where(counts, -log_count, MASKED_LOGIT)
+    log_share = tf.where(counts, -log_expected_count, MASKED_LOGIT)
     return Estimate(tf.concat([labels, ids], 1), tf.stop_gradient(probs), tf.stop_gradient(log_share))
 
 

@@ -73,25 +73,25 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
     question, labels = _ask(sampler, head, query, labels, example_ids)
 
     def fold(carry, logits, start):
-        log_total, mean_ratio, log_square, log_count = carry
+        log_total, mean_ratio, log_square, log_expected_count = carry
         ids = start + tf.range(tf.shape(logits)[1])
-        log_counts = question.log_count(ids)
-        log_counts = tf.broadcast_to(log_counts, tf.shape(logits))
+        log_expected_counts = question.log_expected_count(ids)
+        log_expected_counts = tf.broadcast_to(log_expected_counts, tf.shape(logits))
         new_total = _log_add(log_total, logits)
         share = tf.exp(logits - new_total[:, tf.newaxis])
         # A class of no weight says nothing, even if it can never be drawn.
-        ratio = tf.math.multiply_no_nan(logits - log_counts, share)
+        ratio = tf.math.multiply_no_nan(logits - log_expected_counts, share)
         mean_ratio = mean_ratio * tf.exp(log_total - new_total) + tf.reduce_sum(ratio, 1)
-        log_square = _log_add(log_square, 2 * logits - log_counts)
-        return new_total, mean_ratio, log_square, _log_add(log_count, log_counts)
+        log_square = _log_add(log_square, 2 * logits - log_expected_counts)
+        return new_total, mean_ratio, log_square, _log_add(log_expected_count, log_expected_counts)
 
     nothing = tf.fill([tf.shape(query)[0]], -np.inf)
     initial = nothing, tf.zeros_like(nothing), nothing, nothing
-    log_total, mean_ratio, log_square, log_count = head.scan(query, fold, initial)
-    with tf.control_dependencies(_has_candidates(sampler, log_count)):
-        hits = _expected_hits(question, labels, log_count)
+    log_total, mean_ratio, log_square, log_expected_count = head.scan(query, fold, initial)
+    with tf.control_dependencies(_has_candidates(sampler, log_expected_count)):
+        hits = _expected_hits(question, labels, log_expected_count)
     return ProposalQuality(
-        kl=tf.maximum(mean_ratio - log_total + log_count, 0.0),
+        kl=tf.maximum(mean_ratio - log_total + log_expected_count, 0.0),
         effective_sample_size=tf.exp(2 * log_total - log_square),
         accidental_hits=hits,
     )
@@ -105,9 +105,9 @@ def _ask(sampler, head, query, labels, example_ids):
     return sampler.ask(Step(head.effective_query(query), labels, example_ids)), labels
 
 
-def _has_candidates(sampler, log_count):
+def _has_candidates(sampler, log_expected_count):
     """``require``: no query's log count [N], of its candidates or of the likeliest class, is that of none."""
-    without = tf.where(tf.equal(log_count, -np.inf))[:1, 0]
+    without = tf.where(tf.equal(log_expected_count, -np.inf))[:1, 0]
     message = (
         f"{type(sampler).__name__} has no candidates for a query, so there is nothing to measure: give more "
         "examples with labels. Without candidates is the query of row"
@@ -115,13 +115,13 @@ def _has_candidates(sampler, log_count):
     return require(tf.equal(tf.size(without), 0), message, without)
 
 
-def _expected_hits(question, labels, log_count):
-    """The share [N] of candidates that are positives, ``log_count`` [N] being that of all classes."""
-    counts = tf.where(labels >= 0, tf.exp(question.log_count(labels)), 0.0)
+def _expected_hits(question, labels, log_expected_count):
+    """The share [N] of candidates that are positives; ``log_expected_count`` [N]: of all classes."""
+    counts = tf.where(labels >= 0, tf.exp(question.log_expected_count(labels)), 0.0)
     slots = question.label_slots(labels)
     passed = tf.zeros_like(counts) if slots is None else slots  # as if there, but no candidate ever
     of_labels = tf.reduce_sum(tf.maximum(counts - passed, 0.0), 1)
-    return tf.math.divide_no_nan(of_labels, tf.exp(log_count) - tf.reduce_sum(passed, 1))
+    return tf.math.divide_no_nan(of_labels, tf.exp(log_expected_count) - tf.reduce_sum(passed, 1))
 
 
 def cumulative_probability(sampler: Sampler | None, head, query, labels, example_ids=None) -> np.ndarray:
@@ -161,18 +161,20 @@ def cumulative_probability(sampler: Sampler | None, head, query, labels, example
     if sampler is not None:
         question, _ = _ask(sampler, head, query, labels, example_ids)
     size = len(query), head.num_classes
-    logits, log_counts = (np.empty(size, np.float32) for _ in range(2))
+    logits, log_expected_counts = (np.empty(size, np.float32) for _ in range(2))
     prepared = head.prepare(query)
     for start in range(0, head.num_classes, _BLOCK):
         block = slice(start, min(start + _BLOCK, head.num_classes))
         logits[:, block] = head.block_logits(prepared, block.start, block.stop)
-        log_counts[:, block] = (
-            logits[:, block] if question is None else question.log_count(tf.range(block.start, block.stop))
+        log_expected_counts[:, block] = (
+            logits[:, block]
+            if question is None
+            else question.log_expected_count(tf.range(block.start, block.stop))
         )
-    largest = log_counts.max(1)
+    largest = log_expected_counts.max(1)
     _has_candidates(sampler, largest)
     mean = np.zeros(head.num_classes)
-    for own, log_weights, shift in zip(logits, log_counts, largest, strict=True):
+    for own, log_weights, shift in zip(logits, log_expected_counts, largest, strict=True):
         weights = np.exp(log_weights.astype(np.float64) - shift)
         best_first = np.argsort(-own, kind="stable")
         mean += np.cumsum(weights[best_first]) / weights.sum() / len(query)

@@ -35,7 +35,7 @@ class DNS(Sampler):
         >>> sampler.build((1000, 8))
         >>> score = lambda ids: -tf.cast(ids, tf.float32)
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([1, 8]), tf.constant([[7]]), score=score))
-        >>> draw.ids.shape, draw.log_count.numpy().tolist()  # the lowest two of four ids
+        >>> draw.ids.shape, draw.log_expected_count.numpy().tolist()  # the lowest two of four ids
         (TensorShape([1, 2]), [[0.0, 0.0]])
 
     Reference:

@@ -50,7 +50,7 @@ class HardNegatives(Sampler):
         >>> sampler.build((100, 8))
         >>> step = tfxc.samplers.Step(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), example_ids=tf.range(4))
         >>> draw = sampler.sample(step)  # no table yet: 5 uniform draws
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
         (TensorShape([4, 5]), 0.05)
 
     Reference:
@@ -159,11 +159,11 @@ class HardNegatives(Sampler):
         )
         # An empty slot counts as a hard one: by the count of no draws, log 0, the loss would be NaN.
         is_certain = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]]) | (ids < 0)
-        return ids, tf.where(is_certain, 0.0, self._log_count_outside(hard, passed))
+        return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         _, hard, passed = given
-        return tf.where(is_among(ids, passed), 0.0, self._log_count_outside(hard, passed))
+        return tf.where(is_among(ids, passed), 0.0, self._log_expected_count_outside(hard, passed))
 
     def label_slots(self, given, labels):
         _, _, passed = given
@@ -204,7 +204,7 @@ class HardNegatives(Sampler):
         ids = place + tf.searchsorted(before, place, side="right")
         return tf.where(num_outside > 0, ids, -1)
 
-    def _log_count_outside(self, hard, passed):
+    def _log_expected_count_outside(self, hard, passed):
         """Log of the expected count [N, 1] of a class that is not hard."""
         num_hard = tf.reduce_sum(tf.cast(hard >= 0, tf.int32), 1, keepdims=True)
         num_draws = self.num_negatives - num_hard

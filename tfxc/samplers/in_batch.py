@@ -44,8 +44,10 @@ class InBatch(Sampler):
         >>> sampler = InBatch(counts=[1, 2, 1], smoothing=0)
         >>> sampler.build((3, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([2, 8]), tf.constant([[1], [2]])))
-        >>> draw.ids.numpy().tolist(), tf.exp(draw.log_count).numpy().round(3).tolist()  # inf: empty there
-        ([1, 2], [[inf, 0.25], [0.5, inf]])
+        >>> draw.ids.numpy().tolist()
+        [1, 2]
+        >>> tf.exp(draw.log_expected_count).numpy().round(3).tolist()  # inf: empty there
+        [[inf, 0.25], [0.5, inf]]
 
     Reference:
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
@@ -109,9 +111,11 @@ class InBatch(Sampler):
             last = tf.maximum(tf.size(pool, tf.int64), 1)
             place = tf.random.stateless_uniform(shape, seed, 0, last, tf.int64)
             pool, owner = tf.gather(pool, place), tf.gather(owner, place)
-        return pool, tf.where(tf.equal(owner, rows), float("inf"), self.log_count(given, pool[tf.newaxis]))
+        return pool, tf.where(
+            tf.equal(owner, rows), float("inf"), self.log_expected_count(given, pool[tf.newaxis])
+        )
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         num_own = tf.reduce_sum(tf.cast(given >= 0, tf.float32), 1, keepdims=True)
         num_labels = tf.reduce_sum(num_own)
         num_draws = num_labels - num_own

@@ -63,7 +63,7 @@ class KernelSampler(Sampler):
         ids, log_prob = block_draw(*given, self._index(), self.num_negatives, seed)
         return ids, self.log_num_draws + log_prob
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         return self.log_num_draws + self._log_prob(*given, ids)
 
     def _index(self):
@@ -100,7 +100,7 @@ class Sphere(KernelSampler):
         >>> sampler = Sphere(4, seed=1)
         >>> sampler.build((10, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
@@ -215,7 +215,7 @@ class RFF(KernelSampler):
         >>> sampler = RFF(4, seed=1)
         >>> sampler.build((10, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:

@@ -11,7 +11,7 @@ from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.class_vectors import blocks
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
-from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_count
+from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
 from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler, refuse_log_prob
 from tfxc.samplers.step import Step
@@ -63,7 +63,7 @@ class LSH(Sampler):
         >>> sampler = LSH(4, num_tables=2, num_bits=3, seed=1)
         >>> sampler.build((10, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
@@ -165,9 +165,9 @@ class LSH(Sampler):
     def draw(self, given, seed):
         return lsh_draw(*given, self._scheme, seed)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         query_codes, tables = given
-        return lsh_log_count(query_codes, ids, tables, self._scheme)
+        return lsh_log_expected_count(query_codes, ids, tables, self._scheme)
 
     def log_prob(self, query, ids):
         if self.query == "label" or self.candidates == "union":

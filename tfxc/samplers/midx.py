@@ -12,7 +12,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
-from tfxc.ops.remote import beside
+from tfxc.ops.remote import colocated_with
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
@@ -76,7 +76,7 @@ class MIDX(Sampler):
         >>> sampler = MIDX(4, num_codewords=2, seed=1)
         >>> sampler.build((10, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_count[0, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.4)
 
     Reference:
@@ -129,7 +129,7 @@ class MIDX(Sampler):
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
         self.add_weights({"cell": cell})
-        with beside(tf_variable(self.cell)):
+        with colocated_with(tf_variable(self.cell)):
             self.add_weights({"class_weight": weight})
         self.divide(["cell", "class_weight"])
         if not self.parts:
@@ -265,7 +265,7 @@ class MIDX(Sampler):
         """The log of what all classes weigh together for a query [N]: log Z."""
         return midx_log_partition(given.row_logits, given.column_logits, tf_variable(self.cell_mass))
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         log_total = given.log_total
         if log_total is None:  # not kept: a tensor of a loop's body is of no use outside it
             log_total = self.log_mass(given)

@@ -133,18 +133,18 @@ class Mixture(Sampler):
         if not shared:
             drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
         ids = tf.concat(drawn, axis=-1)
-        log_count = self._log_count(questions, ids)
+        log_expected_count = self._log_expected_count(questions, ids)
         if shared and all(count.shape.rank == 1 for count in own_counts):
-            return ids, log_count
+            return ids, log_expected_count
         # What a part left empty for single queries stays so.
         empty = [
             tf.broadcast_to(count == float("inf"), [num_queries, tf.shape(own)[-1]])
             for own, count in zip(drawn, own_counts, strict=True)
         ]
-        return ids, tf.where(tf.concat(empty, 1), float("inf"), log_count)
+        return ids, tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)
 
-    def log_count(self, given, ids):
-        return self._log_count(given[1], ids)
+    def log_expected_count(self, given, ids):
+        return self._log_expected_count(given[1], ids)
 
     def label_slots(self, given, labels):
         parts = [question.label_slots(labels) for question in given[1]]
@@ -152,8 +152,8 @@ class Mixture(Sampler):
         return tf.add_n(known) if known else None
 
     @staticmethod
-    def _log_count(questions, ids):
-        parts = [question.log_count(ids) for question in questions]
+    def _log_expected_count(questions, ids):
+        parts = [question.log_expected_count(ids) for question in questions]
         shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
         # For ids that all queries share, a part may answer once for all, another for each query.
         return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)

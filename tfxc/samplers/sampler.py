@@ -12,7 +12,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
-from tfxc.ops.remote import assign, beside, on_server, shards_of
+from tfxc.ops.remote import assign, colocated_with, on_server, shards_of
 from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
 from tfxc.scored import Scored
@@ -25,9 +25,9 @@ class Sampler(keras.layers.Layer):
 
     * ``prepare(step)``: whatever draws and counts share, computed once; by default the queries.
     * ``draw(given, seed)``: candidate ids int32 [N, S] and their log expected counts float32 [N, S].
-    * ``log_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. Where nobody knows
-      them, define ``sample(step) -> Draw`` instead, as ``DNS`` does: then there is no place in a ``Mixture``,
-      and no diagnostics.
+    * ``log_expected_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. A sampler
+      that does not know them defines ``sample(step) -> Draw`` instead, as ``DNS`` does. It then has no place
+      in a ``Mixture``, and no diagnostics.
 
     It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``,
     ``reads_scores``, and ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one
@@ -52,9 +52,9 @@ class Sampler(keras.layers.Layer):
         ...     def draw(self, given, seed):
         ...         shape = [tf.shape(given)[0], self.num_negatives]
         ...         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes // 2, tf.int32)
-        ...         return ids, self.log_count(given, ids)
+        ...         return ids, self.log_expected_count(given, ids)
         ...
-        ...     def log_count(self, given, ids):
+        ...     def log_expected_count(self, given, ids):
         ...         half = self.num_classes // 2
         ...         return self.log_num_draws + tf.where(ids < half, -tf.math.log(float(half)), float("-inf"))
         >>> sampler = FirstHalf(4, seed=1)
@@ -90,7 +90,7 @@ class Sampler(keras.layers.Layer):
         self.counter = add_weight(
             self, "counter", (), dtype="int64", trainable=False, aggregation="only_first_replica"
         )
-        with beside(tf_variable(self.counter)):
+        with colocated_with(tf_variable(self.counter)):
             self.build_index()
         self.build_rows()
         # Draws are few numbers, an index has some for each class: where it lies on a server, that one draws.
@@ -134,7 +134,7 @@ class Sampler(keras.layers.Layer):
             part.num_classes, part.query_dim = shards[0].variable.shape[0], self.query_dim
             for name, shard in zip(names, shards, strict=True):
                 setattr(part, name, shard.variable)
-            with beside(shards[0].variable):
+            with colocated_with(shards[0].variable):
                 part.build_part(self)
             part.built = True
             parts.append(part)
@@ -219,10 +219,13 @@ class Sampler(keras.layers.Layer):
         """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
         with contextlib.nullcontext() if self._device is None else tf.device(self._device):
             question = self.ask(step)
-            ids, log_count = question.draw()
-            label_log_count = question.log_count(step.labels)
-            log_counts = tf.stop_gradient(log_count), tf.stop_gradient(label_log_count)
-            return Draw(ids, *log_counts, question.label_slots(step.labels))
+            ids, log_expected_count = question.draw()
+            label_log_expected_count = question.log_expected_count(step.labels)
+            log_expected_counts = (
+                tf.stop_gradient(log_expected_count),
+                tf.stop_gradient(label_log_expected_count),
+            )
+            return Draw(ids, *log_expected_counts, question.label_slots(step.labels))
 
     def ask(self, step: Step) -> Question:
         """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
@@ -247,19 +250,19 @@ class Sampler(keras.layers.Layer):
         """Called once a ``Step`` of a divided sampler, which keeps what it learns of steps in one place."""
 
     def prepare(self, step: Step):
-        """What ``draw`` and ``log_count`` get as ``given``: of a ``Step`` whose query has no gradient."""
+        """What ``draw`` and ``log_expected_count`` get as ``given``; the step's query has no gradient."""
         return step.query
 
     def draw(self, given, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Candidates int32 [N, S] and the log expected count of each float32 [N, S]."""
         raise NotImplementedError(f"{type(self).__name__} does not define draw(given, seed).")
 
-    def log_count(self, given, ids: tf.Tensor) -> tf.Tensor:
+    def log_expected_count(self, given, ids: tf.Tensor) -> tf.Tensor:
         """Log expected counts float32 [N, P] of class ids int32 [N, P] in [0, L)."""
         raise ValueError(
             f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
-            "cannot be mixed, nor measured against the softmax. To draw, it has to define log_count(given, "
-            "ids), or sample(step) -> Draw."
+            "cannot be mixed, nor measured against the softmax. To draw, it has to define "
+            "log_expected_count(given, ids), or sample(step) -> Draw."
         )
 
     def label_slots(self, given, labels: tf.Tensor) -> tf.Tensor | None:
@@ -284,7 +287,7 @@ class Sampler(keras.layers.Layer):
             ValueError: if the candidates are no such draws.
         """
         question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
-        return question.log_count(ids) - self.log_num_draws
+        return question.log_expected_count(ids) - self.log_num_draws
 
     def next_seed(self) -> tf.Tensor:
         """[2] integers that no other draw of this sampler has seen."""
@@ -313,7 +316,7 @@ def refuse_log_prob(sampler, why):
     """Raises the error of a sampler that follows no one distribution."""
     raise ValueError(
         f"{type(sampler).__name__} has no log_prob: {why}. Ask for expected counts: "
-        "sampler.ask(tfxc.samplers.Step(query, labels)).log_count(ids)."
+        "sampler.ask(tfxc.samplers.Step(query, labels)).log_expected_count(ids)."
     )
 
 
@@ -326,4 +329,4 @@ def refuse_options(options, names, owner, why):
 
 def knows_counts(sampler):
     """Whether a sampler says how often a class is expected among its candidates."""
-    return type(sampler).log_count is not Sampler.log_count
+    return type(sampler).log_expected_count is not Sampler.log_expected_count

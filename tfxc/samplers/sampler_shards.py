@@ -55,12 +55,12 @@ class SamplerShards:
         >>> sampler.build((5, 8))
         >>> shards = sampler.shards_at([0, 2], ["CPU:0", "CPU:0"])
         >>> asked = shards.prepare(tfxc.samplers.Step(tf.zeros([3, 8]), tf.zeros([3, 1], tf.int32)))
-        >>> ids, log_count = shards.draw(asked, [1, 2])
-        >>> ids.shape, round(float(tf.exp(log_count[0, 0])), 4)
+        >>> ids, log_expected_count = shards.draw(asked, [1, 2])
+        >>> ids.shape, round(float(tf.exp(log_expected_count[0, 0])), 4)
         (TensorShape([3, 4]), 0.8)
     """
 
-    ANSWERS = ("prepare", "draw", "log_count")
+    ANSWERS = ("prepare", "draw", "log_expected_count")
 
     def __init__(self, sampler, parts, starts, devices):
         self._sampler = sampler
@@ -103,40 +103,40 @@ class SamplerShards:
 
     def draws_of(self, number, asked, share):
         """As ``Sampler.draw``, of one shard and with ids of its own; in slots of others id -1 and count 0."""
-        ids, log_count = self.parts[number].draw(asked.given[number], share.seed)
+        ids, log_expected_count = self.parts[number].draw(asked.given[number], share.seed)
         if number == self._observer:
             with tf.control_dependencies([ids]):  # raises where a query is not finite
                 self._sampler.observe(asked.seen)
         most = tf.maximum(tf.reduce_max(share.numbers), 0)  # of no query, the maximum is the least integer
         is_dealt = tf.range(most) < share.numbers[:, tf.newaxis]
-        log_count = log_count[:, :most] + share.log_mass[:, tf.newaxis]
+        log_expected_count = log_expected_count[:, :most] + share.log_mass[:, tf.newaxis]
         # Where nothing is dealt, the shard's share may be so small that a weight 1 / count is infinite.
-        return tf.where(is_dealt, ids[:, :most], -1), tf.where(is_dealt, log_count, 0.0)
+        return tf.where(is_dealt, ids[:, :most], -1), tf.where(is_dealt, log_expected_count, 0.0)
 
-    def log_counts_of(self, number, asked, share, ids):
+    def log_expected_counts_of(self, number, asked, share, ids):
         """Log expected counts [N, P] of ids [N, P] of the shard's own; 0 for id -1."""
-        log_count = self.parts[number].log_count(asked.given[number], tf.maximum(ids, 0))
-        return tf.where(ids >= 0, log_count + share.log_mass[:, tf.newaxis], 0.0)
+        log_expected_count = self.parts[number].log_expected_count(asked.given[number], tf.maximum(ids, 0))
+        return tf.where(ids >= 0, log_expected_count + share.log_mass[:, tf.newaxis], 0.0)
 
     def draw(self, asked, seed):
         """As ``Sampler.draw``: ids and counts of all draws, which then travel."""
         shares = self.deal(asked, seed)
         ends = tf.cumsum(tf.stack([share.numbers for share in shares], 1), 1)
-        places, ids, log_counts = [], [], []
+        places, ids, log_expected_counts = [], [], []
         slots = tf.range(self._sampler.num_negatives)
         for number, (share, start, device) in enumerate(zip(shares, self.starts, self.devices, strict=True)):
             end = ends[:, number, tf.newaxis]
             places.append(tf.where((slots >= end - share.numbers[:, tf.newaxis]) & (slots < end)))
             with tf.device(device):
-                own, log_count = self.draws_of(number, asked, share)
+                own, log_expected_count = self.draws_of(number, asked, share)
                 dealt = tf.where(own >= 0)
                 ids.append(tf.gather_nd(own, dealt) + start)
-                log_counts.append(tf.gather_nd(log_count, dealt))
+                log_expected_counts.append(tf.gather_nd(log_expected_count, dealt))
         shape = tf.stack([tf.shape(ends, tf.int64)[0], tf.size(slots, tf.int64)])
-        return put_together(places, ids, shape), put_together(places, log_counts, shape)
+        return put_together(places, ids, shape), put_together(places, log_expected_counts, shape)
 
-    def log_count(self, asked, ids):
-        """As ``Sampler.log_count``."""
+    def log_expected_count(self, asked, ids):
+        """As ``Sampler.log_expected_count``."""
         num_queries = tf.shape(asked.seen.query)[0]
         log_mass = [tf.broadcast_to(own, [num_queries]) for own in asked.log_mass]
         total = tf.reduce_logsumexp(tf.stack(log_mass), 0)
@@ -144,7 +144,7 @@ class SamplerShards:
         for number, (own, device) in enumerate(zip(log_mass, self.devices, strict=True)):
             with tf.device(device):
                 share = Share(None, own - total, None)
-                counts.append(self.log_counts_of(number, asked, share, self.own_ids(number, ids)))
+                counts.append(self.log_expected_counts_of(number, asked, share, self.own_ids(number, ids)))
         return tf.add_n(counts)
 
     def own_ids(self, number, ids):

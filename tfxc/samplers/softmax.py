@@ -65,7 +65,7 @@ class Softmax(Sampler):
         )
         ids = tf.searchsorted(cumulative, uniform * cumulative[:, -1:], side="right")
         ids = tf.minimum(ids, self.num_classes - 1)  # rounding may lift the product to the total
-        return ids, self.log_count(given, ids)
+        return ids, self.log_expected_count(given, ids)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         return self.log_num_draws + tf.gather(given, ids, batch_dims=1)

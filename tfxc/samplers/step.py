@@ -41,8 +41,8 @@ class Draw(NamedTuple):
 
     Args:
         ids: int32 [N, S], or [S] shared by all queries.
-        log_count: float32 of the shape of the ids, or [N, S].
-        label_log_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
+        log_expected_count: float32 of the shape of the ids, or [N, S].
+        label_log_expected_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
         label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: in how many
             of their slots a label would stand, had it not been passed over as a label.
 
@@ -50,13 +50,13 @@ class Draw(NamedTuple):
         >>> sampler = tfxc.samplers.Uniform(3, seed=1)
         >>> sampler.build((100, 8))
         >>> draw = sampler.sample(Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]])))
-        >>> draw.ids.shape, round(float(tf.exp(draw.label_log_count[1, 0])), 4)
+        >>> draw.ids.shape, round(float(tf.exp(draw.label_log_expected_count[1, 0])), 4)
         (TensorShape([2, 3]), 0.03)
     """
 
     ids: tf.Tensor
-    log_count: tf.Tensor
-    label_log_count: tf.Tensor
+    log_expected_count: tf.Tensor
+    label_log_expected_count: tf.Tensor
     label_slots: tf.Tensor | None = None
 
 
@@ -74,7 +74,7 @@ class Question:
         >>> sampler = tfxc.samplers.Uniform(2, shared=True, seed=1)
         >>> sampler.build((10, 4))
         >>> question = Question(sampler, Step(tf.zeros([3, 4]), tf.zeros([3, 1], tf.int32)))
-        >>> question.draw()[0].shape, question.log_count(tf.zeros([3, 1], tf.int32)).shape
+        >>> question.draw()[0].shape, question.log_expected_count(tf.zeros([3, 1], tf.int32)).shape
         (TensorShape([2]), TensorShape([3, 1]))
     """
 
@@ -96,28 +96,28 @@ class Question:
         self._check("draw", answer[1], answer[0])
         return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
 
-    def log_count(self, ids) -> tf.Tensor:
+    def log_expected_count(self, ids) -> tf.Tensor:
         """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
         ids = tf.maximum(ids, 0)
         if self._sampler.shared:
-            return tf.reshape(self._log_count(tf.reshape(ids, [1, -1])), tf.shape(ids))
+            return tf.reshape(self._log_expected_count(tf.reshape(ids, [1, -1])), tf.shape(ids))
         if ids.shape.rank == 1:
             ids = tf.broadcast_to(ids, [self._num_queries, tf.size(ids)])
-        return self._log_count(ids)
+        return self._log_expected_count(ids)
 
-    def _log_count(self, ids):
-        return self._check("log_count", self._sampler.log_count(self._given, ids), ids)
+    def _log_expected_count(self, ids):
+        return self._check("log_expected_count", self._sampler.log_expected_count(self._given, ids), ids)
 
-    def _check(self, method, log_count, ids):
+    def _check(self, method, log_expected_count, ids):
         """Log expected counts; refused where their shape is known to be another than that of their ids."""
-        log_count = tf.convert_to_tensor(log_count)
+        log_expected_count = tf.convert_to_tensor(log_expected_count)
         rank = ids.shape.rank  # candidates [S] of all may have counts [N, S]
-        if rank and not log_count.shape[-rank:].is_compatible_with(ids.shape):  # would be broadcast
+        if rank and not log_expected_count.shape[-rank:].is_compatible_with(ids.shape):  # would be broadcast
             raise ValueError(
                 f"{type(self._sampler).__name__}.{method} must give a log expected count for each of the ids "
-                f"{ids.shape}, but gave {log_count.shape}."
+                f"{ids.shape}, but gave {log_expected_count.shape}."
             )
-        return log_count
+        return log_expected_count
 
     def label_slots(self, labels) -> tf.Tensor | None:
         """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""

@@ -26,7 +26,7 @@ class Uniform(Sampler):
         >>> sampler = Uniform(3, seed=1)
         >>> sampler.build((1000, 8))
         >>> draw = sampler.sample(tfxc.samplers.Step(tf.zeros([2, 8]), tf.zeros([2, 1], tf.int32)))
-        >>> draw.ids.shape, round(float(draw.log_count[0, 0]), 4)
+        >>> draw.ids.shape, round(float(draw.log_expected_count[0, 0]), 4)
         (TensorShape([2, 3]), -5.8091)
 
     Reference:
@@ -37,9 +37,9 @@ class Uniform(Sampler):
         shape = [tf.shape(given)[0], self.num_negatives]
         # As integers: uniform floats have 2^23 values. From 64 bits: the bias of the modulo is below 1e-12.
         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes, tf.int64)
-        return tf.cast(ids, tf.int32), self.log_count(given, ids)
+        return tf.cast(ids, tf.int32), self.log_expected_count(given, ids)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         return tf.fill(tf.shape(ids), math.log(self.num_negatives / self.num_classes))
 
     def log_mass(self, given) -> tf.Tensor:
@@ -87,9 +87,9 @@ class LogUniform(Sampler):
         # The inverse of the distribution function log(i + 1) / log(L + 1).
         ids = tf.cast(tf.exp(uniform * math.log(self.num_classes + 1)), tf.int32) - 1
         ids = tf.clip_by_value(ids, 0, self.num_classes - 1)
-        return ids, self.log_count(given, ids)
+        return ids, self.log_expected_count(given, ids)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         rank = tf.cast(ids, tf.float64)
         count = tf.math.log1p(1.0 / (rank + 1.0)) * self.num_negatives / math.log(self.num_classes + 1)
         return tf.cast(tf.math.log(count), tf.float32)

@@ -158,7 +158,7 @@ class Unigram(Sampler):
             self.running_counts.count(labels)
         table = tf_variable(self.threshold), tf_variable(self.alias)
         ids = alias_draw(*table, [num_queries, self.num_negatives], seed)
-        return ids, self.log_count(given, ids)
+        return ids, self.log_expected_count(given, ids)
 
     def observe(self, step):
         if self.running_counts is not None:
@@ -168,7 +168,7 @@ class Unigram(Sampler):
         """The log of the probability of all classes of a shard."""
         return tf.identity(self.log_total)
 
-    def log_count(self, given, ids):
+    def log_expected_count(self, given, ids):
         log_probs = gather_counts(tf_variable(self.log_probs), ids, "Unigram")
         return self.log_num_draws + log_probs - self.log_total
 

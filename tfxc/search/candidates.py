@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc.ids import check_ids, is_among, refuse_mask, require_rows
 from tfxc.scored import BestClasses
-from tfxc.search.apart import apart
+from tfxc.search.not_inlined import not_inlined
 
 
 def best_candidates(scores, ids, k, exclude):
@@ -69,5 +69,5 @@ def search_or_allowed(search, ranked, allow):
     """
     width = 0 if allow is None else allow.shape[1]
     if width is None:
-        return tf.cond(tf.shape(allow)[1] > 0, apart(ranked), search)
+        return tf.cond(tf.shape(allow)[1] > 0, not_inlined(ranked), search)
     return ranked() if width else search()

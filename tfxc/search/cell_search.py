@@ -5,9 +5,9 @@ import tensorflow as tf
 from tfxc.ids import check_ids, for_each_row, refuse_mask
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
-from tfxc.search.apart import apart
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
 from tfxc.search.exact import grouped_top_k
+from tfxc.search.not_inlined import not_inlined
 from tfxc.search.tiles import read
 
 # What a block of queries reads from cells, in numbers: 4 MB of float32 stay in the cache of a core.
@@ -113,7 +113,7 @@ class CellSearch:
             )
             return BestClasses(*found)
 
-        return tf.cond(tf.size(lacking) > 0, apart(until_found), lambda: best)
+        return tf.cond(tf.size(lacking) > 0, not_inlined(until_found), lambda: best)
 
     def _best(self, query, k, exclude, probes, columns):
         """The k best of scanned classes and those in the probed cells."""
@@ -260,7 +260,7 @@ def _in_blocks(function, size, dtypes, *rows):
         return tuple(part.concat() for part in parts)
 
     # The loop alone costs a single query a millisecond.
-    return tf.cond(num_blocks > 1, apart(loop), lambda: tuple(function(*rows)))
+    return tf.cond(num_blocks > 1, not_inlined(loop), lambda: tuple(function(*rows)))
 
 
 def _products(rows, query):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.search.apart import apart
+from tfxc.search.not_inlined import not_inlined
 
 # tf.math.top_k over a whole block costs several times its matmul; over the maxima of groups it does not.
 GROUP = 32
@@ -67,7 +67,7 @@ def grouped_top_k(logits, k):
     # The largest of numbers with a NaN among them is NaN.
     largest = tf.reduce_max(given[2]) + tf.reduce_max(logits[:, whole:])
     logits, groups, maxima = tf.cond(
-        tf.math.is_nan(largest), apart(lambda: cut(_without_nan(logits))), lambda: given
+        tf.math.is_nan(largest), not_inlined(lambda: cut(_without_nan(logits))), lambda: given
     )
 
     def grouped():

@@ -1,4 +1,4 @@
-"""A model whose weights another one has taken over: nothing can be done with what is left of it."""
+"""A model whose weights another model has taken over: nothing can be done with what is left of it."""
 
 _USES = (
     *("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"),
@@ -9,35 +9,35 @@ _USES = (
 )
 
 
-def use_up(model):
-    """Has each use of a model raise a ValueError from here on.
+def consume(model):
+    """Makes each use of a model raise a ValueError from here on.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
         >>> model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3))
-        >>> use_up(model)
+        >>> consume(model)
         >>> model.save("model.keras")
         Traceback (most recent call last):
         ...
-        ValueError: This model was used up by change_classes; use what it returned: model = ...
+        ValueError: change_classes consumed this model; use what it returned: model = ...
     """
 
     def refuse(*args, **kwargs):
-        refuse_used_up(model)
+        refuse_consumed(model)
 
-    model.is_used_up = True
+    model.is_consumed = True
     for name in _USES:
         setattr(model, name, refuse)
 
 
-def refuse_used_up(model):
-    """Raises ValueError for a model that is used up.
+def refuse_consumed(model):
+    """Raises ValueError for a model that ``change_classes`` has consumed.
 
     Example:
-        >>> refuse_used_up(keras.Sequential())  # this one is not
+        >>> refuse_consumed(keras.Sequential())  # this one is not
     """
-    if getattr(model, "is_used_up", False):
+    if getattr(model, "is_consumed", False):
         raise ValueError(
-            "This model was used up by change_classes; use what it returned: "
+            "change_classes consumed this model; use what it returned: "
             "model = tfxc.change_classes(model, ...)."
         )

@@ -3,11 +3,11 @@
 from tfxc._keras.training import LogFreeCallback, steps_per_execution
 
 
-class Place(LogFreeCallback):
+class FitPosition(LogFreeCallback):
     """Follows a training; ``str`` of it is the batch and the epoch, from 1 as in the progress bar.
 
     Example:
-        >>> place = Place()
+        >>> place = FitPosition()
         >>> place.set_model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
         >>> place.model.compile("sgd")
         >>> place.on_epoch_begin(1)

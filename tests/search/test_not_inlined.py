@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfxc.search.apart import apart
+from tfxc.search.not_inlined import not_inlined
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -12,7 +12,7 @@ def test_the_branch_is_a_function_of_its_own(taken):
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.bool)])
     def choose(taken):
-        rare = apart(lambda: start + 2)
+        rare = not_inlined(lambda: start + 2)
         return tf.cond(taken, rare, lambda: start + 0)
 
     assert choose(tf.constant(taken)).numpy() == (3 if taken else 1)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def apart(branch):
+def not_inlined(branch):
     """A branch of ``tf.cond`` as a function that TensorFlow does not write into the graph that calls it.
 
     An executor goes through the ops of both branches, also of the one that is not taken. Where that is most
@@ -14,7 +14,7 @@ def apart(branch):
 
     Example:
         >>> rare = lambda: tf.constant(1)
-        >>> tf.cond(tf.constant(True), apart(rare), lambda: tf.constant(0)).numpy()
+        >>> tf.cond(tf.constant(True), not_inlined(rare), lambda: tf.constant(0)).numpy()
         np.int32(1)
     """
     return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})

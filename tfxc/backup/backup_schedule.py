@@ -1,7 +1,7 @@
 """When a backup begins, and when training waits for one."""
 
 
-class Pace:
+class BackupSchedule:
     """Begins backups so early that each is whole before a kill would cost more than ``save_freq`` steps.
 
     How early: twice the steps that training did while the last one was written, and half of ``save_freq`` as
@@ -12,14 +12,14 @@ class Pace:
         now: when the training begins, or goes on.
 
     Example:
-        >>> pace = Pace(100, now=0)
-        >>> pace.is_due(49), pace.is_due(50)
+        >>> schedule = BackupSchedule(100, now=0)
+        >>> schedule.is_due(49), schedule.is_due(50)
         (False, True)
-        >>> pace.begin(50)
-        >>> pace.end(now=60, whole=50)
-        >>> pace.is_due(129), pace.is_due(130)
+        >>> schedule.begin(50)
+        >>> schedule.end(now=60, whole=50)
+        >>> schedule.is_due(129), schedule.is_due(130)
         (False, True)
-        >>> pace.has_to_wait(149), pace.has_to_wait(150)
+        >>> schedule.has_to_wait(149), schedule.has_to_wait(150)
         (False, True)
     """
 

@@ -6,10 +6,10 @@ from classifier_checks import NUM_CLASSES, dense_encoder, features, learnable, m
 
 import tfxc
 from tfxc import layers, losses, optimizers
-from tfxc.model.used_up import use_up
+from tfxc.model.consumed import consume
 
 NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
-MESSAGE = r"used up by change_classes; use what it returned: model = tfxc.change_classes\(model"
+MESSAGE = r"change_classes consumed this model; use what it returned: model = tfxc.change_classes\(model"
 
 
 def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
@@ -51,5 +51,5 @@ def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
 @pytest.mark.one_keras
 def test_another_model_goes_on():
     model, other = make_model(), make_model()
-    use_up(model)
+    consume(model)
     assert other.predict(features(2), verbose=0)["ids"].shape == (2, 5)
