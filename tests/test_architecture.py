@@ -16,6 +16,7 @@ MAX_LINES = 350
 FLOORS = (
     {
         "arguments",
+        "atomic_write",
         "background",
         "block_initializer",
         "checked_file",

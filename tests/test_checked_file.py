@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.checked_file import DamagedFile, map_arrays, read_arrays, replacing, write_arrays
+from tfxc.checked_file import DamagedFile, map_arrays, read_arrays, write_arrays
 
 ARRAYS = {
     "empty": np.zeros([0, 3], np.float32),
@@ -112,39 +112,3 @@ def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert read_arrays(path)[1] == NOTES and os.listdir(tmp_path) == ["values"]
-
-
-def test_what_is_written_aside_has_the_suffix_and_is_removed_on_an_error(tmp_path):
-    path = tmp_path / "model.weights.h5"
-    path.write_text("old")
-    with pytest.raises(KeyError), replacing(path) as aside:
-        assert aside.endswith(".weights.h5") and os.path.dirname(aside) == str(tmp_path)
-        with open(aside, "w") as file:
-            file.write("new")
-        raise KeyError
-    assert path.read_text() == "old" and os.listdir(tmp_path) == [path.name]
-
-
-@pytest.mark.parametrize("earlier", ["old", None])
-def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path, earlier):
-    target, link = tmp_path / "disk" / "model-7", tmp_path / "latest.keras"
-    target.parent.mkdir()
-    if earlier is not None:
-        target.write_text(earlier)
-    link.symlink_to("disk/model-7")
-    with replacing(link) as aside:
-        # Beside what it replaces, as a rename needs; the suffix is that of the path that was given.
-        assert aside == str(tmp_path / "disk" / "writing-latest.keras")
-        with open(aside, "w") as file:
-            file.write("new")
-    assert link.is_symlink() and target.read_text() == "new" and os.listdir(target.parent) == ["model-7"]
-
-
-def test_a_file_keeps_its_mode(tmp_path):
-    path = tmp_path / "model.keras"
-    for mode in (0o600, 0o664, 0o444):
-        path.touch()
-        path.chmod(mode)
-        with replacing(path) as aside, open(aside, "w") as file:
-            file.write("new")
-        assert path.stat().st_mode & 0o777 == mode

@@ -4,14 +4,14 @@ import contextlib
 import json
 import mmap
 import os
-import shutil
 import struct
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
-ASIDE = "writing-"  # what the name of a file begins with until it is whole
+from tfxc.atomic_write import atomic_write, sync_entry
+
 _BLOCK_BYTES = 1 << 22
 _ALIGNED = 64  # where an array begins
 _PAGE = 4096  # where one of a page and more does: disks take whole pages without the page cache
@@ -21,44 +21,6 @@ _MARK = b"tfxc"
 
 class DamagedFile(ValueError):
     """A file that is cut short or whose bits have changed."""
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """Gives the name of a file to be written aside; it takes the place of ``path`` when it is on the disk.
-
-    A write that fails, or is killed, leaves an earlier file as it was. A symbolic link stays, and what it
-    names is replaced. The new file has the mode of the earlier one.
-
-    Raises:
-        OSError: naming the file, where the disk is full or the folder cannot be written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "notes.txt")
-        >>> with replacing(path) as aside:
-        ...     _ = pathlib.Path(aside).write_text("whole")
-        >>> os.listdir(os.path.dirname(path))
-        ['notes.txt']
-    """
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)  # a rename works within one disk
-    aside = os.path.join(folder, ASIDE + os.path.basename(path))  # whoever writes may go by the suffix
-    try:
-        yield aside
-        sync(aside)
-        with contextlib.suppress(OSError):  # there is no earlier file, or the disk keeps no modes
-            shutil.copymode(target, aside)
-        os.replace(aside, target)
-        sync(folder)  # the name, too, has to last
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        why = f"{os.strerror(error.errno)} (an earlier file is as it was)"  # HDF5's own is five lines
-        raise OSError(error.errno, why, os.fspath(path)) from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(aside)
 
 
 def write_arrays(path, arrays, notes):
@@ -84,7 +46,7 @@ def write_arrays(path, arrays, notes):
         >>> arrays["table"].tolist(), notes
         ([[1.0, 0.0], [0.0, 1.0]], {'epoch': 3})
     """
-    with replacing(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
+    with atomic_write(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
         index = []
         for name, array in arrays.items():
             start, checksums = _written(file, write_uncached, bytes_of(array))
@@ -164,7 +126,7 @@ def seal_array(path, name, array, notes):
         checksums = [zlib.crc32(block) for block in _blocks(bytes_of(array))]
         file.seek(0, os.SEEK_END)
         _write_index(file, [[name, array.dtype.name, list(array.shape), 0, checksums]], notes)
-    sync(path)
+    sync_entry(path)
 
 
 def bytes_of(array):
@@ -237,17 +199,3 @@ def _read_index(file, path):
         if first + _dtype_and_size(dtype, shape)[1] > start:
             raise DamagedFile(f"{path} is cut short or damaged: bytes before its end are missing, of {name}.")
     return found["arrays"], found["notes"]
-
-
-def sync(path):
-    """Waits until a file, or the names in a folder, are on the disk.
-
-    Example:
-        >>> import tempfile
-        >>> sync(tempfile.mkdtemp())
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -91,7 +91,7 @@ def test_interrupted_behind_the_exchange_it_is_the_new_version(folder, monkeypat
         if path == os.fspath(folder):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(sequence_folder, "sync", interrupt)
+    monkeypatch.setattr(sequence_folder, "sync_entry", interrupt)
     with pytest.raises(KeyboardInterrupt):
         from_frame(pandas.DataFrame({"u": ["z"], "i": [1]}), "u", "i", directory=folder)
     assert open_sequences(folder).user_ids == ["z"]

@@ -122,7 +122,7 @@ def test_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def full(aside):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("tfxc.checked_file.sync", full)  # by then all is written
+    monkeypatch.setattr("tfxc.atomic_write.sync", full)  # by then all is written
     with pytest.raises(OSError, match="the disk is full"):
         Vocabulary(["new"]).save(path)
     assert Vocabulary.load(path).names == ["old"] and os.listdir(tmp_path) == ["vocabulary.txt"]

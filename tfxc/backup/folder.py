@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tfxc.atomic_write import WRITING
 from tfxc.background import lower_priority
 from tfxc.backup.changes import changes_since, mostly_changed, with_changes
-from tfxc.checked_file import ASIDE, DamagedFile, index_checksum, map_arrays, read_arrays, write_arrays
+from tfxc.checked_file import DamagedFile, index_checksum, map_arrays, read_arrays, write_arrays
 
 _NAME = "step-{:012d}.backup"
 _PATTERN = re.compile(r"step-\d{12}\.backup")
@@ -51,7 +52,7 @@ class BackupFolder:
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
         for left in self.path.iterdir():  # by a killed write; what else is there is the user's
-            if _PATTERN.fullmatch(left.name.removeprefix(ASIDE)) and left.name.startswith(ASIDE):
+            if _PATTERN.fullmatch(left.name.removeprefix(WRITING)) and left.name.startswith(WRITING):
                 left.unlink()
         self.last_step = None
         self._bases = []  # the last two whole backups; changes are told from the latter

@@ -13,8 +13,9 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
+from tfxc.atomic_write import sync, sync_entry
 from tfxc.backup.state import digest_of
-from tfxc.checked_file import DamagedFile, read_arrays, sync, write_arrays
+from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
 from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
 from tfxc.model.consumed import refuse_consumed
@@ -93,12 +94,11 @@ class Checkpoint:
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
         write_arrays(aside / _NOTES, {}, {"class_names": self._class_names})
-        for file in (*aside.iterdir(), aside):
-            sync(file)
+        sync(aside)
         if path.exists():
             os.rename(path, replaced)
         os.rename(aside, path)
-        sync(self.directory)
+        sync_entry(self.directory)
         shutil.rmtree(replaced, ignore_errors=True)
         for old in self._paths()[:-_NUM_KEPT]:
             shutil.rmtree(old)

@@ -16,7 +16,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc.arguments import positive_int
-from tfxc.checked_file import replacing
+from tfxc.atomic_write import atomic_write
 from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
@@ -211,7 +211,7 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
     """
     openers: dict = {".gz": gzip.open, ".xz": lzma.open}
     opened = openers.get(os.path.splitext(path)[1], open)
-    with replacing(path) as aside, opened(aside, "wt", encoding="utf-8") as file:
+    with atomic_write(path) as aside, opened(aside, "wt", encoding="utf-8") as file:
         file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")
         for labels, features in zip(_split(points.labels), _split(points.features), strict=True):
             pairs = "".join(f" {i}:{value:.9g}" for i, value in zip(*features, strict=True))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfxc.arguments import local_folder
-from tfxc.checked_file import sync
+from tfxc.atomic_write import sync, sync_entry
 from tfxc.data.column import Column
 from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
@@ -107,15 +107,13 @@ def new_version(directory) -> Iterator[str]:
     os.chmod(folder, 0o755)  # mkdtemp makes it readable by its owner alone
     try:
         yield folder
-        for name in os.listdir(folder):
-            sync(os.path.join(folder, name))
         sync(folder)
     except BaseException:
         shutil.rmtree(folder)
         raise
     # From here on the index may name the new version: if this is interrupted, both stay.
     os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
-    sync(directory)
+    sync_entry(directory)
     for name in versions:  # the older one, and what killed writes left
         shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 

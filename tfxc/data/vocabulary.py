@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tfxc.arguments import integers
-from tfxc.checked_file import replacing
+from tfxc.atomic_write import atomic_write
 from tfxc.data.names import Names, first_repeated, texts
 
 _HEADER = "tfxc-vocabulary 2"
@@ -143,7 +143,7 @@ class Vocabulary:
         appears under its name only when it is complete.
         """
         text = "".join(_escape(name) + "\n" for name in self.names).encode()
-        with replacing(path) as aside, open(aside, "wb") as file:
+        with atomic_write(path) as aside, open(aside, "wb") as file:
             file.write(f"{_HEADER} {len(self)} {zlib.crc32(text):08x}\n".encode())
             file.write(text)
 

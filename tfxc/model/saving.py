@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from tfxc._keras import SAVES_TO_FOLDERS
-from tfxc.checked_file import replacing
+from tfxc.atomic_write import atomic_write
 from tfxc.model.on_servers import is_on_servers
 
 
@@ -32,7 +32,7 @@ def written_aside(filepath, overwrite=True, **kwargs):
         or kwargs.get("save_format") == "tf"
         or (not overwrite and os.path.exists(name))  # Keras asks
     )
-    return contextlib.nullcontext(filepath) if in_place else replacing(name)
+    return contextlib.nullcontext(filepath) if in_place else atomic_write(name)
 
 
 @contextlib.contextmanager

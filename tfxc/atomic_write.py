@@ -1,0 +1,143 @@
+"""Files and folders that appear under their name only when all of them is on the disk."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+
+WRITING, _REPLACED = "writing-", "replaced-"  # how names begin before, and after, their place is taken
+
+
+@contextlib.contextmanager
+def atomic_write(path):
+    """Gives a path beside ``path``. The file or folder written there takes the place of ``path`` at the end.
+
+    A write that fails, or is killed, leaves an earlier file or folder as it was. A symbolic link stays, and
+    what it points to is replaced. A new file has the mode of the earlier one.
+
+    Raises:
+        OSError: naming ``path``, if the disk is full or the folder cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "notes.txt")
+        >>> with atomic_write(path) as aside:
+        ...     _ = pathlib.Path(aside).write_text("whole")
+        >>> os.listdir(os.path.dirname(path))
+        ['notes.txt']
+    """
+    target = os.path.realpath(path)
+    # Renaming works within one disk, so the new file lies in the target's folder. It keeps the suffix of the
+    # given path, which may tell the writer the format.
+    aside = os.path.join(os.path.dirname(target), WRITING + os.path.basename(path))
+    recover(target)
+    _remove(aside)
+    try:
+        yield aside
+        put_in_place(aside, target)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        why = f"{os.strerror(error.errno)} (an earlier file is as it was)"  # HDF5's own has five lines
+        raise OSError(error.errno, why, os.fspath(path)) from error
+    finally:
+        _remove(aside)
+
+
+def put_in_place(aside, path):
+    """Writes a file or folder through to the disk, then renames it to ``path`` and removes what was there.
+
+    Both must lie on one disk. Where the system can exchange two folders, there is no moment without a folder
+    at ``path``; elsewhere ``recover`` puts the old one back after a kill.
+
+    Example:
+        >>> import tempfile
+        >>> parent = tempfile.mkdtemp()
+        >>> new, old = (os.path.join(parent, name) for name in ("new", "old"))
+        >>> os.makedirs(os.path.join(new, "inside"))
+        >>> os.mkdir(old)
+        >>> put_in_place(new, old)
+        >>> os.listdir(parent), os.listdir(old)
+        (['old'], ['inside'])
+    """
+    sync(aside)
+    if os.path.isdir(aside) and os.path.isdir(path):
+        if not _exchange(aside, path):
+            os.rename(path, _replaced(path))
+            os.rename(aside, path)
+    else:
+        with contextlib.suppress(OSError):  # there is no earlier file, or the disk keeps no modes
+            shutil.copymode(path, aside)
+        os.replace(aside, path)
+    sync_entry(os.path.dirname(path))  # the new name must last, too
+    _remove(_replaced(path))
+    _remove(aside)  # after an exchange, the old folder
+
+
+def recover(path):
+    """Undoes, or completes, a ``put_in_place`` of a folder that was killed between its two renames.
+
+    Example:
+        >>> import tempfile
+        >>> parent = tempfile.mkdtemp()
+        >>> os.mkdir(os.path.join(parent, "replaced-served"))
+        >>> recover(os.path.join(parent, "served"))
+        >>> os.listdir(parent)
+        ['served']
+    """
+    if os.path.lexists(_replaced(path)):
+        if os.path.lexists(path):
+            _remove(_replaced(path))
+        else:
+            os.rename(_replaced(path), path)
+
+
+def sync(path):
+    """Waits until a file, or a folder and all that it holds, is on the disk.
+
+    Example:
+        >>> import tempfile
+        >>> sync(tempfile.mkdtemp())
+    """
+    for folder, _, files in os.walk(path):
+        for name in files:
+            sync_entry(os.path.join(folder, name))
+        if folder != os.fspath(path):
+            sync_entry(folder)
+    sync_entry(path)
+
+
+def sync_entry(path):
+    """Waits until a file, or the list of names in a folder, is on the disk.
+
+    Example:
+        >>> import tempfile
+        >>> sync_entry(tempfile.mkdtemp())
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _replaced(path):
+    return os.path.join(os.path.dirname(path), _REPLACED + os.path.basename(path))
+
+
+def _remove(path):
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def _exchange(one, other):
+    """Exchanges the names of two folders in one step; False where the system or file system cannot."""
+    at_cwd, exchange = -100, 2
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0
