@@ -18,7 +18,7 @@ LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 # would only fill the memory.
 MOST_PER_QUERY = 1 << 24
 # Of custom_ops/build.py, registrations(): the ops as this package calls them.
-_REGISTRATIONS = "1ad9a9c29496cf44"
+_REGISTRATIONS = "6f15697e85fd2dbd"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
     "TensorFlow ops. To build the library: install g++ 11 or newer, then, where tfxc's source "
