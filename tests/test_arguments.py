@@ -106,9 +106,9 @@ def test_a_number_that_is_none_is_named_wherever_it_is_given(named, value):
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])
 def test_folders_of_other_storage_are_refused(path):
     for makes in (local_folder, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
-        with pytest.raises(ValueError, match="(bucket|host).* is no folder of this machine"):
+        with pytest.raises(ValueError, match="(bucket|host).* is not a folder of this machine"):
             makes(path)
-    with pytest.raises(ValueError, match="is no folder of this machine"), new_version(path):
+    with pytest.raises(ValueError, match="is not a folder of this machine"), new_version(path):
         pass
 
 
@@ -132,11 +132,9 @@ def test_what_is_no_count_is_named(value):
 
 def test_counts_outside_their_range():
     for value in 0, 6:
-        with pytest.raises(
-            ValueError, match=rf"k must be in \[1, 5\], the number of classes, but got {value}"
-        ):
+        with pytest.raises(ValueError, match=rf"k must be an integer in \[1, 5\], but got {value}"):
             require_count(value, "k", num_classes=5)
-    with pytest.raises(ValueError, match="num_probes must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="num_probes must be an integer of at least 1, but got 0"):
         require_count(0, "num_probes")
     require_count(10**12, "num_probes")
 
@@ -174,7 +172,7 @@ def test_no_integers(values):
 def test_positions_that_choose_nothing():
     assert positions([], 3, "index").tolist() == positions([False] * 3, 3, "index").tolist() == []
     assert positions([], 0, "index").dtype == np.int64
-    with pytest.raises(ValueError, match=r"index must be positions in \[-3, 3\), but range from -4 to 0"):
+    with pytest.raises(ValueError, match=r"index must be integers in \[-3, 3\), but range from -4 to 0"):
         positions([0, -4], 3, "index")
 
 

@@ -45,7 +45,7 @@ def test_ids_for_an_op_that_checks_the_range_itself():
     assert int32_ids(given, 8) is given
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
         int32_ids(np.array([2**32 + 3]), 8)
-    with pytest.raises(ValueError, match="A class id must be an integer, but they came as float32"):
+    with pytest.raises(ValueError, match="A class id must be an integer, but the ids are float32"):
         int32_ids([0.5], 8)
 
 

@@ -35,18 +35,18 @@ def test_floats_that_hold_ids_become_ids_as_the_refusal_says(shape):
     floats = np.reshape([7.0, np.nan, 2.0], shape)
     with pytest.raises(ValueError, match="have dtype float64") as refused:
         pad_labels(floats)
-    (remedy,) = re.findall(r"of floats that hold ids (np\.where.*\))\.$", str(refused.value))
+    (remedy,) = re.findall(r"for floats that hold ids (np\.where.*\))\.$", str(refused.value))
     assert pad_labels(eval(remedy, {"np": np, "m": floats})).numpy().ravel().tolist() == [7, -1, 2]
     assert ("one-hot" in str(refused.value)) == (shape == [1, 3])
 
 
 def test_labels_that_make_no_tensor_become_one_as_the_refusal_says():
     matrix = scipy.sparse.csr_matrix([[0, 0, 1], [1, 1, 0]])
-    with pytest.raises(ValueError, match="came as a matrix of SciPy. Pass ids") as refused:
+    with pytest.raises(ValueError, match="are a SciPy matrix. Pass ids") as refused:
         pad_labels(matrix)
     (remedy,) = re.findall(r"CSR matrix of SciPy (tf\..*\))\.$", str(refused.value))
     assert pad_labels(eval(remedy, {"tf": tf, "m": matrix})).numpy().tolist() == [[2, -1], [0, 1]]
-    with pytest.raises(ValueError, match=r"of lists tf.ragged.constant\(lists\)"):
+    with pytest.raises(ValueError, match=r"pass tf.ragged.constant\(lists\)"):
         pad_labels(ROWS)
 
 

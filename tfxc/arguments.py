@@ -1,4 +1,4 @@
-"""Arguments of public constructors, checked alike everywhere."""
+"""Checks of arguments that many public functions and constructors share."""
 
 import numbers
 import os
@@ -8,15 +8,20 @@ import re
 import numpy as np
 import tensorflow as tf
 
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # with one slash where it came as a pathlib.Path
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # pathlib.Path turns the two slashes of a URL into one
+
+
+def is_integer(value):
+    """Whether a value is an integer of Python or NumPy. Booleans and whole floats are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def positive_int(value, name, least=1, most=None):
-    """The value as a Python int.
+    """Returns the value as a Python int.
 
     Args:
-        value: an integer of Python or NumPy; no bool, and no float, not even a whole one.
-        name: what the error calls it.
+        value: an integer of Python or NumPy.
+        name: the argument's name, for the error.
         least: the smallest value allowed.
         most: the largest value allowed, or None.
 
@@ -31,20 +36,19 @@ def positive_int(value, name, least=1, most=None):
         ...
         ValueError: k must be an integer of at least 1, but got 8.5.
     """
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or value < least or (most is not None and value > most):
+    if not is_integer(value) or value < least or (most is not None and value > most):
         expected = f"of at least {least}" if most is None else f"in [{least}, {most}]"
         raise ValueError(f"{name} must be an integer {expected}, but got {value!r}.")
     return int(value)
 
 
 def one_of(value, name, choices):
-    """The choice that the value is.
+    """Returns the text among the choices that equals the value.
 
     Args:
-        value: a text, or what equals one, as tf.bfloat16 does "bfloat16".
-        name: what the error calls it.
-        choices: texts; of a dict its keys.
+        value: a text, or an object that equals one: tf.bfloat16 equals "bfloat16".
+        name: the argument's name, for the error.
+        choices: texts, or a dict whose keys are the texts.
 
     Raises:
         ValueError: for anything else.
@@ -64,14 +68,10 @@ def one_of(value, name, choices):
 
 
 def real_number(value, name):
-    """The value as a Python float.
-
-    Args:
-        value: a number of Python, NumPy or TensorFlow; no bool, and no text, not even of a number.
-        name: what the error calls it.
+    """Returns a number of Python, NumPy or TensorFlow as a Python float.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for anything else; booleans and texts are not numbers.
 
     Example:
         >>> real_number(np.float32(0.5), "temperature")
@@ -88,13 +88,11 @@ def real_number(value, name):
 
 
 def local_folder(path):
-    """A folder of this machine's disk as it was given; a path of other storage would become one beside it.
-
-    Args:
-        path: a string or a path.
+    """Returns the path of a local folder as it was given.
 
     Raises:
-        ValueError: for a path of other storage, such as "gs://bucket/run".
+        ValueError: for a path of remote storage, such as "gs://bucket/run". Python's file functions would
+            create a local folder of that name.
 
     Example:
         >>> local_folder("runs/1")
@@ -102,43 +100,40 @@ def local_folder(path):
     """
     if _SCHEME.match(os.fspath(path)):
         raise ValueError(
-            f"{os.fspath(path)!r} is no folder of this machine: name one on a disk or a mounted file "
-            "system, and copy it to other storage from there."
+            f"{os.fspath(path)!r} is not a folder of this machine: name one on a disk or a mounted file "
+            "system, and copy it to remote storage from there."
         )
     return path
 
 
 def require_count(value, name, num_classes=None):
-    """Raises ValueError for a count that is no int in its range, and no tensor of integers.
+    """Raises ValueError for a count that is neither an integer in its range nor an integer scalar tensor.
+
+    The graph that runs has to check the value of a tensor.
 
     Args:
-        value: an integer of at least 1; of a tensor the graph that runs has to check that.
-        name: what the error calls it.
+        value: an integer of at least 1, or a tensor.
+        name: the argument's name, for the error.
         num_classes: L, the largest value allowed, or None.
 
     Example:
-        >>> require_count(3, "k", num_classes=5)
         >>> require_count(tf.constant(3), "k", num_classes=5)
         >>> require_count(2.5, "k", num_classes=5)
         Traceback (most recent call last):
         ...
         ValueError: k must be an int or an integer scalar tensor, but got 2.5.
     """
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        if value < 1 or (num_classes is not None and value > num_classes):
-            expected = (
-                "at least 1" if num_classes is None else f"in [1, {num_classes}], the number of classes"
-            )
-            raise ValueError(f"{name} must be {expected}, but got {value}.")
+    if is_integer(value):
+        positive_int(value, name, most=num_classes)
         return
     dtype = getattr(value, "dtype", None)
-    is_integer = dtype is not None and tf.as_dtype(dtype).is_integer
-    if not is_integer or tf.TensorShape(value.shape).rank not in (0, None):
+    has_integers = dtype is not None and tf.as_dtype(dtype).is_integer
+    if not has_integers or tf.TensorShape(value.shape).rank not in (0, None):
         raise ValueError(f"{name} must be an int or an integer scalar tensor, but got {value!r}.")
 
 
 def count_tensor(value, most):
-    """A count as an int32 scalar tensor, clamped to the most that it can be before a cast would cut it.
+    """Returns a count as an int32 scalar tensor of at most ``most``; clamping it first prevents overflow.
 
     Example:
         >>> int(count_tensor(tf.constant(2**32 + 1, tf.int64), most=5))
@@ -150,47 +145,32 @@ def count_tensor(value, most):
 
 
 def seed_or_drawn(seed):
-    """A seed as a Python int, one drawn by ``random`` for None.
-
-    Example:
-        >>> seed_or_drawn(7), 0 <= seed_or_drawn(None) < 2**31
-        (7, True)
-    """
+    """Returns a seed as a Python int. Python's ``random`` draws one for None."""
     return random.randrange(2**31) if seed is None else seed_int(seed)
 
 
 def seed_int(value):
-    """A seed as a Python int.
-
-    Args:
-        value: an integer of Python or NumPy that 64 bits hold; no bool, and no float.
+    """Returns a seed as a Python int.
 
     Raises:
-        ValueError: for anything else, which a cast would cut.
-
-    Example:
-        >>> seed_int(np.int32(7))
-        7
-        >>> seed_int(1.7)
-        Traceback (most recent call last):
-        ...
-        ValueError: seed must be an integer in [-2^63, 2^63), but got 1.7.
+        ValueError: for anything but an integer of Python or NumPy that fits in 64 bits.
     """
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or not -(2**63) <= value < 2**63:
+    if not is_integer(value) or not -(2**63) <= value < 2**63:
         raise ValueError(f"seed must be an integer in [-2^63, 2^63), but got {value!r}.")
     return int(value)
 
 
-def integers(values, name):
-    """The values as an array of integers of their own type; what is mapped from disk stays mapped.
+def integers(values, name, limit=None, least=0):
+    """Returns the values as an array of integers that keeps their type; a memory-mapped array stays mapped.
 
     Args:
         values: an array or list of any shape.
-        name: what the error calls them.
+        name: the argument's name, for the error.
+        limit: None, or the end of the allowed range [least, limit).
+        least: the smallest value allowed.
 
     Raises:
-        ValueError: for numbers of another kind, which a cast would cut.
+        ValueError: for values that are not integers, which a cast would truncate, or outside the range.
 
     Example:
         >>> integers([3, 2**40], "items").dtype.name
@@ -201,37 +181,39 @@ def integers(values, name):
         ValueError: items must be integers, but are float64.
     """
     values = np.asanyarray(values)
-    if values.size and values.dtype.kind not in "iu":
+    if not values.size:
+        return values.astype(np.int64)
+    if values.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, but are {values.dtype}.")
-    return values if values.size else values.astype(np.int64)
+    if limit is not None and (values.min() < least or values.max() >= limit):
+        raise ValueError(
+            f"{name} must be integers in [{least}, {limit}), but range from {values.min()} to {values.max()}."
+        )
+    return values
 
 
 def by_class(values, name, dtype=np.float64):
-    """Numbers of the classes, in id order, as an array.
+    """Returns numbers that belong to the classes, in the order of their ids, as an array.
 
     Args:
-        values: an array or a list; or a pandas Series whose index is that of the class ids.
-        name: what the error calls them.
+        values: an array or a list; or a pandas Series whose index is 0, 1, 2, ...
+        name: the argument's name, for the error.
         dtype: of the result.
 
     Raises:
-        ValueError: for a pandas object with another index, as ``value_counts`` makes it: by falling count.
-
-    Example:
-        >>> by_class([3, 2], "counts").tolist()
-        [3.0, 2.0]
+        ValueError: for a pandas object with another index. ``value_counts``, for one, sorts by count.
     """
     if hasattr(values, "iloc") and not np.array_equal(np.asarray(values.index), np.arange(len(values))):
         raise ValueError(
-            f"{name} come from pandas, and their index is not 0, 1, 2, ... as the class ids are: pass "
-            f"{name}.reindex(range(num_classes), fill_value=0) where the index holds class ids, or "
-            f"{name}.to_numpy() where the numbers stand in the order of the ids."
+            f"{name} come from pandas, but their index is not 0, 1, 2, ... as the class ids are: pass "
+            f"{name}.reindex(range(num_classes), fill_value=0) if the index holds class ids, or "
+            f"{name}.to_numpy() if the numbers are in the order of the ids."
         )
     return np.asarray(values, dtype)
 
 
 def innermost(values):
-    """The first of what lists and tuples hold, however deep; an empty one stands for itself.
+    """Returns the first element of nested lists and tuples; an empty one stands for itself.
 
     Example:
         >>> innermost([["tea"], []]), innermost([])
@@ -243,7 +225,7 @@ def innermost(values):
 
 
 def lists_as_tensors(inputs):
-    """Inputs, or features, whose lists of numbers or texts are tensors; a list of arrays stays a list.
+    """Returns inputs with each list of numbers or texts as a tensor. A list of arrays stays a list.
 
     Example:
         >>> lists_as_tensors({"text": ["red rose"]})["text"].shape
@@ -259,12 +241,12 @@ def lists_as_tensors(inputs):
 
 
 def positions(values, size, name):
-    """Positions int64 [V] in [0, size), chosen by integers, negative ones from the end, or by a boolean mask.
+    """Returns the positions int64 [V] in [0, size) that an index chooses.
 
     Args:
-        values: integers [V], or booleans [size].
-        size: of what they choose from.
-        name: what the error calls them.
+        values: integers [V], negative ones counted from the end, or a boolean mask [size].
+        size: the number of elements to choose from.
+        name: the argument's name, for the error.
 
     Raises:
         ValueError: for other values, positions outside [-size, size), or a mask of another length.
@@ -276,13 +258,7 @@ def positions(values, size, name):
     values = np.asarray(values)
     if values.dtype == bool:
         if values.shape != (size,):
-            raise ValueError(
-                f"{name} is a mask of shape {values.shape}, but there are {size} to choose from."
-            )
+            raise ValueError(f"{name} is a mask of shape {values.shape}, but it must be of shape ({size},).")
         return np.flatnonzero(values)
-    values = integers(values, name).astype(np.int64)
-    if values.size and not (-size <= values.min() and values.max() < size):
-        raise ValueError(
-            f"{name} must be positions in [-{size}, {size}), but range from {values.min()} to {values.max()}."
-        )
+    values = integers(values, name, size, -size).astype(np.int64)
     return np.where(values < 0, values + size, values)

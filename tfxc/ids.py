@@ -1,6 +1,6 @@
-"""Sets of class ids ``[N, P]``, a row an example, padded with -1: checked, without duplicates, compared.
+"""Sets of class ids ``[N, P]``, a row for each example, padded with -1: checks, duplicates, membership.
 
-They are compared by ``tf.equal``: where a graph does not know the sizes, ``==`` forgets how many there are.
+Ids are compared by ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
 """
 
 import tensorflow as tf
@@ -11,18 +11,18 @@ PADDING = -1
 
 
 def check_ids(ids, num_classes, what="label"):
-    """The ids, as int32, behind a check that each lies in [-1, num_classes).
+    """Returns the ids as int32, behind a check that each is in [-1, num_classes).
 
     Raises:
-        ValueError: for ids that are no integers, unless there are none.
+        ValueError: for ids that are not integers, unless there are none.
         tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
     """
     ids = tf.convert_to_tensor(ids)
     article = "An" if what[0] in "aeiou" else "A"
     is_empty = ids.shape.rank is not None and 0 in ids.shape.as_list()  # a graph may know one size only
     if not ids.dtype.is_integer and not is_empty:
-        raise ValueError(f"{article} {what} id must be an integer, but they came as {ids.dtype.name}.")
-    flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # before comparing: there is no unsigned -1
+        raise ValueError(f"{article} {what} id must be an integer, but the ids are {ids.dtype.name}.")
+    flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # an unsigned type has no -1 to compare with
     outside = (flat < PADDING) | (flat >= num_classes)
     end = "L" if tf.is_tensor(num_classes) else num_classes  # a graph may not know it
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
@@ -42,25 +42,21 @@ def check_ids(ids, num_classes, what="label"):
 
 
 def int32_ids(ids, num_classes):
-    """Class ids as int32, of an array or a list, too: int32 ones as they are, others as of ``check_ids``.
+    """Returns class ids as an int32 tensor for an op that checks the range itself.
 
-    For ops that check the range themselves, but take no other type.
-
-    Example:
-        >>> int32_ids(np.array([[4, -1]]), 5).dtype.name
-        'int32'
+    The ids may be an array or a list. ``check_ids`` checks ids of another type before they are cast.
     """
     ids = tf.convert_to_tensor(ids)
     return ids if ids.dtype == tf.int32 else check_ids(ids, num_classes, "class")
 
 
 def fitting_int32(ids, name):
-    """Ids of a list or an array as an int32 tensor, for ops that take no other; a tensor as it is.
+    """Returns the ids of a list or an array as an int32 tensor. A tensor stays as it is.
 
-    Where TensorFlow is told the type, it cuts 2^32 + 1 to 1.
+    ``tf.convert_to_tensor(ids, tf.int32)`` would silently turn 2^32 + 1 into 1.
 
     Raises:
-        ValueError: for one that does not fit.
+        ValueError: for an id that does not fit into int32.
 
     Example:
         >>> fitting_int32([[4, 2**32 + 1]], "class_ids")
@@ -79,14 +75,10 @@ def fitting_int32(ids, name):
 
 
 def padded_ids(ids, name):
-    """Class ids as a tensor [N, X], ragged ones padded with -1; None stays None.
+    """Returns class ids as a tensor [N, X]. Ragged ids are padded with -1, and None stays None.
 
     Raises:
         ValueError: for ids that are known not to be of shape [N, X].
-
-    Example:
-        >>> padded_ids(tf.ragged.constant([[4, 7], [2]]), "exclude").numpy().tolist()
-        [[4, 7], [2, -1]]
     """
     if ids is None:
         return None
@@ -95,38 +87,56 @@ def padded_ids(ids, name):
     ids = tf.convert_to_tensor(ids)
     if ids.shape.rank not in (2, None):
         raise ValueError(
-            f"{name} must be class ids [N, X], a row a query, or [1, X] for all of them, but got shape "
-            f"{ids.shape}: for one row write [[4, 7]]."
+            f"{name} must be class ids [N, X], one row for each query, or [1, X] for all queries, but got "
+            f"shape {ids.shape}: write a single row as [[4, 7]]."
         )
     return ids
 
 
-def refuse_mask(ids, num_classes, name):
-    """Class ids [N, X], behind a check that they are no rows of a mask [N, L].
+def excluded_ids(exclude, num_classes, query):
+    """Returns the class ids to exclude as int32 [N, X], a row for each of the queries [N, D].
+
+    Args:
+        exclude: class ids [N, X], or [1, X] for all queries, padded with -1 or ragged.
+        num_classes: L.
+        query: [N, D].
 
     Raises:
-        tf.errors.InvalidArgumentError: for those, which would be read as the ids 0 and 1.
+        ValueError: for ids of another rank, or in a graph that knows that the numbers of rows differ.
+        tf.errors.InvalidArgumentError: for an id outside [-1, L), rows of a mask [N, L], or another number of
+            rows.
 
     Example:
-        >>> refuse_mask(tf.constant([[1, 0]]), 5, "exclude").numpy().tolist()
-        [[1, 0]]
+        >>> excluded_ids(tf.ragged.constant([[4, 7]]), 10, tf.zeros([2, 8])).numpy().tolist()
+        [[4, 7], [4, 7]]
     """
+    exclude = check_ids(padded_ids(exclude, "exclude"), num_classes, "excluded class")
+    exclude = refuse_mask(exclude, num_classes, "exclude")
+    if exclude.shape[0] is not None and exclude.shape[0] == query.shape[0]:
+        return exclude
+    refuse_other_rows(exclude, query, "exclude")
+    num_queries = tf.shape(query)[0]
+    with tf.control_dependencies(require_rows(exclude, num_queries, "exclude")):
+        return tf.broadcast_to(exclude, [num_queries, tf.shape(exclude)[1]])
+
+
+def refuse_mask(ids, num_classes, name):
+    """Returns class ids [N, X], behind a check that they are not the rows of a mask [N, L]."""
     return refuse_zeros_and_ones(
         ids,
         num_classes,
-        f"{name} holds class ids padded with -1, but these rows are as long as there are classes, and all 0 "
-        "or 1, as those of a mask. Pass ids: of a mask m np.where(m, np.arange(m.shape[1]), -1).",
+        f"{name} must hold class ids padded with -1, but each row has as many entries as there are classes, "
+        "all 0 or 1, like a mask. Pass ids: for a mask m np.where(m, np.arange(m.shape[1]), -1).",
     )
 
 
 def refuse_zeros_and_ones(ids, num_classes, message):
-    """Class ids [..., P], behind a check that they are no rows of a matrix of zeros and ones.
+    """Returns class ids [..., P], behind a check that they are not the rows of a matrix of zeros and ones.
 
-    Example:
-        >>> refuse_zeros_and_ones(tf.constant([[1, 0]]), 5, "A matrix.").numpy().tolist()
-        [[1, 0]]
+    Raises:
+        tf.errors.InvalidArgumentError: with the message, for such rows of at least 3 classes.
     """
-    # A graph may not know how many ids there are (Keras traced a step anew), or how many classes.
+    # A graph may not know how many ids there are (Keras may retrace a step), or how many classes.
     is_known = not tf.is_tensor(num_classes)
     if is_known and (ids.shape[-1] not in (num_classes, None) or num_classes < 3):
         return ids
@@ -138,41 +148,17 @@ def refuse_zeros_and_ones(ids, num_classes, message):
 
 
 def require_queries(query):
-    """Raises ValueError for queries that are known not to be of shape [N, D].
-
-    Example:
-        >>> require_queries(tf.zeros([4, 8]))
-    """
+    """Raises ValueError for queries that are known not to be of shape [N, D]."""
     if query.shape.rank not in (2, None):
-        of_sequences = "model.queries(x) gives those at the end of sequences"
-        remedy = of_sequences if query.shape.rank == 3 else "a row a query"
+        of_sequences = "model.queries(x) returns the queries at the end of sequences"
+        remedy = of_sequences if query.shape.rank == 3 else "pass one row for each query"
         raise ValueError(f"query must be [N, D], but has shape {tuple(query.shape)}: {remedy}.")
 
 
-def for_each_row(ids, query, name="exclude"):
-    """Class ids [N, X] of queries [N, D]: of those of each row, or of [1, X] for all of them.
-
-    Raises:
-        tf.errors.InvalidArgumentError: for another number of rows; ValueError where a graph knows both.
-
-    Example:
-        >>> for_each_row(tf.constant([[4, 7]]), tf.zeros([2, 8])).numpy().tolist()
-        [[4, 7], [4, 7]]
-    """
-    if ids.shape[0] is not None and ids.shape[0] == query.shape[0]:
-        return ids
-    refuse_other_rows(ids, query, name)
-    with tf.control_dependencies(require_rows(ids, tf.shape(query)[0], name)):
-        return tf.broadcast_to(ids, [tf.shape(query)[0], tf.shape(ids)[1]])
-
-
 def refuse_other_rows(ids, query, name):
-    """Raises ValueError in a graph that knows that class ids have other rows than queries [N, D].
+    """Raises ValueError in a graph that knows that the numbers of rows of ids and queries do not fit.
 
-    There TensorFlow would compare the shapes before ``require_rows`` is asked.
-
-    Example:
-        >>> refuse_other_rows(tf.constant([[4, 7]]), tf.zeros([2, 8]), "allow")
+    Without it, TensorFlow's shape inference would fail before ``require_rows`` runs.
     """
     rows, num_queries = ids.shape[0], query.shape[0]
     if tf.executing_eagerly() or None in (rows, num_queries):
@@ -185,12 +171,7 @@ def refuse_other_rows(ids, query, name):
 
 
 def require_rows(ids, num_queries, name):
-    """``require``: class ids have a row for each query, or one for all of them.
-
-    Example:
-        >>> require_rows(tf.constant([[4, 7]]), 3, "allow")
-        []
-    """
+    """``require``: class ids have a row for each query, or one for all of them."""
     rows = tf.shape(ids)[0]
     return require(
         tf.equal(rows, 1) | tf.equal(rows, num_queries),
@@ -202,7 +183,7 @@ def require_rows(ids, num_queries, name):
 
 
 def drop_duplicates(ids):
-    """Class ids [N, P] with every repeat of an id within its row replaced by -1.
+    """Returns class ids [N, P] with every repeat of an id within its row replaced by -1.
 
     Example:
         >>> drop_duplicates(tf.constant([[4, 7, 4], [-1, 2, 2]])).numpy().tolist()
@@ -218,9 +199,13 @@ def drop_duplicates(ids):
 
 
 def hits(ids, labels):
-    """Int32 [N, S]: the column of the positive that a candidate id ([N, S] or shared [S]) equals; -1: none.
+    """Returns for each candidate id the column of the positive that it equals, int32 [N, S]; -1 if none.
 
-    Of several that are equal the last, in ``S log P`` steps a row.
+    If several positives are equal, the last one counts. Takes ``S log P`` steps a row.
+
+    Args:
+        ids: candidates [N, S], or [S] shared by all rows.
+        labels: positives [N, P].
 
     Example:
         >>> hits(tf.constant([2, 5, 7]), tf.constant([[7, 2], [5, -1]])).numpy().tolist()
@@ -239,7 +224,7 @@ def hits(ids, labels):
 
 
 def is_among(ids, sets):
-    """Bool [N, S]: which ids [N, S] stand in their row's set of ids [N, X], in ``S log X`` steps a row.
+    """Returns bool [N, S]: which ids [N, S] are in the set [N, X] of their row. Takes ``S log X`` steps.
 
     Example:
         >>> is_among(tf.constant([[3, 5], [3, 5]]), tf.constant([[5, -1], [9, 3]])).numpy().tolist()
@@ -250,6 +235,6 @@ def is_among(ids, sets):
 
 
 def _last_not_above(ordered, ids):
-    """The columns [N, S] in rows of ordered numbers [N, X]; 0 where all are above."""
-    # tf.searchsorted would reshape both, and of no ids at all cannot tell how many rows they have.
+    """Returns the columns [N, S] in rows of ordered numbers [N, X]; 0 where all numbers are above."""
+    # tf.searchsorted reshapes both with -1, which it cannot infer when there are no ids.
     return tf.maximum(tf.raw_ops.UpperBound(sorted_inputs=ordered, values=ids) - 1, 0)

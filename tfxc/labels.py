@@ -1,7 +1,7 @@
-"""Class-id labels: every accepted form becomes one padded int32 tensor, checked once at the door.
+"""Conversion of labels: every accepted form becomes one padded int32 tensor, which is checked once.
 
-Heads, samplers and losses only ever see queries ``[N, D]`` and labels ``[N, P]``, padded with -1 and
-without duplicates within a row.
+Heads, samplers and losses only see queries ``[N, D]`` and labels ``[N, P]``, padded with -1 and without
+duplicates within a row.
 """
 
 import numbers
@@ -15,39 +15,33 @@ from tfxc.arguments import innermost
 from tfxc.ids import PADDING, check_ids, drop_duplicates, refuse_zeros_and_ones
 from tfxc.require import require
 
+# How users turn other forms into ids.
 _IDS_OF_ROWS = (
-    "of one-hot rows m tf.argmax(m, 1), of multi-hot rows "
+    "for one-hot rows m tf.argmax(m, 1), for multi-hot rows "
     "tf.SparseTensor(s.indices, s.indices[:, 1], s.dense_shape), where s = tf.sparse.from_dense(m)"
 )
-_IDS_OF_FLOATS = "of floats that hold ids np.where(np.isnan(m), -1, m).astype('int64')"
+_IDS_OF_FLOATS = "for floats that hold ids np.where(np.isnan(m), -1, m).astype('int64')"
 _IDS_OF_MATRIX = (
-    "of a sparse one-hot or multi-hot matrix m tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), "
-    "or of a CSR matrix of SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr)"
+    "for a sparse one-hot or multi-hot matrix m tf.SparseTensor(m.indices, m.indices[:, -1], m.dense_shape), "
+    "or for a CSR matrix of SciPy tf.RaggedTensor.from_row_splits(m.indices, m.indptr)"
 )
 
 
 def refuse_names(labels):
-    """Raises ValueError for labels that are strings.
-
-    Example:
-        >>> refuse_names(np.array(["tea", "milk"]))
-        Traceback (most recent call last):
-        ...
-        ValueError: Labels must be integer class ids, but are strings. Turn names into ids first...
-    """
+    """Raises ValueError for labels that are strings."""
     dtype = getattr(getattr(labels, "dtype", None), "name", "")  # of NumPy or TensorFlow
     if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
         raise ValueError(
-            "Labels must be integer class ids, but are strings. Turn names into ids first: "
+            "Labels must be integer class ids, but are strings: turn names into ids first, by "
             "tfxc.data.Vocabulary(names).encode(labels)."
         )
 
 
 def as_array(labels):
-    """Labels in a form that Keras takes: those of pandas, whose own types it does not, as an array.
+    """Returns labels in a form that Keras accepts. Labels of pandas become an array.
 
     Raises:
-        ValueError: for names, lists and objects.
+        ValueError: for names, lists and arrays of objects.
 
     Example:
         >>> as_array([[1, 2], [3]])
@@ -68,49 +62,43 @@ def as_array(labels):
     if what is not None:
         raise ValueError(
             f"Labels must be an array or tensor of integer class ids, but are {what}: pass "
-            "np.array(labels, 'int64'), with -1 where there is none, or tf.ragged.constant(list(labels)) for "
-            "several labels an example."
+            "np.array(labels, 'int64'), with -1 for a missing label, or tf.ragged.constant(list(labels)) for "
+            "several labels per example."
         )
     return labels
 
 
 def tensor_of_labels(labels):
-    """Labels as a tensor; ragged and sparse ones stay so.
+    """Returns labels as a tensor. Ragged and sparse tensors stay as they are.
 
     Raises:
         ValueError: for a matrix of SciPy, or lists of different lengths.
-
-    Example:
-        >>> tensor_of_labels([[4, 7], [2]])
-        Traceback (most recent call last):
-        ...
-        ValueError: Labels of different numbers an example must be ragged or padded with -1...
     """
     if scipy.sparse.issparse(labels):
-        raise ValueError(f"Labels are class ids, but came as a matrix of SciPy. Pass ids: {_IDS_OF_MATRIX}.")
+        raise ValueError(f"Labels must be class ids, but are a SciPy matrix. Pass ids: {_IDS_OF_MATRIX}.")
     try:
         return labels if tf.is_tensor(labels) else tf.convert_to_tensor(labels)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "Labels of different numbers an example must be ragged or padded with -1: of lists "
-            f"tf.ragged.constant(lists). As they are, they make no tensor: {error}"
+            "Labels must form a tensor. If examples have different numbers of labels, pass "
+            f"tf.ragged.constant(lists), or pad the lists with -1. TensorFlow says: {error}"
         ) from None
 
 
 def pad_labels(labels, by_position=False):
-    """Dense integer class ids from dense, ragged or sparse labels; padding is -1.
+    """Returns dense, ragged or sparse labels as dense integer class ids, padded with -1.
 
     A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
 
     Args:
         labels: integer ids.
-        by_position: whether the columns of a ``SparseTensor`` are examples or positions, which keep their
-            place; else they hold the ids of a row, which move to its front.
+        by_position: whether the columns of a ``SparseTensor`` are examples or positions, whose labels keep
+            their columns. Otherwise a row holds the ids of one example, which move to its front.
 
     Raises:
         ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).
-        tf.errors.InvalidArgumentError: if a ``SparseTensor`` holds nothing but ones, several in one row or
-            behind its second column: a one-hot or multi-hot matrix.
+        tf.errors.InvalidArgumentError: if a ``SparseTensor`` looks like a one-hot or multi-hot matrix: it
+            holds only ones, and there are several in a row or some after the second column.
 
     Example:
         >>> pad_labels(tf.SparseTensor([[0, 70], [0, 90], [1, 40]], [7, 9, 4], [2, 1000])).numpy().tolist()
@@ -127,7 +115,7 @@ def pad_labels(labels, by_position=False):
             f"Labels must be integer class ids, but have dtype {labels.dtype.name}. Pass ids: {ids}."
         )
     if labels.dtype.is_unsigned:
-        labels = tf.cast(labels, tf.int64)  # there is no unsigned -1
+        labels = tf.cast(labels, tf.int64)  # an unsigned type has no -1
     if isinstance(labels, tf.SparseTensor):
         labels = tf.sparse.to_dense(labels, PADDING) if by_position else _packed(labels)
     elif isinstance(labels, tf.RaggedTensor):
@@ -136,14 +124,14 @@ def pad_labels(labels, by_position=False):
 
 
 def pad_labels_of(query, labels):
-    """What ``pad_labels`` gives, with a label for each position of sequence queries [B, T, ...].
+    """Returns what ``pad_labels`` returns, with a label for each position of sequence queries [B, T, ...].
 
-    Ragged and sparse labels are cut short where their longest row ends; dense ones stay as they are.
+    Ragged and sparse labels may end before position T. Dense labels stay as they are.
     """
-    are_cut_short = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)
+    may_end_early = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)
     is_sparse = isinstance(labels, tf.SparseTensor)
     labels = pad_labels(labels, by_position=is_sparse and labels.shape.rank != query.shape.rank)
-    if are_cut_short and query.shape.rank == 3:
+    if may_end_early and query.shape.rank == 3:
         missing = tf.maximum(tf.shape(query)[1] - tf.shape(labels)[1], 0)
         padding = [[0, 0], [0, missing], *[[0, 0]] * (labels.shape.rank - 2)]
         labels = tf.pad(labels, padding, constant_values=PADDING)
@@ -151,31 +139,30 @@ def pad_labels_of(query, labels):
 
 
 def _packed(labels):
-    """Sparse ids [..., P] as dense ones at the front of their rows: P may be as large as L."""
+    """Returns sparse ids [..., P] as dense ids at the front of their rows. P may be as large as L."""
     lead, width = labels.dense_shape[:-1], labels.dense_shape[-1]
     num_rows = tf.reduce_prod(lead)
     row = tf.sparse.reshape(labels, tf.stack([num_rows, width])).indices[:, 0]
-    place = tf.range(tf.size(row, tf.int64)) - tf.searchsorted(row, row, out_type=tf.int64)
-    # Ones alone in their rows, in the first two columns, may be ids of class 1.
-    is_matrix = tf.reduce_any((place > 0) | (labels.indices[:, -1] > 1)) & tf.reduce_all(labels.values == 1)
+    rows = tf.RaggedTensor.from_value_rowids(labels.values, row, num_rows)
+    # A single 1 in each row, in the first two columns, may be the id of class 1.
+    is_wide = tf.reduce_any(rows.row_lengths() > 1) | tf.reduce_any(labels.indices[:, -1] > 1)
     checked = require(
-        ~is_matrix,
-        "Sparse tensors hold class ids as their values, but these are all 1, as in a one-hot or multi-hot "
+        ~(is_wide & tf.reduce_all(labels.values == 1)),
+        "The values of sparse labels must be class ids, but these are all 1, as in a one-hot or multi-hot "
         f"matrix. Pass ids: {_IDS_OF_MATRIX}.",
     )
     with tf.control_dependencies(checked):
-        longest = tf.reduce_max(tf.pad(place, [[1, 0]], constant_values=-1)) + 1
-    flat = tf.SparseTensor(tf.stack([row, place], 1), labels.values, tf.stack([num_rows, longest]))
-    ids = tf.reshape(tf.sparse.to_dense(flat, PADDING), tf.concat([lead, [longest]], 0))
+        ids = tf.identity(rows.to_tensor(PADDING))
+    ids = tf.reshape(ids, tf.concat([lead, tf.shape(ids, tf.int64)[1:]], 0))
     ids.set_shape(labels.shape[:-1].concatenate([None]))
     return ids
 
 
 def flatten_examples(query, labels, sample_weight=None, mask=None):
-    """Queries [N, D], labels [N, P], weights [N] and places [N, 2] in the batch of what counts.
+    """Returns queries [N, D], labels [N, P], weights [N] and positions [N, 2] in the batch of what counts.
 
-    Sequence queries [B, T, D] with labels [B, T] or [B, T, P] are reduced to the positions that carry a
-    label and are not masked. Queries [B, D] with labels [B] or [B, P] keep every example, and the places
+    Of sequence queries [B, T, D] with labels [B, T] or [B, T, P] only the positions count that carry a label
+    and are not masked. Of queries [B, D] with labels [B] or [B, P] every example counts, and the positions
     are None.
 
     Args:
@@ -186,23 +173,22 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
 
     Raises:
         ValueError: if the ranks, or the numbers of examples or positions, do not fit together.
-        tf.errors.InvalidArgumentError: if the latter do not, and are known only now.
+        tf.errors.InvalidArgumentError: the same, where only the running graph knows them.
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
+    wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
     if labels.shape.rank not in (None, least, least + 1):
-        wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
         raise ValueError(
             f"Queries of shape {query.shape} need labels of shape {wanted} (class ids padded with -1), "
             f"but got {labels.shape}."
         )
     labels = one_for_each(query, labels, "There must be one row of labels for each query")
-    if labels.shape.rank is None:  # Keras traced a step anew, for labels of whatever form
+    if labels.shape.rank is None:  # Keras retraced a step for labels of any form
         shape = tf.shape(labels)
         known = tf.shape(query)[:-1]
         fits = tf.reduce_any(tf.equal(tf.size(shape), [least, least + 1]))
         fits &= tf.reduce_all(tf.equal(tf.pad(shape, [[0, least]])[:least], known))
-        wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
         checked = require(
             fits,
             f"Queries need labels of shape {wanted} (class ids padded with -1), but got",
@@ -219,17 +205,14 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
             wanted = "sample_weight must hold a number for each example, [B] or [B, 1]"
             sample_weight = one_for_each(query, tf.reshape(sample_weight, [-1]), wanted)
         return query, labels, sample_weight, None
-    # Of fewer or more labels than a sequence has positions, which ones they are is not known.
-    wanted = "Queries need a label for each of their positions, -1 where there is none"
+    wanted = "Queries need a label for each of their positions, -1 for none"
     labels = one_for_each(query, labels, wanted, axis=1)
     keep = tf.reduce_any(labels >= 0, axis=-1)
     if mask is not None:
         keep &= tf.cast(mask, tf.bool)
     if sample_weight is not None:
         sample_weight = tf.convert_to_tensor(sample_weight)
-        if (
-            sample_weight.shape.rank != 2
-        ):  # or not known: Keras traced a step anew, for weights of either form
+        if sample_weight.shape.rank != 2:  # or unknown: Keras retraced a step for weights of either form
             sample_weight = tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight)[:1], [-1]], 0))
         wanted = "sample_weight must hold a row for each sequence, [B] or [B, T]"
         sample_weight = one_for_each(query, sample_weight, wanted)
@@ -243,7 +226,10 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
 
 
 def one_for_each(query, given, wanted, axis=0):
-    """What is given, behind a check that it is as long as the queries: made at once where that is known."""
+    """Returns a tensor behind a check that it is as long as the queries.
+
+    The check happens at once where both lengths are known, and costs nothing in the graph then.
+    """
     sizes = [part.shape[axis : axis + 1] for part in (given, query)]
     if not sizes[0].is_compatible_with(sizes[1]):
         raise ValueError(f"{wanted}, but there are {sizes[0][0]} instead of {sizes[1][0]}.")
@@ -256,19 +242,19 @@ def one_for_each(query, given, wanted, axis=0):
 
 
 def refuse_one_hot_rows(labels, num_classes):
-    """Labels [..., P], none of which may be a row of a one-hot or multi-hot matrix."""
+    """Returns labels [..., P] behind a check that they are not the rows of a one-hot or multi-hot matrix."""
     return refuse_zeros_and_ones(
         labels,
         num_classes,
-        "Labels are class ids padded with -1, but these rows are as long as there are classes, and all 0 "
-        f"or 1, as one-hot or multi-hot rows. Pass ids: {_IDS_OF_ROWS}.",
+        "Labels must be class ids padded with -1, but each row has as many entries as there are classes, "
+        f"all 0 or 1, like one-hot or multi-hot rows. Pass ids: {_IDS_OF_ROWS}.",
     )
 
 
 def labelled_queries(query, labels, num_classes, sample_weight=None):
-    """What ``flatten_examples`` gives, of labels in any accepted form: checked, and each once in its row.
+    """Returns what ``flatten_examples`` returns, for labels of any accepted form.
 
-    The mask is the one that Keras layers left on the query.
+    The labels are checked and without duplicates. The mask is the one that Keras layers left on the query.
 
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.

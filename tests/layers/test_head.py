@@ -51,7 +51,7 @@ def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
     with pytest.raises(ValueError, match="no class vectors yet: call a model with it"):
         DenseHead(9).top_k(query, 2)
     layer = make_head("plain", 9, 4)
-    with pytest.raises(ValueError, match=r"k must be in \[1, 9\], the number of classes, but got 0"):
+    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 9\], but got 0"):
         layer.top_k(query, 0)
     with pytest.raises(ValueError, match="k must be an int or an integer scalar tensor, but got 2.5"):
         layer.top_k(query, 2.5)
@@ -98,9 +98,9 @@ def test_ids_to_score_come_as_lists_and_in_any_integer_type(make, ids):
 
 def test_queries_of_sequences_are_refused():
     layer = make_head("plain", 9, 4)
-    with pytest.raises(ValueError, match=r"shape \(3, 2, 4\): model.queries\(x\) gives those at the end"):
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 4\): model.queries\(x\) returns the queries"):
         layer.top_k(tf.zeros([3, 2, 4]), 2)
-    with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(4,\): a row a query"):
+    with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(4,\): pass one row"):
         layer.top_k(tf.zeros([4]), 2)
 
 
@@ -201,7 +201,7 @@ def test_k_as_a_tensor(tiny_blocks):  # noqa: F811
 
 @pytest.mark.parametrize("k", [0, -1, 10])
 def test_k_is_checked(k):
-    with pytest.raises(ValueError, match=rf"k must be in \[1, 9\].*got {k}"):
+    with pytest.raises(ValueError, match=rf"k must be an integer in \[1, 9\].*got {k}"):
         make_head("plain", 9, 3).top_k(queries(2, 3), k)
 
 

@@ -118,7 +118,7 @@ def test_logits_whose_number_of_classes_a_graph_does_not_know():
         np.testing.assert_allclose(in_graph(labels, logits), loss(labels, logits), rtol=1e-6)
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside \[0, L\)"):
             in_graph(np.add(labels, 1), logits)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as one-hot or multi-hot rows"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="like one-hot or multi-hot rows"):
         in_graph(np.eye(5, dtype=np.int32)[:3], logits)
     assert np.isfinite(in_graph([[1, 0], [0, -1], [1, -1]], logits[:, :2]))
 

@@ -161,7 +161,7 @@ def test_what_predict_returns_is_ranked():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (tf.constant([[0, 0, 0, 1], [1, 0, 0, 0]]), "all 0 or 1, as one-hot or multi-hot rows"),
+        (tf.constant([[0, 0, 0, 1], [1, 0, 0, 0]]), "all 0 or 1, like one-hot or multi-hot rows"),
         (tf.constant([3, 4]), r"label id is outside.* \[4\] \[at flat position\]"),
         (tf.constant([[3, -1], [0, -2]]), r"label id is outside.* \[-2\] \[at flat position\]"),
         (tf.ragged.constant([[7], []]), r"label id is outside.* \[7\] \[at flat position\]"),

@@ -164,7 +164,7 @@ def test_rank_is_one_graph_for_every_k_and_filter():
         assert ids.tolist() == sorted(set(allow[0]) - {out}, key=lambda i: -logits[row, i])
     model.head.set_weights([-weight for weight in model.head.get_weights()])
     np.testing.assert_array_equal(model.rank(x, 4)["ids"], ranking(-logits, 4))  # by the weights of now
-    with pytest.raises(ValueError, match=r"k must be in \[1, 25\]"):
+    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 25\]"):
         model.rank(x, 26)
     with pytest.raises(ValueError, match=r"k must be an int or an integer scalar tensor, but got 2\.5"):
         model.rank(x, 2.5)

@@ -202,7 +202,7 @@ def test_lists_of_classes_have_a_row_for_each_query():
             model.rank(features(3), 2, **{name: np.array([[1, 2], [3, 4]])})
         for num_rows in (3, 1):  # whatever shapes were traced before
             model.rank(features(3), 2, **{name: np.full((num_rows, 2), 1)})
-        with pytest.raises(ValueError, match=rf"{name} must be class ids \[N, X\], .*: for one row write"):
+        with pytest.raises(ValueError, match=rf"{name} must be class ids \[N, X\], .*: write a single row"):
             model.rank(features(3), 2, **{name: [1, 2, 3]})
 
 
@@ -214,7 +214,7 @@ def test_a_mask_in_place_of_class_ids_is_refused():
     index.build_from(model.head)
     query = model.head.effective_query(model.queries(x))
     for name in ("exclude", "allow"):
-        message = f"{name} holds class ids .* as those of a mask. Pass ids: of a mask m np.where"
+        message = f"{name} must hold class ids .* like a mask. Pass ids: for a mask m np.where"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             model.rank(x, 2, **{name: mask})
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -222,7 +222,7 @@ def test_a_mask_in_place_of_class_ids_is_refused():
         assert (model.rank(x, 1, **{name: ids})["ids"][:, 0] == np.arange(3)).numpy().all() == (
             name == "allow"
         )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="exclude holds class ids"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="exclude must hold class ids"):
         model.evaluate({"features": x, "exclude": mask}, np.arange(3), verbose=0)
     short = np.array([[0, 1]])  # two ids
     assert not np.isin(
@@ -232,5 +232,5 @@ def test_a_mask_in_place_of_class_ids_is_refused():
 
 def test_what_is_to_be_excluded_is_named_where_it_is_no_class_id():
     model = make_model()
-    with pytest.raises(ValueError, match="An excluded class id must be an integer, but they came as float32"):
+    with pytest.raises(ValueError, match="An excluded class id must be an integer, but the ids are float32"):
         model.predict({"features": features(3), "exclude": np.ones([3, 2], np.float32)}, verbose=0)

@@ -206,9 +206,9 @@ def test_requests_are_checked(small):
     for shape in ([7], [2, 3, 7]):
         with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape"):
             index.top_k(tf.zeros(shape), 3)
-    with pytest.raises(ValueError, match=r"k must be in \[1, 60\]"):
+    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 60\]"):
         index.top_k(query, 61)
-    with pytest.raises(ValueError, match="num_probes must be at least 1"):
+    with pytest.raises(ValueError, match="num_probes must be an integer of at least 1"):
         index.top_k(query, 3, num_probes=0)
     for arguments in ({"k": 2.5}, {"k": 3, "num_probes": tf.constant(2.0)}):
         with pytest.raises(ValueError, match="must be an int or an integer scalar tensor"):

@@ -13,7 +13,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
-from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_mask, refuse_other_rows, require_queries
+from tfxc.ids import check_ids, excluded_ids, padded_ids, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -303,9 +303,7 @@ class Head(keras.layers.Layer):
         if num_probes is not None:
             require_count(num_probes, "num_probes")
         if exclude is not None:
-            exclude = check_ids(padded_ids(exclude, "exclude"), self.num_classes, "excluded class")
-            exclude = refuse_mask(exclude, self.num_classes, "exclude")
-            exclude = for_each_row(exclude, query)
+            exclude = excluded_ids(exclude, self.num_classes, query)
         allow = padded_ids(allow, "allow")
         if allow is not None:
             refuse_other_rows(allow, query, "allow")

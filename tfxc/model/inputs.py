@@ -6,7 +6,7 @@ import warnings
 import tensorflow as tf
 
 from tfxc._keras.layers import shape_called_with
-from tfxc.ids import check_ids, for_each_row, padded_ids, refuse_mask
+from tfxc.ids import excluded_ids
 from tfxc.labels import pad_labels
 
 _RESERVED = ("exclude", "example_ids")
@@ -96,9 +96,7 @@ def flatten_reserved(reserved, query, where, num_classes):
     """
     flat = dict(reserved)
     if "exclude" in reserved:
-        exclude = check_ids(padded_ids(reserved["exclude"], "exclude"), num_classes, "excluded class")
-        exclude = refuse_mask(exclude, num_classes, "exclude")
-        exclude = for_each_row(exclude, query)
+        exclude = excluded_ids(reserved["exclude"], num_classes, query)
         flat["exclude"] = exclude if where is None else tf.gather(exclude, where[:, 0])
     if "example_ids" in reserved:
         flat["example_ids"] = flatten_example_ids(reserved["example_ids"], where)

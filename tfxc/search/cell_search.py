@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxc.ids import check_ids, for_each_row, refuse_mask
+from tfxc.ids import excluded_ids
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
@@ -46,9 +46,7 @@ class CellSearch:
             tf.errors.InvalidArgumentError: for k or num_probes below 1, or a class id outside [-1, L).
         """
         columns = self.columns()
-        exclude = check_ids(exclude, self.num_classes, "excluded class")
-        exclude = refuse_mask(exclude, self.num_classes, "exclude")
-        exclude = for_each_row(exclude, query)
+        exclude = excluded_ids(exclude, self.num_classes, query)
         with tf.control_dependencies(at_least_one(k, "k") + at_least_one(num_probes, "num_probes")):
             k = tf.minimum(k, self.num_classes)
             probes = tf.minimum(num_probes, self.num_cells)
