@@ -14,31 +14,16 @@ OPS := tfxc/ops/_tfxc_ops.so
 OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h)
 # The same for processors without AVX-512, and one that watches its memory and whatever C++ leaves undefined.
 AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
+# Without AVX-512 the usual library runs those kernels anyway.
+AVX2_OPS_WANTED := $(if $(shell grep -m 1 avx512vl /proc/cpuinfo),$(AVX2_OPS))
 SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
 BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.py)))
-# The tests of what calls the compiled ops, without them: each op's way out, and one call of it from above. What that way
-# comes to is tested beside the compiled ops, in tests named "reference" or "stock", and under XLA.
-REFERENCE_TESTS := tests/ops $(patsubst %,tests/samplers/test_%.py,kernel lsh midx) tests/optimizers/test_row_sparse.py
-REFERENCE_TESTS += -k "not reference and not stock and not xla and not compiled and not saved and not cosines \
-	and not before_and_after and not many_classes and not growing_schedule and not large_cell \
-	and not evaluated and not ones_own"
-# The compiled kernels themselves. What is true of a library of any level is tested on the usual one, as is what calls none.
-NO_KERNEL := library lsh_reference threads custom_gradient remote stochastic_rounding table_files table_rows
-KERNEL_TESTS := $(filter-out $(NO_KERNEL:%=tests/ops/test_%.py),$(wildcard tests/ops/test_*.py))
-KERNEL_TESTS += -k "not reference and not stock and not xla"
-# How long a kernel takes is not asked under a sanitizer.
-SANITIZED_TESTS := $(subst not xla,not xla and not takes_no_longer,$(KERNEL_TESTS)) $(wildcard tests/fuzz)
+# The tests of the compiled kernels; how long a kernel takes is not asked under a sanitizer.
+KERNEL_TESTS := -m kernels tests/ops
+SANITIZED_TESTS := -m "kernels and not timing" tests/ops tests/fuzz
 # Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-# What goes through Keras: both run it. The rest is TensorFlow, which does not ask which Keras there is.
-KERAS_TESTS := tests/_keras tests/test_common.py tests/test_plain_layers.py tests/test_distribution.py tests/test_tfrs.py
-KERAS_TESTS += tests/cluster tests/layers/test_head_shards.py tests/callbacks tests/encoders tests/metrics tests/optimizers
-KERAS_TESTS += $(filter-out %/test_export.py,$(wildcard tests/model/test_*.py))
-KERAS_TESTS += tests/catalogue tests/layers/test_head.py tests/layers/test_embedding_bag.py tests/layers/test_encoded_head.py
-KERAS_TESTS += tests/search/test_inverted_index.py::test_saved_with_a_model
-KERAS_TESTS += tests/search/test_inverted_index.py::test_a_checkpoint_holds_it
-KERAS_TESTS += "tests/test_docs.py::test_programs_run[recommenders]"
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -50,24 +35,27 @@ help:  ## List the targets
 
 setup: $(SETUP) $(OPS)  ## Create .venv, install tfxc (editable) and what the examples need, build the ops
 
-setup-tests: setup $(TEST_SETUP)  ## The same, and what tests, lint and docs need
+setup-tests: setup $(TEST_SETUP) $(AVX2_OPS_WANTED)  ## The same, and what tests, lint and docs need
 
 demo: setup  ## Train, evaluate, export and query a next-item model; writes demo/
 	$(RUN) examples/sequential_recommendation.py
 	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
-test: lint  ## Lint, then all tests: with AVX2 at most, without the compiled ops, under tf-keras, under Keras 3
-	@# Without AVX-512 the usual library runs them anyway.
-	if grep -q avx512vl /proc/cpuinfo; then $(MAKE) test-avx2; fi
-	TFXC_DISABLE_OPS=1 $(PYTEST) -n 2 $(REFERENCE_TESTS)
-	@# Without oneDNN, whose pass over each graph takes longer than it saves in graphs so small; what a served model
-	@# computes is asked of a process that has it.
-	TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "not one_keras" $(KERAS_TESTS)
-	TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
+test: setup-tests  ## All tests and lint: kernels with AVX2 at most, what the two Keras differ in, everything
+ifneq ($(AVX2_OPS_WANTED),)
+	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (half a minute)"
+	@$(MAKE) test-avx2
+endif
+	@echo "make test, 2 of 3: what depends on Keras, under tf-keras (a minute)"
+	@# oneDNN's pass over each graph takes longer than it saves in graphs so small; what a served model computes is
+	@# asked of a process that has it.
+	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m both_keras --doctest-modules tests tfxc/_keras
+	@echo "make test, 3 of 3: all tests under Keras 3, every example of a docstring, and lint (four minutes)"
+	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
 
-test-avx2: setup-tests  ## The ops' tests, their kernels compiled for processors without AVX-512
-	$(RUN) custom_ops/build.py --level x86-64-v3
-	TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
+test-avx2: setup-tests $(AVX2_OPS)  ## The kernels' tests, compiled for processors without AVX-512
+	@# Several threads here, one in each worker of all tests.
+	@TF_NUM_INTRAOP_THREADS=2 TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
 
 sanitize: setup-tests  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
 	$(RUN) custom_ops/build.py --threads
@@ -119,6 +107,10 @@ $(SETUP): pyproject.toml setup.py
 $(TEST_SETUP): pyproject.toml | $(SETUP)
 	$(RUN) -m pip install --quiet --no-build-isolation -e ".[test,examples]"
 	touch $@
+
+$(AVX2_OPS): $(OPS_SOURCES) | $(SETUP)
+	$(RUN) custom_ops/build.py --level x86-64-v3
+	@touch $@
 
 $(OPS): $(OPS_SOURCES) | $(SETUP)
 	$(RUN) setup.py --quiet build_ext --inplace

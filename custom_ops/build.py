@@ -57,6 +57,7 @@ THREAD_FLAGS = (
     *("-std=c++17", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-psabi"),
 )
 
+
 class CompilerNotFoundError(RuntimeError):
     """There is no compiler for C++ on this machine."""
 

@@ -1,7 +1,6 @@
 """What the tests of the model share: small encoders, data that can be learnt, and rankings in NumPy."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tfxc
@@ -21,14 +20,6 @@ SAMPLERS = {
     "midx learnable": lambda: MIDX(8, num_codewords=4, learnable=True),
     "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
 }
-
-
-def only_in_keras_3(*cases):
-    """Cases of a parametrized test that do not depend on which Keras there is."""
-    return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.one_keras)
-        for case in cases
-    ]
 
 
 def dense_encoder(width=DIM):

@@ -1,19 +1,20 @@
 """Quiet, small and repeatable: what every test process starts from."""
 
+import contextlib
 import gc
 import os
 import zlib
 from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-    os.environ.setdefault(threads, "2")
-# FAISS and BLAS wait for their threads at work: two test processes of two each are slower than of one each.
+# Two workers share two processors: more threads of theirs would only wait for each other.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 
-# Graphs are millions of objects that live on: to look through them for garbage takes a tenth of the time.
+# Graphs are millions of objects that live on: looking through them for garbage takes a tenth of the time.
 gc.set_threshold(50_000, 20, 50)
 
 # Programs, which tests run in a process of their own.
@@ -35,9 +36,14 @@ def fixed_seed(request):
     with patch.object(pywrap_tfe, "TFE_ContextClearCaches"):
         keras.utils.set_random_seed(0)
     context()._seed = zlib.crc32(request.node.nodeid.encode()) >> 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_is_collected_once_a_module():
+    """What stays, such as traced functions that a module caches, is not looked through again."""
     yield
     gc.collect()
-    gc.freeze()  # what stays is not looked through again
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -50,6 +56,23 @@ def background_work_of_usual_priority():
         yield
 
 
+@pytest.fixture(params=[pytest.param("compiled", marks=pytest.mark.kernels), "stock"])
+def path(request):
+    """Runs a test twice: with the compiled ops, and with the TensorFlow ops that take their place."""
+    from tfxc.ops import library
+
+    with library.stock_ops() if request.param == "stock" else contextlib.nullcontext():
+        yield request.param
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("kernels"):
+        from tfxc.ops import library
+
+        if not library.use_compiled():
+            pytest.skip("needs the compiled ops")
+
+
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
 EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
 
@@ -58,6 +81,7 @@ EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_bac
 AUTOGRAPH = "test_autograph"
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that a marker does not choose are left out
 def pytest_collection_modifyitems(items):
     from tensorflow.python.data.ops.options import AutotuneOptions
 
@@ -66,5 +90,8 @@ def pytest_collection_modifyitems(items):
     # The end of an iterator may wait for as long as it has lived: the thread that tunes it can miss the call.
     enabled = AutotuneOptions.enabled
     AutotuneOptions.enabled = property(lambda options: enabled.fget(options) or False, enabled.fset)
+    for item in items:
+        if "_keras" in item.path.parts:  # where the two Keras differ, with the examples of its docstrings
+            item.add_marker("both_keras")
     items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))

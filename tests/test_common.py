@@ -181,9 +181,10 @@ REPRESENTATIVES = [
 ]
 
 
-def under_one_keras(names, both=REPRESENTATIVES):
-    """Those that both Kerases save by the same methods of one base class: under one of them."""
-    return [name if name in both else pytest.param(name, marks=pytest.mark.one_keras) for name in names]
+def named(names, both=REPRESENTATIVES):
+    """Parametrizes a test; under both Keras, which save all others by the same methods of one base class."""
+    marks = dict.fromkeys(both, pytest.mark.both_keras)
+    return pytest.mark.parametrize("name", [pytest.param(own, marks=marks.get(own, ())) for own in names])
 
 
 # Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it. The
@@ -192,10 +193,8 @@ def under_one_keras(names, both=REPRESENTATIVES):
 SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegatives, mixed"}
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
-EVERY_MODEL = pytest.mark.parametrize(
-    "name", under_one_keras([name for name in MODELS if name not in SAME_STATE])
-)
-STATEFUL = pytest.mark.parametrize("name", under_one_keras(STATES))
+EVERY_MODEL = named(name for name in MODELS if name not in SAME_STATE)
+STATEFUL = named(STATES, ["MultiOptimizer", "Mixture, learnable"])
 
 
 def public(module, base):
@@ -289,6 +288,7 @@ def plain(config):
     return [plain(item) for item in config] if isinstance(config, list) else config
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("name", REGISTRY)
 def test_config_round_trip(name):
     item = REGISTRY[name]()
@@ -348,7 +348,6 @@ def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
         np.testing.assert_array_equal(tf_variable(left), tf_variable(right))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name in HEADS or name in SAMPLERS])
 def test_same_seed_same_training(name):
     results = []
@@ -363,7 +362,7 @@ OPTIONS = [name for name in HEADS if name.endswith("options")]
 ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports there are Keras's own layers
 
 
-@pytest.mark.parametrize("name", under_one_keras(["DenseHead, tied", *OPTIONS], ENCODERS))
+@named(["DenseHead, tied", *OPTIONS], ENCODERS)
 def test_export_serves_the_same(name, tmp_path):
     model = trained_once(name)
     model.export(tmp_path / "1")
@@ -380,7 +379,7 @@ def test_export_serves_the_same(name, tmp_path):
 BUILT = [name for name in SAMPLERS if name not in SAME_STATE | {"Uniform", "MIDX"}]
 
 
-@pytest.mark.parametrize("name", under_one_keras(BUILT))
+@named(BUILT)
 def test_a_sampler_may_be_built_while_a_step_is_traced(name):
     """As that of a model whose encoder tells its width only in the first batch of a generator."""
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])

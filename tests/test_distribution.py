@@ -13,6 +13,8 @@ import two_processes
 
 from tfxc._keras import IS_KERAS_3
 
+pytestmark = pytest.mark.both_keras
+
 
 def start(program, **environment):
     """A process that runs a program of this folder."""

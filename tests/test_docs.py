@@ -31,6 +31,7 @@ def program_of(page):
     return "\n".join(lines)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_programs_run(page, tmp_path, monkeypatch):
     if (page.stem in NEEDS_TF_KERAS) == IS_KERAS_3:

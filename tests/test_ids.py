@@ -135,7 +135,6 @@ def test_membership_in_a_set(width):
     np.testing.assert_array_equal(is_among(tf.constant(ids, tf.int32), tf.constant(sets, tf.int32)), want)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("width", [1, None])
 def test_a_graph_that_does_not_know_the_sizes_knows_how_many_there_are(width):
     """Samplers ask for the rank of what these give, as a ``Mixture`` does."""

@@ -10,7 +10,6 @@ from classifier_checks import (
     features,
     learnable,
     log_softmax,
-    only_in_keras_3,
     ranking,
     repeated,
 )
@@ -25,7 +24,7 @@ HEADS = {
     "dense": lambda: DenseHead(NUM_CLASSES, use_bias=True),
     "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
 }
-EVERY_HEAD = pytest.mark.parametrize("name", ["dense", *only_in_keras_3("sparse")])
+EVERY_HEAD = pytest.mark.parametrize("name", ["dense", "sparse"])
 
 
 def compiled(head, loss=None, **options):
@@ -37,6 +36,7 @@ def compiled(head, loss=None, **options):
     return model
 
 
+@pytest.mark.both_keras
 @EVERY_HEAD
 def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
     model, (x, y) = compiled(HEADS[name]()), learnable(128)
@@ -59,7 +59,7 @@ def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
 
 @pytest.mark.parametrize(
     "loss",
-    [BinaryCrossentropy(), pytest.param(SquaredHinge(), marks=pytest.mark.one_keras)],
+    [BinaryCrossentropy(), SquaredHinge()],
     ids=["binary", "hinge"],
 )
 def test_several_labels(loss):
@@ -129,6 +129,7 @@ def two_outputs():
     return model
 
 
+@pytest.mark.both_keras
 def test_one_output_of_several():
     model, (x, item) = two_outputs(), learnable(128)
     targets = {"item": item, "price": x[:, :1].copy()}
@@ -144,6 +145,7 @@ def test_one_output_of_several():
     assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
 
 
+@pytest.mark.both_keras
 @EVERY_HEAD
 def test_mixed_precision(name):
     policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")

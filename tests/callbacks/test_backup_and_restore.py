@@ -50,6 +50,7 @@ def schedules():
     ]
 
 
+@pytest.mark.both_keras
 def test_interrupted_anywhere_it_ends_as_it_would_have(tmp_path):
     """A new model each time, as in a new process."""
 
@@ -77,6 +78,7 @@ def bfloat16_script():
     return lambda *args, **options: again.run(*args, **{"batch_size": 10, "epochs": 2, **options})
 
 
+@pytest.mark.both_keras
 def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
     expected = bfloat16_script(tmp_path / "whole")
     assert bfloat16_script(tmp_path / "killed", 4, 13) is None
@@ -201,6 +203,7 @@ class Active(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.both_keras
 def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     inner = keras.Sequential([keras.Input((DIM,)), Active()])  # lists the metric, too
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), inner])
@@ -327,6 +330,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next
     assert model.first_batch == 0
 
 
+@pytest.mark.both_keras
 def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).filter(lambda *_: True)
     options = {"x": data, "y": None, "batch_size": None, "epochs": 2}
@@ -343,7 +347,6 @@ def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_pat
     assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
 
 
-@pytest.mark.one_keras
 def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script, two_epochs, whole):
     shutil.copytree(two_epochs[1], tmp_path / "killed")
     newest = sorted((tmp_path / "killed").iterdir())[-1]
@@ -352,7 +355,6 @@ def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script,
         assert_same(script(tmp_path / "killed"), whole)
 
 
-@pytest.mark.one_keras
 def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path):
     head = tfxc.layers.DenseHead(20_000)
     again, options = Again(make_model(tfxc.samplers.Uniform(6, shared=True), head=head)), {"batch_size": 10}
@@ -363,7 +365,6 @@ def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path)
     assert_same(again.run(tmp_path / "killed", 3, epochs=2, **options), expected)
 
 
-@pytest.mark.one_keras
 def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_path, monkeypatch, script):
     """At any step the newest whole backup is at most so old, though none is whole before it is waited for."""
     write_arrays, wait = tfxc.backup.folder.write_arrays, BackupFolder.wait
@@ -393,7 +394,6 @@ def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_
     assert ages == [0] * 10
 
 
-@pytest.mark.one_keras
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch, script):
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -428,7 +428,6 @@ def test_what_it_needs(tmp_path):
         plain.fit(X, np.zeros(95), callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
 
-@pytest.mark.one_keras  # tf-keras takes none
 def test_a_callable_as_learning_rate_goes_on(tmp_path):
     def script(folder, *args):
         keras.utils.set_random_seed(1)

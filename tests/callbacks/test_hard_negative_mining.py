@@ -18,7 +18,6 @@ from classifier_checks import (
     dense_encoder,
     features,
     make_model,
-    only_in_keras_3,
 )
 
 import tfxc
@@ -82,7 +81,6 @@ def files(folder):
     return sorted(name[-12:-6] for name in os.listdir(folder))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
     [
@@ -102,7 +100,7 @@ def test_schedule(patient, tmp_path, start, every, staleness, last):
     assert files(tmp_path) == [last]
 
 
-@pytest.mark.parametrize("depth", [2, *only_in_keras_3(0, 1)])
+@pytest.mark.parametrize("depth", [2, 0, 1])
 def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, depth):
     mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
     for _ in range(depth):
@@ -118,7 +116,6 @@ def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tm
     assert sampler.table is None  # the next data may number its examples otherwise
 
 
-@pytest.mark.one_keras
 def test_given_class_vectors_are_searched_instead(patient, tmp_path):
     vectors = features(NUM_CLASSES, seed=5)[:, :4]
     model = model_of(optimizer="sgd")
@@ -139,7 +136,6 @@ def test_the_share_grows(patient, tmp_path):
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 2, 2, 2])
 
 
-@pytest.mark.one_keras
 def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -160,7 +156,6 @@ def kill(thread):
     thread.join()
 
 
-@pytest.mark.one_keras
 def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
     begun = threading.Event()
 
@@ -186,7 +181,6 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
 
-@pytest.mark.one_keras
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
@@ -199,13 +193,13 @@ def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.both_keras
 def test_another_fit_goes_on(patient, tmp_path):
     model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
-@pytest.mark.one_keras
 def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, monkeypatch):
     find = background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: time.sleep(0.5) or find(*args))
@@ -226,7 +220,6 @@ def test_with_another_model_it_starts_anew(patient, tmp_path):
     np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :4])
 
 
-@pytest.mark.one_keras
 def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
     model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     fitted(model, mining, 4)
@@ -240,7 +233,6 @@ def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
 
 
-@pytest.mark.one_keras
 def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES)
     names = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -258,7 +250,6 @@ def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     assert np.isnan(history["mining/staleness"]).all()
 
 
-@pytest.mark.one_keras
 def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError("no space")
@@ -268,7 +259,6 @@ def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
         fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
 
 
-@pytest.mark.one_keras
 def test_a_curriculum_ends_with_its_training(patient, tmp_path):
     model = model_of()
     fitted(model, HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 5, curriculum=5), 1)
@@ -277,7 +267,7 @@ def test_a_curriculum_ends_with_its_training(patient, tmp_path):
     assert history["mining/filled"][2] > 0.5
 
 
-@pytest.mark.parametrize("finished", [True, *only_in_keras_3(False)])
+@pytest.mark.parametrize("finished", [True, False])
 def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -322,7 +312,6 @@ def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
     assert model.sampler.take_filled_fraction() != 0
 
 
-@pytest.mark.one_keras
 def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path, monkeypatch):
     killed, fill = tmp_path / "killed", background_search.BackgroundSearch._fill
 
@@ -344,7 +333,6 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
     np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
 
 
-@pytest.mark.one_keras
 def test_a_later_table_is_of_another_run(patient, tmp_path):
     fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
     with warnings.catch_warnings():
@@ -353,7 +341,6 @@ def test_a_later_table_is_of_another_run(patient, tmp_path):
     assert np.isnan(history["mining/staleness"]).all()
 
 
-@pytest.mark.one_keras
 def test_arguments_are_checked(tmp_path):
     for options, message in [
         ({"num_examples": 0}, "num_examples must be an integer of at least 1, but got 0"),
@@ -378,7 +365,6 @@ def test_arguments_are_checked(tmp_path):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, index=index), 1)
 
 
-@pytest.mark.one_keras
 def test_training_without_it_is_warned_of(tmp_path):
     for sampler in (HardNegatives(2, 4), Mixture([HardNegatives(2, 4), Uniform(3)])):
         with pytest.warns(

@@ -53,7 +53,6 @@ def test_logs_what_the_sampler_and_head_give_at_the_end_of_the_epoch(capsys):
     assert all(name in printed for name in NAMES | {"sampler/index_age"})
 
 
-@pytest.mark.one_keras
 def test_of_uniform_draws_and_ragged_labels():
     labels = tf.ragged.constant([[1, 2]] * 6 + [[3]] * 6, dtype=tf.int32)
     model = make_model(sampler=Uniform(8), run_eagerly=True)
@@ -62,7 +61,6 @@ def test_of_uniform_draws_and_ragged_labels():
     assert history["sampler/accidental_hits"][0] == pytest.approx(1.5 / NUM_CLASSES, rel=1e-4)
 
 
-@pytest.mark.one_keras
 def test_training_goes_on_as_without_it():
     results = []
     for callbacks in ([], [SamplerDiagnostics(*PROBE, every=1)]):
@@ -74,6 +72,7 @@ def test_training_goes_on_as_without_it():
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.both_keras
 def test_steps_at_once_are_one_batch_of_the_logs():
     recorder = Recorder()
     model = midx_model(steps_per_execution=2)
@@ -90,7 +89,6 @@ def test_written_for_tensorboard(tmp_path):
     assert {f"epoch_{name}" for name in NAMES} <= tags
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("every", [0, -1, 1.5, "step"])
 def test_arguments_are_checked(every):
     with pytest.raises(ValueError, match="every must be"):
@@ -114,7 +112,6 @@ def test_a_model_of_ones_own_is_refused():
         own.fit(np.ones([2, 1]), np.ones([2, 1]), callbacks=[SamplerDiagnostics(*PROBE)], verbose=0)
 
 
-@pytest.mark.one_keras
 def test_a_sampler_of_no_known_distribution_is_refused():
     with pytest.raises(ValueError, match="no measure for DNS"):
         fit(make_model(sampler=DNS(4, num_candidates=8)), SamplerDiagnostics(*PROBE))
@@ -133,7 +130,6 @@ def test_class_vectors_that_are_computed_are_those_of_now():
     assert history["sampler/kl"] == [pytest.approx(kl, rel=1e-4)] and kl > 0.01
 
 
-@pytest.mark.one_keras
 def test_a_probe_without_candidates_is_refused():
     """A single example has no others in its batch."""
     one = [part[:1] for part in PROBE]

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import only_in_keras_3
 
 import tfxc
 from tfxc._keras import keras
@@ -58,7 +57,6 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, steps_per_execution=1, mod
     return list(sampler.steps), history
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("callback", "steps"),
     [
@@ -82,7 +80,6 @@ def test_schedule(callback, steps):
     )
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("num_steps", "epochs", "steps"),
     [(350, 1, [0, 100, 300]), (60, 7, [0, 100, 240, 300, 420]), (250, 2, [0, 100, 250, 300])],
@@ -126,12 +123,13 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.both_keras
 def test_several_steps_an_execution_count_as_several():
     assert recorded(SamplerRefresh(every=4), steps_per_execution=2)[0] == [4, 8, 12]
     assert recorded(SamplerRefresh(every=3), steps_per_execution=2)[0] == [4, 6, 10, 12]
 
 
-@pytest.mark.parametrize("every", ["auto", *only_in_keras_3("epoch", 1)])
+@pytest.mark.parametrize("every", ["auto", "epoch", 1])
 def test_with_another_model_or_optimizer_it_begins_anew(every):
     callback, models = SamplerRefresh(every), [new_model() for _ in range(2)]
     recorded(callback, num_steps=8, model=models[0])
@@ -143,13 +141,11 @@ def test_with_another_model_or_optimizer_it_begins_anew(every):
         assert history["sampler/index_age"] == expected[1]["sampler/index_age"]
 
 
-@pytest.mark.one_keras
 def test_the_count_goes_on_in_the_next_fit():
     assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
     assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -166,7 +162,7 @@ def test_arguments_are_checked(options, message):
         SamplerRefresh(**options)
 
 
-@pytest.mark.parametrize("every", ["epoch", *only_in_keras_3("auto", 1)])
+@pytest.mark.parametrize("every", ["epoch", "auto", 1])
 def test_without_a_sampler_it_does_nothing_and_warns_once(every):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=True)
@@ -188,6 +184,7 @@ def fitted(sampler, *positional, **options):
     return model.fit(x, y, *positional, **options).history
 
 
+@pytest.mark.both_keras
 def test_fit_refreshes_an_index_by_itself():
     for sampler in (
         MIDX(2, num_codewords=4),
@@ -216,9 +213,7 @@ def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_
     assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
 
 
-@pytest.mark.parametrize(
-    ("every", "is_same"), [("auto", True), (2, False), *only_in_keras_3((2, True), (1000, False))]
-)
+@pytest.mark.parametrize(("every", "is_same"), [("auto", True), (2, False), (2, True), (1000, False)])
 def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same, monkeypatch):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)
@@ -262,6 +257,7 @@ def test_not_where_one_is_given():
             assert logs["sampler/index_age"] == ([1] if every == "epoch" else [0])
 
 
+@pytest.mark.both_keras
 def test_beside_callbacks_however_they_are_given():
     seen = []
     other = keras.callbacks.LambdaCallback(

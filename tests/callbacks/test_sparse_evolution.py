@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from backup_checks import STEPS, assert_same, made, run
-from classifier_checks import NUM_CLASSES, learnable, make_model, only_in_keras_3
+from classifier_checks import NUM_CLASSES, learnable, make_model
 
 from tfxc import losses, optimizers
 from tfxc._keras import IS_KERAS_3, keras
@@ -35,12 +35,10 @@ def recorded(callback, epochs=3, num_steps=4, **options):
     ("options", "want"),
     [
         ({"every": "epoch"}, [0.1] * 2),
-        *only_in_keras_3(
-            ({"every": 5}, [0.1] * 2),
-            ({"every": 5, "stop_after": 9}, [0.1]),
-            ({"every": "epoch", "stop_after": 1}, [0.1]),
-            ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
-        ),
+        ({"every": 5}, [0.1] * 2),
+        ({"every": 5, "stop_after": 9}, [0.1]),
+        ({"every": "epoch", "stop_after": 1}, [0.1]),
+        ({"every": 4, "stop_after": 16, "schedule": "cosine"}, [0.085355, 0.05, 0.014645]),
     ],
 )
 def test_when_and_how_much(options, want):
@@ -90,6 +88,7 @@ def test_the_model_that_is_validated_is_the_one_that_is_saved_and_returned(tmp_p
     np.testing.assert_allclose(model.evaluate(x, y, verbose=0), losses_of_epochs[-1], rtol=1e-6)
 
 
+@pytest.mark.both_keras
 def test_interrupted_between_epochs_and_in_one_it_goes_on_to_the_bit(tmp_path):
     def script(folder, *args):
         head = UniformSparseHead(NUM_CLASSES, 4, seed=3)
@@ -105,13 +104,11 @@ def test_interrupted_between_epochs_and_in_one_it_goes_on_to_the_bit(tmp_path):
         assert_same(script(folder, save_freq), expected)
 
 
-@pytest.mark.one_keras
 def test_a_single_epoch_in_which_nothing_moves_is_told_of():
     with pytest.warns(UserWarning, match="moves no connection in a fit of one epoch.*every=1000"):
         assert recorded(SparseEvolution(every="epoch"), epochs=1)[0] == []
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "options",
     [
@@ -183,7 +180,6 @@ class ByAnother(keras.Sequential):
         return {"loss": loss}
 
 
-@pytest.mark.one_keras
 def test_a_head_that_another_optimizer_trains_is_refused():
     model = ByAnother([keras.Input((8,)), UniformSparseHead(NUM_CLASSES, 3, seed=0)])
     model.compile()

@@ -58,7 +58,6 @@ def test_starting_again_changes_nothing():
     assert clock.last == 9
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("every", [0, -1, 2.5, "step", None, True])
 def test_other_times_are_refused(every):
     with pytest.raises(
@@ -67,7 +66,6 @@ def test_other_times_are_refused(every):
         StepClock(every)
 
 
-@pytest.mark.one_keras
 def test_times_may_be_integers_of_numpy():
     assert type(StepClock(np.int64(3)).every) is int
 

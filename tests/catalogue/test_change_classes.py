@@ -14,7 +14,6 @@ from classifier_checks import (
     item_encoder,
     learnable,
     make_model,
-    only_in_keras_3,
 )
 
 import tfxc
@@ -67,6 +66,7 @@ def values(model):
     }
 
 
+@pytest.mark.both_keras
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras keeps the state of dropout where nobody can read it")
 def test_random_states_of_layers_go_on():
     dropout = keras.layers.Dropout(0.5, seed=3)
@@ -89,7 +89,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", ["dense", "tied", "sparse", *only_in_keras_3("normalized", "bfloat16")])
+@pytest.mark.parametrize("name", ["dense", "tied", "sparse", "normalized", "bfloat16"])
 def test_what_is_known_of_a_class_goes_with_its_name(name):
     model = trained(named(samplers.MIDX(6, num_codewords=4), **HEADS[name]()))
     before, offset = values(model), getattr(model.head, "row_offset", 0)
@@ -120,7 +120,6 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     assert np.isfinite(history).all()
 
 
-@pytest.mark.one_keras
 def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     names = [f"item {i}" for i in range(3000)]
     retired = set(names[::10])
@@ -144,7 +143,7 @@ def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     assert len(after) > 1000 and not after & retired
 
 
-@pytest.mark.parametrize("way", ["file", "checkpoint", *only_in_keras_3("trained")])
+@pytest.mark.parametrize("way", ["file", "checkpoint", "trained"])
 def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
     """Renumbered classes only: the same losses, step by step, wherever the model came from."""
     build = lambda: named(  # noqa: E731
@@ -186,7 +185,6 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_draws_the_classes_there_are(name):
     model = trained(named(SAMPLERS[name]()))
@@ -207,7 +205,6 @@ def test_a_sampler_draws_the_classes_there_are(name):
         assert np.all(prob > 0)
 
 
-@pytest.mark.one_keras
 def test_codebooks_stay_and_so_do_the_cells_of_known_classes():
     model = trained(named(samplers.MIDX(6, num_codewords=3)))
     before = {name: tf_variable(getattr(model.sampler, name)).numpy() for name in ("codebook_0", "cell")}
@@ -223,6 +220,7 @@ def test_codebooks_stay_and_so_do_the_cells_of_known_classes():
         assert cell[added] == 3 * nearest[0] + nearest[1]
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -274,6 +272,7 @@ def test_slots_that_nobody_knows_are_refused_unless_the_optimizer_tells_of_them(
     np.testing.assert_array_equal(values(changed)["slots"]["previous"], rows[::-1])
 
 
+@pytest.mark.both_keras
 @pytest.mark.skipif(IS_KERAS_3, reason="lists it")
 def test_the_product_of_nadam_goes_on():
     model = trained(named(optimizer=keras.optimizers.Nadam(0.01)))
@@ -283,6 +282,7 @@ def test_the_product_of_nadam_goes_on():
     assert float(tfxc.change_classes(model, OTHER).optimizer._u_product) == product
 
 
+@pytest.mark.both_keras
 def test_weight_decay_leaves_out_what_it_left_out_before():
     def decayed(model):
         weights = model.trainable_variables
@@ -350,7 +350,6 @@ def test_tables_that_the_head_does_not_share_and_lookups_change_too(offset):
     assert changed.encoder.get_layer("items").embeddings.shape[0] == len(OTHER) + offset
 
 
-@pytest.mark.one_keras
 def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
     history = keras.Input((3,), dtype="string")
     names = keras.layers.StringLookup(vocabulary=NAMES, output_mode="multi_hot", sparse=True)(history)
@@ -361,6 +360,7 @@ def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
     np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-6)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["functional", "nested", "sequential"])
 def test_an_input_of_columns_that_a_bag_reads_grows_with_its_rows(form):
     columns, bag = keras.Input((NUM_CLASSES,), sparse=True), layers.EmbeddingBag(NUM_CLASSES, DIM)
@@ -389,6 +389,7 @@ def test_new_rows_by_a_function_or_from_similar_names():
     assert near[7] + near[17] > 0 and not np.allclose(values(changed)["table"][-1], before.mean(0))
 
 
+@pytest.mark.both_keras
 def test_it_is_an_ordinary_model(tmp_path):
     changed = tfxc.change_classes(trained(named(samplers.MIDX(6, num_codewords=4))), OTHER)
     x, y = data_of(changed, len(OTHER))
@@ -438,6 +439,7 @@ class OwnLoss(losses.SoftmaxCrossentropy):
     pass
 
 
+@pytest.mark.both_keras
 def test_classes_that_nobody_registered_are_known_as_nothing_comes_from_a_file():
     encoder = keras.Sequential([keras.Input((DIM,)), OwnLayer(), keras.layers.Dense(DIM)])
     head = layers.DenseHead(NUM_CLASSES)
@@ -470,6 +472,7 @@ def test_of_two_classes_of_one_name_that_nobody_registered_none_takes_the_others
     np.testing.assert_array_equal(model.queries(features(4)), before)
 
 
+@pytest.mark.both_keras
 def test_an_uncompiled_model_stays_so():
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), class_names=["a", "b", "c"])
     changed = tfxc.change_classes(model, ["c", "a"])
@@ -498,7 +501,7 @@ def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
         np.testing.assert_array_equal(weight.numpy(), old)
 
 
-@pytest.mark.parametrize("failing", ["rows", *only_in_keras_3("disk", "sampler")])
+@pytest.mark.parametrize("failing", ["rows", "disk", "sampler"])
 def test_after_a_late_failure_training_goes_on_as_if_nothing_had_been(failing, monkeypatch):
     models, (x, y) = [], learnable(16)
     for _ in range(2):
@@ -611,12 +614,12 @@ def test_items_that_an_item_encoder_finds_by_name_stay_what_they_are(own_table):
     np.testing.assert_array_equal(changed.encoder(x), query)
 
 
-@pytest.mark.one_keras
 def test_rows_that_move_under_features_that_stay_are_refused():
     with pytest.raises(ValueError, match=r"rows of \['items'\] go .* Give it a table of its own"):
         tfxc.change_classes(towers_that_share_a_table(names=False), NAMES[::-1])
 
 
+@pytest.mark.both_keras
 def test_the_average_of_a_new_class_begins_where_the_class_does():
     model = trained(named(optimizer=keras.optimizers.Adam(0.001, use_ema=True)))
     changed = tfxc.change_classes(model, [*NAMES, "new"], new_rows=lambda names: np.ones([1, DIM]))
@@ -625,6 +628,7 @@ def test_the_average_of_a_new_class_begins_where_the_class_does():
     np.testing.assert_array_equal(average[-1], tf_variable(table)[-1])
 
 
+@pytest.mark.both_keras
 def test_row_means_of_adafactor_go_with_the_names():
     model = trained(named(head=layers.DenseHead(NUM_CLASSES), optimizer=keras.optimizers.Adafactor(0.1)))
     before = values(model)["slots"]["row_velocity"]
@@ -649,7 +653,6 @@ def test_a_mere_layer_as_item_encoder_may_change_its_classes():
     np.testing.assert_allclose(changed.head.encode(tf.range(NUM_CLASSES)), before[::-1], rtol=1e-5)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("rows", [NUM_CLASSES + 1, 7])
 def test_two_layers_of_one_name_are_refused_and_the_model_stays(rows):
     towers, inputs = [], []

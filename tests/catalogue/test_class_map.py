@@ -7,8 +7,6 @@ import tensorflow as tf
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.data import Vocabulary
 
-pytestmark = pytest.mark.one_keras
-
 
 def test_names_are_matched_and_rows_sent_where_they_belong():
     classes = ClassMap(Vocabulary(["a", "b", "c", "d"]).names, np.array(["d", "x", "a"]))

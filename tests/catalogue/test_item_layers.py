@@ -36,7 +36,6 @@ def test_embeddings_are_told_by_their_rows():
     assert bag.config["num_features"] == 5 and bag.class_rows[0].row_offset == 1
 
 
-@pytest.mark.one_keras
 def test_a_table_that_only_its_rows_tell_is_named():
     for rows in (3, 4):
         with pytest.warns(
@@ -51,6 +50,7 @@ def test_a_table_that_only_its_rows_tell_is_named():
         assert len(item_layers(encoder, [], NAMES, CLASSES)) == 1
 
 
+@pytest.mark.both_keras
 def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them():
     lookup = keras.layers.IntegerLookup(vocabulary=[3, 5, 8], mask_token=0, name="ids")
     items = found([lookup, keras.layers.Embedding(5, 2, name="own")], "int64")
@@ -64,6 +64,7 @@ def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them(
     assert found([other], "int64") == {}
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("between", [[], [keras.layers.Reshape((1, 2))]])
 def test_a_table_that_reads_a_lookup_of_the_names_is_one_of_items_whatever_its_rows(between):
     lookup = keras.layers.StringLookup(vocabulary=NAMES)

@@ -7,8 +7,6 @@ from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.neighbours import neighbour_shares
 from tfxc.data import Sequences, Vocabulary
 
-pytestmark = pytest.mark.one_keras
-
 NAMES = [f"item {i}" for i in range(30)]
 CLASSES = ClassMap(NAMES[:20], NAMES[3:27])  # 0, 1, 2 go and 20 ... 26 come
 

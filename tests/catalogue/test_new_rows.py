@@ -9,8 +9,6 @@ from tfxc.catalogue.new_rows import NewRows
 from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
 from tfxc.data import Sequences
 
-pytestmark = pytest.mark.one_keras
-
 CLASSES = ClassMap(["black tea", "salt", "gone"], ["rum", "black tea", "salt", "green tea"])
 TABLE = np.array([[9.0, 9], [0, 0], [1, 2], [3, 6], [0, 0]], np.float32)  # row 0 is padding
 

@@ -6,8 +6,6 @@ import pytest
 from tfxc.catalogue import similar_names as module
 from tfxc.catalogue.similar_names import similar_names
 
-pytestmark = pytest.mark.one_keras
-
 KNOWN = ["black tea", "table salt", "green tea bags", "Sea Salt", "é"]
 
 

@@ -7,8 +7,6 @@ import tensorflow as tf
 from tfxc.catalogue import spool
 from tfxc.catalogue.spool import Spool, blocks_of
 
-pytestmark = pytest.mark.one_keras
-
 
 @pytest.fixture(params=[8, 1 << 25])
 def block_bytes(request, monkeypatch):

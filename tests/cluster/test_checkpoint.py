@@ -13,6 +13,8 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable, weights_of
 
+pytestmark = pytest.mark.both_keras
+
 
 def fitted(**options):
     keras.utils.set_random_seed(1)

@@ -15,6 +15,8 @@ from tfxc._keras import IS_KERAS_3
 from tfxc.model.memory import MemoryReport
 from tfxc.ops import library
 
+pytestmark = pytest.mark.both_keras
+
 PROGRAM = Path(__file__).with_name("in_process.py")
 needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
 

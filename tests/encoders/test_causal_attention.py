@@ -21,7 +21,6 @@ def slow_attention(inputs, project, combine, num_heads):
     return out @ combine
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(("length", "dim", "num_heads"), [(1, 1, 1), (5, 6, 1), (7, 6, 3)])
 def test_equals_a_slow_attention(length, dim, num_heads):
     inputs = np.random.default_rng(0).normal(size=(2, length, dim))
@@ -35,18 +34,19 @@ def test_equals_a_slow_attention(length, dim, num_heads):
         np.testing.assert_allclose(got[row, start:], want, atol=1e-5)
 
 
-@pytest.mark.one_keras
 def test_without_a_mask_every_position_counts():
     layer, inputs = CausalAttention(2), tf.random.normal([2, 4, 6], seed=0)
     np.testing.assert_allclose(layer(inputs), layer(inputs, mask=tf.ones([2, 4], tf.bool)), atol=1e-6)
 
 
+@pytest.mark.both_keras
 def test_a_position_that_may_look_nowhere_is_finite_in_half_precision():
     layer = CausalAttention(1, dtype="float16")
     out = layer(tf.ones([1, 3, 2], tf.float16), mask=tf.constant([[False, False, True]]))
     assert out.dtype == tf.float16 and np.isfinite(out).all()
 
 
+@pytest.mark.both_keras
 def test_config():
     layer = CausalAttention(3, name="own")
     assert CausalAttention.from_config(layer.get_config()).get_config() == layer.get_config()

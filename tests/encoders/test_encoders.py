@@ -16,15 +16,13 @@ NUM_CLASSES = 50
 ENCODERS = {"esasrec": esasrec, "gru4rec": gru4rec, "sasrec": sasrec}
 EVERY_ENCODER = pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS)
 # The one that has all layers of our own stands for them where Keras does the same with each.
-OTHERS = [pytest.param(encode, marks=pytest.mark.one_keras) for encode in (gru4rec, sasrec)]
-ONE_ENCODER = pytest.mark.parametrize("encode", [esasrec, *OTHERS], ids=ENCODERS)
+ONE_ENCODER = pytest.mark.parametrize("encode", [esasrec, gru4rec, sasrec], ids=ENCODERS)
 
 
 def left_padded(*ids, length=8):
     return tf.constant([[0] * (length - len(ids)) + list(ids)])
 
 
-@pytest.mark.one_keras
 @EVERY_ENCODER
 def test_a_query_depends_on_its_past_items_alone(encode):
     encoder = encode(NUM_CLASSES, max_length=8, dim=8, num_blocks=2)
@@ -49,6 +47,7 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     assert np.isfinite(query).all()
 
 
+@pytest.mark.both_keras
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras looks at the padding before it takes cuDNN")
 def test_where_there_is_a_gpu_padding_is_in_front_all_the_same(monkeypatch, tmp_path):
     backend = importlib.import_module("keras.src.backend.tensorflow.rnn")
@@ -60,7 +59,6 @@ def test_where_there_is_a_gpu_padding_is_in_front_all_the_same(monkeypatch, tmp_
         assert np.isfinite(query).all()
 
 
-@pytest.mark.one_keras
 @EVERY_ENCODER
 @pytest.mark.parametrize(("length", "dim", "num_blocks"), [(1, 1, 1), (7, 3, 2)])
 def test_odd_sizes(encode, length, dim, num_blocks):
@@ -87,7 +85,6 @@ def test_a_bfloat16_table_is_shared_and_trained(encode):
         encode(10, max_length=3, table_dtype="float16")
 
 
-@pytest.mark.one_keras
 @EVERY_ENCODER
 def test_learns_from_what_came_before(encode):
     encoder = encode(10, max_length=5, dim=16, dropout=0.0)
@@ -104,6 +101,7 @@ def test_learns_from_what_came_before(encode):
     assert np.mean((best == items[:, 1:])[:, 2:]) > 0.9
 
 
+@pytest.mark.both_keras
 @ONE_ENCODER
 def test_is_saved_loaded_and_exported(encode, tmp_path):
     encoder = encode(NUM_CLASSES, max_length=4, dim=8)
@@ -131,7 +129,6 @@ def bfloat16():
     keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.one_keras
 @EVERY_ENCODER
 def test_mixed_precision_gives_nearly_the_same_queries(encode, bfloat16):
     encoder = encode(NUM_CLASSES, max_length=6, dim=16)
@@ -146,7 +143,6 @@ def test_mixed_precision_gives_nearly_the_same_queries(encode, bfloat16):
     np.testing.assert_allclose(tf.cast(query, tf.float32).numpy()[known], want[known], rtol=0.1, atol=0.1)
 
 
-@pytest.mark.one_keras
 @EVERY_ENCODER
 @pytest.mark.parametrize("argument", ["num_classes", "max_length", "dim", "num_blocks"])
 def test_sizes_must_be_positive_integers(encode, argument):
@@ -155,7 +151,6 @@ def test_sizes_must_be_positive_integers(encode, argument):
         encode(**sizes)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("encode", [sasrec, esasrec])
 def test_heads_must_divide_the_width(encode):
     assert encode(9, 4, dim=6, num_heads=3).output_shape == (None, 4, 6)

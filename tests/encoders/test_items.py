@@ -28,6 +28,7 @@ def model_of_items():
     return model
 
 
+@pytest.mark.both_keras
 def test_ids_padded_with_minus_1_do_not_train(tmp_path):
     model, labels = model_of_items(), np.array([[1, 2, 3], [4, 5, 6]])
     model.fit(ITEMS, labels, verbose=0)
@@ -43,7 +44,6 @@ def test_ids_padded_with_minus_1_do_not_train(tmp_path):
         assert own.predict(ITEMS, verbose=0)["ids"].shape == (2, 2)
 
 
-@pytest.mark.one_keras
 def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(tmp_path):
     model = model_of_items()
     model.export(tmp_path / "ids")
@@ -59,6 +59,5 @@ def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(tmp_pat
     np.testing.assert_array_equal(served.serve(known)["ids"], served.serve(unknown)["ids"])
 
 
-@pytest.mark.one_keras
 def test_a_batch_of_nothing_has_no_bad_id():
     assert ItemEmbedding(3, 2)(tf.zeros([0, 4], tf.int32)).shape == (0, 4, 2)

@@ -10,4 +10,10 @@ import fuzz_midx_draw  # noqa: F401
 import fuzz_readers  # noqa: F401
 import fuzz_row_updates  # noqa: F401
 import fuzz_sparse_head  # noqa: F401
+import pytest
 from fuzz_targets import CALLS, TARGETS, limited_memory  # noqa: F401
+
+
+def marks_of(name):
+    """The marks of a target's tests: all but the readers call the compiled ops."""
+    return () if name in ("readers", "hard_negative_files") else pytest.mark.kernels

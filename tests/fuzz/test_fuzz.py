@@ -10,13 +10,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tfxc.ops import library
 
 EXAMPLES = {"sparse_head_few_gradients": 100, "readers": 400, "hash_tables_op": 30}
-WITHOUT_OPS = ("readers", "hard_negative_files")
+TARGETS = [pytest.param(name, marks=fuzz_all.marks_of(name)) for name in fuzz_all.TARGETS]
 
 
-@pytest.mark.parametrize("name", fuzz_all.TARGETS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_random_calls(name):
-    if name not in WITHOUT_OPS and not library.use_compiled():
-        pytest.skip("needs the compiled ops")
     target = fuzz_all.TARGETS[name]
 
     @settings(
@@ -35,11 +33,10 @@ def test_random_calls(name):
         calls()
 
 
+@pytest.mark.kernels
 def test_every_op_of_the_library_is_a_target():
     """The names that the targets call hold every op there is."""
     ops = library.load()
-    if ops is None:
-        pytest.skip("needs the compiled ops")
     here = "".join(path.read_text() for path in Path(__file__).parent.glob("fuzz_*.py"))
     names = [name for name in dir(ops) if name.startswith("tfxc_") and not name.endswith("_eager_fallback")]
     assert len(names) > 10

@@ -6,15 +6,16 @@ from pathlib import Path
 import fuzz_all
 import pytest
 
-from tfxc.ops import library
-
 CASES = [json.loads(line) for line in Path(__file__).with_name("findings.jsonl").read_text().splitlines()]
-WITHOUT_OPS = ("readers", "hard_negative_files")
 
 
-@pytest.mark.parametrize("name, case", CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "name, case",
+    [
+        pytest.param(name, case, marks=fuzz_all.marks_of(name), id=f"{name}-{i}")
+        for i, (name, case) in enumerate(CASES)
+    ],
+)
 def test_finding(name, case):
-    if name not in WITHOUT_OPS and not library.use_compiled():
-        pytest.skip("needs the compiled ops")
     with fuzz_all.limited_memory():
         fuzz_all.TARGETS[name].run(case)

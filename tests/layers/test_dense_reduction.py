@@ -280,7 +280,7 @@ def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
     assert with_peak(lambda: found(query))[1] < 300e6
 
 
-@pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+@pytest.mark.kernels
 @pytest.mark.parametrize("way", ["as it runs"], indirect=True)
 @pytest.mark.parametrize(("filter_below", "op"), [(None, "DenseScanGrad"), (0.5, "DenseScanFilteredGrad")])
 def test_a_second_derivative_is_refused(filter_below, op):

@@ -60,7 +60,6 @@ def test_a_table_in_shards(ids):
     np.testing.assert_allclose(tf.concat(list(map(tf.convert_to_tensor, gradients)), 0), wanted)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_gradients_against_differences(combiner):
     layer = built(combiner)
@@ -80,7 +79,6 @@ def test_gradients_against_differences(combiner):
         np.testing.assert_allclose(gradient[row, column], (loss() - value) / 0.5, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.one_keras
 def test_padding_moves_no_row():
     """Momentum would move row 0 in every step if padding read it."""
     layer, optimizer = built(), optimizers.LazyAdam(0.1)
@@ -94,7 +92,6 @@ def test_padding_moves_no_row():
         assert moved.tolist() == [i for i in ids[0] if i >= 0]
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("shape", [(1, 1), (2, 0), (0, 3)])
 def test_odd_shapes(shape):
     layer = built("mean")
@@ -110,6 +107,7 @@ def test_in_a_sequential_model():
     assert model.predict(x, verbose=0).shape == (3, 2)
 
 
+@pytest.mark.both_keras
 def test_in_a_model_saved_and_exported(tmp_path):
     inputs = {
         "ids": keras.Input((None,), dtype="int32", name="ids"),
@@ -130,7 +128,6 @@ def test_in_a_model_saved_and_exported(tmp_path):
     np.testing.assert_array_equal(served["ids"], want["ids"])
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_plain_ids_padded_with_0_weigh_1(combiner):
     layer = built(combiner)
@@ -140,7 +137,6 @@ def test_plain_ids_padded_with_0_weigh_1(combiner):
     np.testing.assert_array_equal(got[2], np.zeros(4))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_sparse_weights_against_the_dense_product(combiner):
     layer = built(combiner)
@@ -156,7 +152,7 @@ def test_sparse_weights_against_the_dense_product(combiner):
     assert np.isfinite(layer(counts)).all()
 
 
-@pytest.mark.parametrize("mode", [pytest.param("int", marks=pytest.mark.one_keras), "count"])
+@pytest.mark.parametrize("mode", ["int", "count"])
 def test_text_to_a_trained_model(mode):
     texts, labels = np.array(["green tea", "milk", "black tea with milk", ""]), np.array([0, 1, 2, 3])
     vectorize = keras.layers.TextVectorization(output_mode=mode, sparse=mode != "int")
@@ -190,14 +186,12 @@ def test_weights_keep_their_digits_in_mixed_precision():
     np.testing.assert_array_equal(tf.cast(bag(inputs), tf.float32), plain(inputs))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("bad", [6, -2])
 def test_ids_are_checked(bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"feature id is outside \[0, 6\)"):
         built()({"ids": np.array([[0, bad]]), "values": np.ones((1, 2), np.float32)})
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -217,7 +211,6 @@ def test_inputs_are_checked(inputs, message):
         built()(inputs)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "options", [{"combiner": "max"}, {"num_features": 0}, {"num_features": 2.5}, {"dim": 0}, {"dim": 2.5}]
 )

@@ -56,7 +56,6 @@ def model_of(head=None, sampler=None, **options):
     return model
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("free_vectors", [False, True])
 @pytest.mark.parametrize("ids", [[3, 9, -1, 3], [[1, 2], [24, 9], [-1, -1]]])
 def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is_learnt(free_vectors, ids):
@@ -83,7 +82,6 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
         assert set(free.indices.numpy()) == distinct
 
 
-@pytest.mark.one_keras
 def test_nothing_to_score_is_nothing_to_encode():
     head = head_of()
     of_labels, of_ids = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
@@ -120,7 +118,6 @@ def test_features_that_take_the_place_of_others_train():
     np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
-@pytest.mark.one_keras
 def test_without_a_sampler_all_classes_are_encoded():
     head, query, labels = head_of(), tf.random.normal([2, DIM]), tf.constant([[3, -1], [1, 2]])
     with tf.GradientTape() as tape:
@@ -150,7 +147,6 @@ def test_a_plain_model_trains_the_item_encoder():
 EVERY_CLASS = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [2, 1])
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "best",
     [
@@ -186,6 +182,7 @@ def text_tower(texts):
     return keras.Model({"text": text, "price": price}, keras.layers.Dense(DIM)(both))
 
 
+@pytest.mark.both_keras
 def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
     texts = np.array([f"word{i % 5} ä{i}" for i in range(NUM_CLASSES)])
     features = {"price": np.ones([NUM_CLASSES, 1], np.float32), "text": texts}
@@ -226,7 +223,6 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
         tfxc.change_classes(changed, [*names, "x"])
 
 
-@pytest.mark.one_keras
 def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match="one row for each class"):
         EncodedHead(tower(), {"a": np.ones([3, 1]), "b": np.ones([4, 1])})
@@ -247,6 +243,7 @@ def test_errors_say_the_remedy():
         model.export_item_encoder("unused")
 
 
+@pytest.mark.both_keras
 def test_towers_that_share_a_layer(tmp_path):
     """One table for the words of both: its weights are there once, and both towers move it."""
     words = keras.layers.Embedding(12, DIM, name="words")
@@ -309,7 +306,6 @@ def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.one_keras
 def test_one_model_may_encode_queries_and_items(tmp_path):
     both = tower()
     model = tfxc.ExtremeClassifier(both, EncodedHead(both, FEATURES), samplers.InBatch(), k=3)
@@ -338,7 +334,6 @@ def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
     np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("shape", [(NUM_CLASSES,), (NUM_CLASSES, 2)])
 def test_texts_take_the_space_of_their_letters_in_a_file_and_stay_to_the_byte(shape, tmp_path):
     texts = np.full(shape, b"tea\0", object)
@@ -350,7 +345,6 @@ def test_texts_take_the_space_of_their_letters_in_a_file_and_stay_to_the_byte(sh
     np.testing.assert_array_equal(loaded.features["text"].numpy(), texts)
 
 
-@pytest.mark.one_keras
 def test_texts_of_a_file_of_before_are_read(tmp_path):
     texts = np.array([f"word{i}".encode() for i in range(NUM_CLASSES)])
     np.savez(tmp_path / "features.npz", structure='{"text": 0}', **{"0": texts})
@@ -392,7 +386,6 @@ def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
     assert np.all(head.score(query, [[0, 1], [2, 3]]) < before)
 
 
-@pytest.mark.one_keras
 def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand():
     head = head_of()
     head.refresh()
@@ -497,7 +490,6 @@ def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp
         np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
 
 
-@pytest.mark.one_keras
 def test_a_prediction_goes_on_while_a_thread_trains():
     """By the class vectors of when it began."""
     model, (x, y) = model_of(), learnable(16)
@@ -518,7 +510,6 @@ def test_a_prediction_goes_on_while_a_thread_trains():
     assert (after["scores"] != want["scores"]).any()  # it has trained
 
 
-@pytest.mark.one_keras
 def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
     head, made = head_of(), EncodedHead._cache_vectors
 
@@ -546,6 +537,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
 
 
+@pytest.mark.both_keras
 def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     model = model_of()
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)
@@ -588,7 +580,6 @@ def test_a_batch_without_labels_leaves_moving_means_numbers():
     assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
 
 
-@pytest.mark.one_keras
 def test_features_of_data_frames_and_lists():
     of_arrays = {"a": np.float32([1, 2]), "b": np.array(["x", "y"])}
     for features in ({"a": [1.0, 2.0], "b": ["x", "y"]}, {"a": pd.Series([1.0, 2.0], [7, 3]), "b": [*"xy"]}):

@@ -376,7 +376,6 @@ LABELS = tf.constant([[3, -1], [28, 0], [-1, -1], [7, 8]])
 LOSSES = [SoftmaxCrossentropy(), SoftmaxCrossentropy(decoupled=True), BinaryCrossentropy(), SquaredHinge()]
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 @pytest.mark.parametrize("traced", [False, True])
 def test_two_functions_make_a_head(twins, loss, traced):

@@ -8,7 +8,6 @@ import tfxc
 from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentropy, SquaredHinge
 
-pytestmark = pytest.mark.one_keras
 LABELS = tf.constant([[3], [1], [7]])
 
 

@@ -57,6 +57,7 @@ def test_bad_input():
         CoverageAtK(1, 5).update_state([0, 0], [[4], [3]], sample_weight=[0.0])
 
 
+@pytest.mark.both_keras
 def test_beside_other_metrics_in_evaluate():
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(60), k=5)

@@ -26,7 +26,6 @@ def test_relevance_by_hand():
     assert relevance(ids, labels).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("k", [1, 2, 60])
 def test_relevance_of_many_ids_holds_no_table_of_all_pairs(k):
     """Of all pairs there would be k² numbers an example."""
@@ -250,6 +249,7 @@ def test_what_is_no_value_for_each_example_is_refused(value):
         Own(2).update_state([4, 5], [[4, 5], [4, 5]])
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("weighted", [False, True])
 def test_inside_compile_and_evaluate(weighted):
     rng = np.random.default_rng(0)
@@ -264,6 +264,7 @@ def test_inside_compile_and_evaluate(weighted):
     assert got == pytest.approx(float(alone.result()), abs=1e-6)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["ragged", "sparse"])
 def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
     x, ragged = (

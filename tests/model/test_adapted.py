@@ -9,6 +9,7 @@ from tfxc._keras import keras
 from tfxc.model.adapted import copy_adapted
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize(
     ("kind", "data", "asked"),
     [

@@ -20,7 +20,6 @@ from classifier_checks import (
     learnable,
     log_softmax,
     make_model,
-    only_in_keras_3,
     ranking,
     weights_of,
 )
@@ -33,6 +32,7 @@ from tfxc.metrics import NDCGAtK, PrecisionAtK, PSPAtK, RecallAtK
 from tfxc.samplers import MIDX, Uniform
 
 
+@pytest.mark.both_keras
 def test_the_documented_program():
     num_classes, (x, y) = 50, learnable(32)
     encoder = dense_encoder()
@@ -133,7 +133,6 @@ def test_predict_ranks_all_classes_and_passes_over_the_excluded():
         model.evaluate({"features": x, "exclude": exclude + NUM_CLASSES}, labels, verbose=0)
 
 
-@pytest.mark.one_keras
 def test_rank_takes_ragged_filters():
     model, x = make_model(), features(2)
     for name in ("exclude", "allow"):
@@ -141,7 +140,6 @@ def test_rank_takes_ragged_filters():
         np.testing.assert_array_equal(ragged, model.rank(x, 2, **{name: [[3, 8, 2], [4, -1, -1]]})["ids"])
 
 
-@pytest.mark.one_keras
 def test_rank_takes_lists():
     model, x = make_model(), features(2)
     np.testing.assert_array_equal(model.rank(x.tolist(), 4)["ids"], model.rank(x, 4)["ids"])
@@ -208,7 +206,6 @@ def test_another_k_and_number_of_probes_count_after_the_first_time():
     assert (exact[1].numpy() != probed[1].numpy()).any() and exact[2] != probed[2]
 
 
-@pytest.mark.one_keras
 def test_rank_reads_class_vectors_of_now():
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
     head = tfxc.layers.EncodedHead(encoder, np.random.default_rng(1).normal(size=(NUM_CLASSES, 3)))
@@ -227,6 +224,7 @@ def labels_as(kind, rows):
     )
 
 
+@pytest.mark.both_keras
 def test_every_form_of_labels_trains_alike():
     rows = [[3], [1, 7], [], [24, 0, 2]]
 
@@ -260,6 +258,7 @@ HISTORY = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
 NEXT = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
 
 
+@pytest.mark.both_keras
 def test_sequences():
     """Masked and unlabelled positions count nowhere: not in the loss, not in the metrics."""
     history, labels = HISTORY, NEXT
@@ -288,7 +287,7 @@ def test_sequences():
     model.evaluate(exclude, labels, verbose=0)
 
 
-@pytest.mark.parametrize("name", ["midx", *only_in_keras_3("none", "shared")])
+@pytest.mark.parametrize("name", ["midx", "none", "shared"])
 def test_sequences_train(name):
     model = make_model(SAMPLERS[name](), encoder=item_encoder())
     several = np.stack([NEXT, np.roll(NEXT, 1)], axis=-1)
@@ -316,7 +315,6 @@ def ways_to_take_labels(model):
     return fit, evaluate, validate, model.train_on_batch, model.test_on_batch
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "names",
     [
@@ -345,7 +343,6 @@ def test_labels_of_every_pandas_type_of_integers(dtype):
         step(x, y.astype(dtype))
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("labels", "what"),
     [
@@ -371,7 +368,7 @@ def test_a_dataset_is_taken_without_a_warning():
         make_model().fit(dataset, verbose=0)
 
 
-@pytest.mark.parametrize("step", ["evaluate", *only_in_keras_3("fit")])
+@pytest.mark.parametrize("step", ["evaluate", "fit"])
 def test_a_label_outside_the_range_is_named(step):
     model = make_model(Uniform(4))
     options = {"shuffle": False} if step == "fit" else {}
@@ -384,7 +381,6 @@ def test_a_label_outside_the_range_is_named(step):
         assert f"The id is {bad} at flat position 5" in message
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("y", "message"),
     [
@@ -398,12 +394,12 @@ def test_labels_that_are_not_ids_are_refused(y, message):
         make_model().fit(features(4), y, verbose=0)
 
 
-@pytest.mark.one_keras
 def test_sample_weights_that_are_not_one_for_each_example_are_refused():
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="a number for each example"):
         make_model().fit(features(4), np.zeros((4, 2), int), sample_weight=np.ones((4, 2)), verbose=0)
 
 
+@pytest.mark.both_keras
 def test_metrics_are_weighted_by_fractions():
     x, y, weights = features(40), np.arange(40) % NUM_CLASSES, np.linspace(0, 0.9, 40, dtype=np.float32)
     metrics = {"metrics": [RecallAtK(5)], "weighted_metrics": [RecallAtK(5, name="weighted")]}
@@ -414,6 +410,7 @@ def test_metrics_are_weighted_by_fractions():
     assert found["weighted"] == pytest.approx(np.sum(hit * weights) / weights.sum(), rel=1e-5)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("name", ["metrics", "weighted_metrics"])
 def test_a_single_metric_is_a_list_of_one(name, tmp_path):
     model = make_model(**{name: RecallAtK(5)}, run_eagerly=True)
@@ -425,6 +422,7 @@ def test_a_single_metric_is_a_list_of_one(name, tmp_path):
         }
 
 
+@pytest.mark.both_keras
 def test_compiled_without_metrics_it_has_none_of_before():
     model, x, y = make_model(metrics=[RecallAtK(20)]), features(4), np.arange(4)
     assert set(model.evaluate(x, y, return_dict=True, verbose=0)) == {"loss", "recall_at_20"}
@@ -464,7 +462,7 @@ def test_what_is_refused_comes_with_its_remedy():
             tfxc.ExtremeClassifier(*parts)
 
 
-@pytest.mark.parametrize("name", ["midx", *only_in_keras_3("none")])
+@pytest.mark.parametrize("name", ["midx", "none"])
 def test_batch_of_one_and_one_class(name):
     sampler = None if name == "none" else MIDX(3, num_codewords=2)
     model = make_model(sampler, head=DenseHead(1), k=1, metrics=[RecallAtK(1)], run_eagerly=True)
@@ -487,6 +485,7 @@ def mixed_precision():
     keras.mixed_precision.set_global_policy(before or "float32")
 
 
+@pytest.mark.both_keras
 def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
     """Of 4,097 bfloat16 keeps 4,096."""
     inputs = keras.Input((1,))
@@ -498,6 +497,7 @@ def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
     np.testing.assert_array_equal(model(x)["ids"], ids)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("form", [tf.sparse.from_dense, scipy.sparse.csr_matrix, scipy.sparse.coo_array])
 def test_sparse_inputs_of_a_subclassed_encoder(form):
     class Bag(keras.Model):
@@ -523,7 +523,6 @@ class Sum(keras.layers.Layer):
         return keras.KerasTensor(first.shape, first.dtype)
 
 
-@pytest.mark.one_keras  # tf-keras has no optional inputs
 def test_an_optional_input_may_be_none():
     x, y = learnable(8)
     first, second = keras.Input((DIM,), name="first"), keras.Input((DIM,), name="also", optional=True)
@@ -546,6 +545,7 @@ def test_an_optional_input_may_be_none():
     assert np.isfinite(make_model(encoder=Bare()).fit(inputs, y, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.both_keras
 def test_ragged_inputs_of_a_subclassed_encoder():
     class Mean(keras.Model):
         def __init__(self):
@@ -561,6 +561,7 @@ def test_ragged_inputs_of_a_subclassed_encoder():
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.both_keras
 def test_an_optimizer_given_by_name_keeps_its_learning_rate(tmp_path):
     model = make_model(optimizer="adam")
     model.optimizer.learning_rate = 0.125
@@ -569,7 +570,6 @@ def test_an_optimizer_given_by_name_keeps_its_learning_rate(tmp_path):
     assert float(tf.convert_to_tensor(loaded.optimizer.learning_rate)) == 0.125
 
 
-@pytest.mark.one_keras
 def test_class_names_are_the_models_own():
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     for given in (list(names), np.array(names), pd.Series(names, index=range(NUM_CLASSES)[::-1])):
@@ -578,6 +578,7 @@ def test_class_names_are_the_models_own():
         assert [model.class_names[i] for i in range(NUM_CLASSES)] == names
 
 
+@pytest.mark.both_keras
 def test_class_names_are_kept_with_the_model(tmp_path):
     names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
@@ -587,7 +588,6 @@ def test_class_names_are_kept_with_the_model(tmp_path):
     assert names[3] not in str(model.get_config())
 
 
-@pytest.mark.one_keras
 def test_a_sampler_of_another_number_of_classes_is_refused():
     sampler = Uniform(3)
     sampler.build((NUM_CLASSES + 1, DIM))
@@ -604,7 +604,6 @@ def test_a_head_tied_to_another_encoders_table_is_refused():
     make_model(head=DenseHead(NUM_CLASSES, tied_to=embedding, row_offset=1), encoder=foreign)
 
 
-@pytest.mark.one_keras
 def test_the_query_is_prepared_once_a_step(monkeypatch):
     calls = []
     effective_query = DenseHead.effective_query

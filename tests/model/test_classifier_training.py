@@ -14,7 +14,6 @@ from classifier_checks import (
     learnable,
     log_softmax,
     make_model,
-    only_in_keras_3,
     repeated,
     weights_of,
 )
@@ -28,7 +27,6 @@ from tfxc.metrics import NDCGAtK, RecallAtK
 from tfxc.samplers import MIDX, Uniform
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("name", ["none", "shared", "midx learnable", "mixture"])
 def test_training_nears_the_full_optimum(name):
     """A model learns by each form of draws; what every sampler tends to is in tests/test_consistency.py."""
@@ -47,7 +45,7 @@ def test_training_nears_the_full_optimum(name):
     assert loss < 0.45 * before and recall > 0.7
 
 
-@pytest.mark.parametrize("name", ["mixture", *only_in_keras_3("none")])
+@pytest.mark.parametrize("name", ["mixture", "none"])
 def test_same_seed_same_weights(name):
     x, y = learnable(64)
 
@@ -72,6 +70,7 @@ def test_same_seed_same_weights(name):
     assert any((one != two).any() for one, two in zip(weights_of(made(3)), other, strict=True))
 
 
+@pytest.mark.both_keras
 def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
     x, y, weights = features(8), np.arange(8), np.linspace(0, 2, 8)
     model = make_model(optimizer=keras.optimizers.SGD(0.0))
@@ -91,6 +90,7 @@ class LazyEncoder(keras.Model):
         return self.dense(inputs)
 
 
+@pytest.mark.both_keras
 def test_an_encoder_built_by_its_first_batch():
     x, y = learnable(64)
     model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder(), metrics=[NDCGAtK(5)])
@@ -116,6 +116,7 @@ def test_the_logged_loss_weighs_batches_by_examples_beside_one_list_to_exclude()
     np.testing.assert_allclose(loss, -log_softmax(all_logits(model, x))[np.arange(5), y].mean(), rtol=1e-5)
 
 
+@pytest.mark.both_keras
 def test_a_sampler_that_takes_the_place_of_another_trains():
     x, y = learnable(16)
     model = make_model(Uniform(4), optimizer=keras.optimizers.SGD(0.0))
@@ -186,6 +187,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.both_keras
 def test_ways_to_run_a_step_agree():
     x, y = learnable(32)
 
@@ -211,8 +213,9 @@ def policy(request):
     set_policy("float32")
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("policy", ["mixed_bfloat16"], indirect=True)
-@pytest.mark.parametrize("name", ["midx", *only_in_keras_3("none")])
+@pytest.mark.parametrize("name", ["midx", "none"])
 def test_mixed_precision_trains(policy, name):
     x, y = learnable(64)
     model = make_model(SAMPLERS[name]())
@@ -226,13 +229,13 @@ def test_mixed_precision_trains(policy, name):
     tied.predict(history, verbose=0)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 def test_loss_scaling_is_refused(policy):
     with pytest.raises(ValueError, match="mixed_bfloat16"):
         make_model(optimizer=keras.optimizers.Adam())
 
 
-@pytest.mark.one_keras  # tf-keras has no such option
 def test_a_factor_of_the_loss_is_refused_also_inside():
     scaled = keras.optimizers.SGD(loss_scale_factor=128.0)
     with pytest.raises(ValueError, match="scales the loss, as the mixed_float16 policy has it"):
@@ -289,6 +292,7 @@ class Measured(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.both_keras
 def test_metrics_of_layers_are_in_the_logs_of_training_and_of_validation():
     x, y = learnable(16)
     encoder = keras.Sequential([keras.Input((DIM,)), Measured(), keras.layers.Dense(DIM)])
@@ -318,7 +322,8 @@ def tied_model(sampler):
     return make_model(sampler, encoder=item_encoder(), head=head, run_eagerly=True)
 
 
-@pytest.mark.parametrize("name", ["midx", *only_in_keras_3("none")])
+@pytest.mark.both_keras
+@pytest.mark.parametrize("name", ["midx", "none"])
 def test_a_tied_head_trains_the_shared_table(name):
     model = tied_model(SAMPLERS[name]())
     table = model.head.table_variable
@@ -349,7 +354,6 @@ class Momentum(keras.optimizers.Optimizer):
         self.assign_add(variable, momentum)
 
 
-@pytest.mark.one_keras
 def test_an_optimizer_of_the_users_own_is_built_once(tmp_path):
     optimizer = Momentum(0.01, use_ema=True, ema_momentum=0.99)
     model = make_model(optimizer=optimizer)

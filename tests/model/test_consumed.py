@@ -12,6 +12,7 @@ NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
 MESSAGE = r"change_classes consumed this model; use what it returned: model = tfxc.change_classes\(model"
 
 
+@pytest.mark.both_keras
 def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(NUM_CLASSES), class_names=NAMES)
     model.compile(optimizers.LazyAdam(0.05), loss=losses.SoftmaxCrossentropy())
@@ -48,7 +49,6 @@ def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
     changed.save(tmp_path / "model.keras")
 
 
-@pytest.mark.one_keras
 def test_another_model_goes_on():
     model, other = make_model(), make_model()
     consume(model)

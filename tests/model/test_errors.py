@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import NUM_CLASSES, features, make_model, only_in_keras_3
+from classifier_checks import NUM_CLASSES, features, make_model
 
 from tfxc._keras import keras
 from tfxc.model.errors import clean_errors, sentence_of
@@ -17,7 +17,6 @@ RAISED = '  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: '
 NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "report",
     [
@@ -47,7 +46,6 @@ def test_ids_of_another_vocabulary_are_told_as_such(call):
     assert re.match(wanted, error.value.message)
 
 
-@pytest.mark.one_keras
 def test_a_plain_error_is_left_alone():
     plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
     with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
@@ -60,7 +58,8 @@ def model_of(eager):
     return make_model(run_eagerly=eager)
 
 
-@pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
+@pytest.mark.both_keras
+@pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(
     "step", ["fit", "validate", "evaluate", "predict", "rank", "train on batch", "test on batch"]
 )

@@ -8,8 +8,6 @@ import pytest
 from tfxc.model import exported_folder as module
 from tfxc.model.exported_folder import exported_folder
 
-pytestmark = pytest.mark.one_keras
-
 
 def write(path, content="new"):
     with exported_folder(path) as folder:

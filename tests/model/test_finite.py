@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, dense_encoder, features, make_model, only_in_keras_3, weights_of
+from classifier_checks import DIM, dense_encoder, features, make_model, weights_of
 
 import tfxc
 from tfxc._keras import keras
 from tfxc.model.finite import require_finite
 
 
-@pytest.mark.parametrize("eager", [False, *only_in_keras_3(True)])
+@pytest.mark.both_keras
+@pytest.mark.parametrize("eager", [False, True])
 def test_training_stops_before_the_weights_are_touched(eager):
     x, y = features(20), np.arange(20)
     model = make_model(run_eagerly=eager)
@@ -53,7 +54,10 @@ class SignedRoot(keras.layers.Layer):
     ("kind", "eager"),
     [
         ("dense", False),
-        *only_in_keras_3(("dense", True), ("embedding", False), ("tied", True), ("item encoder", True)),
+        ("dense", True),
+        ("embedding", False),
+        ("tied", True),
+        ("item encoder", True),
     ],
 )
 def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
@@ -93,7 +97,6 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
     assert int(model.optimizer.iterations) == 2
 
 
-@pytest.mark.one_keras
 def test_a_gradient_that_is_large_may_be_clipped():
     optimizer = tfxc.optimizers.LazySGD(1.0, global_clipnorm=1.0)
     model = make_model(optimizer=optimizer)
@@ -113,7 +116,6 @@ def test_half_precision_inputs_are_summed_in_more():
     assert require_finite(tf.constant(x), "query", optimizer).dtype == tf.float16
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 2), (3, 2)])
 def test_shapes(shape):
     optimizer = keras.optimizers.SGD()

@@ -53,6 +53,7 @@ def test_the_order_of_shuffled_data_is_not_spent():
         assert rows.epoch_order.next == 3
 
 
+@pytest.mark.both_keras
 def test_a_subclassed_encoder_trains_on_the_orders_of_others():
     class Encoder(keras.Model):
         def __init__(self):

@@ -44,11 +44,13 @@ def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
     assert message.endswith(f". It was batch 3 of epoch {1 + bad_epoch}.") and ".." not in message
 
 
+@pytest.mark.both_keras
 def test_of_several_steps_at_once_it_is_one():
     message = stopped(make_model(steps_per_execution=2), features(16), np.arange(16))
     assert message.endswith("It was one of the batches 3 to 4 of epoch 1.")
 
 
+@pytest.mark.both_keras
 def test_a_list_of_callbacks_that_keras_made(model):
     callbacks = keras.callbacks.CallbackList([keras.callbacks.TerminateOnNaN()], model=model)
     assert "batch 3 of epoch 1" in stopped(model, features(12), np.arange(12), callbacks=callbacks)

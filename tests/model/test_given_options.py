@@ -16,7 +16,6 @@ def test_xla_is_switched_off_with_a_warning():
     model.fit(features(4), np.arange(4), verbose=0)
 
 
-@pytest.mark.one_keras  # tf-keras has no such option
 def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
     model = make_model(Uniform(4))
     with pytest.raises(ValueError, match="scales the loss, as the mixed_float16 policy has it"):
@@ -25,6 +24,7 @@ def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
         model.fit(features(4), np.arange(4), verbose=0)
 
 
+@pytest.mark.both_keras
 def test_class_weights_are_refused():
     model = make_model()
     with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
@@ -47,6 +47,7 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
             model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
 def test_metrics_of_other_classes_are_refused(argument):
     for metric in (CoverageAtK(5, num_classes=40), PSPAtK(3, np.full(NUM_CLASSES + 1, 0.5))):
@@ -58,6 +59,7 @@ def test_metrics_of_other_classes_are_refused(argument):
     make_model(metrics=[CoverageAtK(5, num_classes=NUM_CLASSES), PSPAtK(3, np.full(NUM_CLASSES, 0.5))])
 
 
+@pytest.mark.both_keras
 @pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has none of them")
 def test_legacy_optimizers_are_refused():
     with pytest.raises(

@@ -15,7 +15,6 @@ from tfxc.model.inputs import flatten_reserved, split_inputs
 from tfxc.samplers import Uniform
 
 
-@pytest.mark.one_keras
 def test_reserved_inputs_are_taken_out():
     encoder, x = dense_encoder(), tf.zeros([2, DIM])
     assert split_inputs(x, encoder) == (x, {})
@@ -41,6 +40,7 @@ class Subclassed(keras.Model):
         return self.dense(inputs if self.key is None else inputs[self.key])
 
 
+@pytest.mark.both_keras
 def test_a_subclassed_encoder_that_reads_a_dict_gets_one():
     x, y = {"items": features(6)}, np.arange(6)
     numbered, bare = make_model(encoder=Subclassed("items")), make_model(encoder=Subclassed("items"))
@@ -61,7 +61,6 @@ def test_a_subclassed_encoder_that_reads_an_array_gets_that():
         assert ids.shape == (6, 5) and not (ids == 3).any()
 
 
-@pytest.mark.one_keras
 def test_a_reserved_input_that_is_misspelt_is_named():
     x, encoder = tf.zeros([2, DIM]), keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(3)])
     for name, meant in (("exlude", "exclude"), ("exclude_ids", "exclude"), ("example_id", "example_ids")):
@@ -69,7 +68,6 @@ def test_a_reserved_input_that_is_misspelt_is_named():
             split_inputs({"features": x, name: tf.zeros([2, 1], tf.int32)}, encoder)
 
 
-@pytest.mark.one_keras
 @pytest.mark.filterwarnings("error")
 def test_an_input_of_the_encoder_is_not_taken_for_a_misspelt_one():
     x = tf.zeros([2, DIM])
@@ -80,7 +78,6 @@ def test_an_input_of_the_encoder_is_not_taken_for_a_misspelt_one():
         assert set(taken) == set(inputs) and not reserved
 
 
-@pytest.mark.one_keras
 def test_sequences_have_an_id_a_position():
     query, where = tf.zeros([2, 3, 4]), tf.constant([[0, 1], [1, 0], [1, 2]], tf.int64)
     reserved = {"exclude": tf.constant([[7], [8]]), "example_ids": tf.reshape(tf.range(6), [2, 3])}
@@ -117,7 +114,6 @@ def test_one_row_of_exclude_holds_for_all_of_a_batch(of_sequences):
         model.evaluate(data(len(x) + 1), verbose=0)
 
 
-@pytest.mark.one_keras
 def test_sparse_excluded_ids_are_as_wide_as_the_longest_row():
     seen = tf.SparseTensor([[0, 3], [0, 10**9], [1, 70]], [3, 10**9, 70], [3, 10**10])
     _, reserved = split_inputs({"x": tf.zeros([3, DIM]), "exclude": seen}, dense_encoder())
@@ -159,6 +155,7 @@ def test_sequence_ids_reach_the_sampler():
     assert seen == [[1, 2, 3, 4, 5]]
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["arrays", "dataset"])
 def test_inputs_that_an_encoder_has_not_are_passed_over(form):
     """Keras 3 sorts a dict, and gave an encoder that wants "b" what stands under "a"."""

@@ -140,6 +140,7 @@ def test_a_tied_table_counts_once():
     assert report.step == 2 * 4 * L * D  # over all classes
 
 
+@pytest.mark.both_keras
 def test_the_slots_are_those_of_training():
     model = compiled(layers.DenseHead(L))
     before = tfxc.memory_report(model)

@@ -9,8 +9,6 @@ import tensorflow as tf
 from tfxc.data import Vocabulary
 from tfxc.model.raw_names import ClassIds, ClassNames, kept_names, names_array
 
-pytestmark = pytest.mark.one_keras
-
 NAMES = ["tea", "Käse", "7", " space ", "milk"]
 
 

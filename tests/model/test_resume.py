@@ -16,7 +16,6 @@ from tfxc.callbacks import BackupAndRestore
 from tfxc.model.resume import resuming
 
 # What a form of data becomes is the same under both Kerases but where Keras itself cuts the arrays.
-SAME_FORMS = [pytest.param(kind, marks=pytest.mark.one_keras) for kind in ("mapped", "endless")]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def script():
     return Again(made()).run
 
 
-@pytest.mark.parametrize("kind", [*SAME_FORMS, "weights", "split"])
+@pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
 def test_forms_of_data(tmp_path, script, kind):
     dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
     options = {
@@ -40,6 +39,7 @@ def test_forms_of_data(tmp_path, script, kind):
         assert_same(script(tmp_path / "killed", 3, **options), expected)
 
 
+@pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)).run
     options = {"batch_size": 10, "epochs": 2}
@@ -58,6 +58,7 @@ def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
     assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
 
 
+@pytest.mark.both_keras
 def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
@@ -78,7 +79,6 @@ def test_several_inputs_in_a_list(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
-@pytest.mark.one_keras
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
     troubles = {
@@ -116,7 +116,6 @@ def test_a_model_that_is_not_built_is_refused(tmp_path):
         model.fit(batches, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
 
-@pytest.mark.one_keras
 def test_several_processes_that_train_one_model_are_refused(tmp_path):
     strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
     model = mock.Mock(distribute_strategy=strategy)

@@ -55,6 +55,7 @@ def test_through_a_link_it_is_the_target_that_is_written(tmp_path, method, name)
     assert len(list(target.parent.iterdir())) == 1
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize(
     ("name", "options"), [("model.h5", {}), ("model.hdf5", {}), ("model", {"save_format": "h5"})]
 )
@@ -80,6 +81,7 @@ def test_weights_of_bfloat16_are_not_saved_in_a_form_that_does_not_load(tmp_path
     np.testing.assert_array_equal(head.table_variable.numpy(), before)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("options", [{}, {"save_format": "tf"}])
 @pytest.mark.skipif(not SAVES_TO_FOLDERS, reason="Keras 3 saves to no folder")
 def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
@@ -112,6 +114,7 @@ def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, 
     assert len(weights_of(changed)) == len(weights_of(loaded))
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("tied_to", [None, "items"])
 def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to):
     head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True, tied_to=tied_to, row_offset=int(bool(tied_to)))
@@ -158,6 +161,7 @@ def test_a_tied_embedding_without_a_name_is_found_again(tmp_path, num_others):
         np.testing.assert_array_equal(other.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("num_others", [0, 1, 2])
 def test_a_layer_without_a_name_that_an_item_encoder_shares_is_found_again(tmp_path, num_others):
     encoder = Unnamed()

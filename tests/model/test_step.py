@@ -14,7 +14,6 @@ from classifier_checks import (
     learnable,
     log_softmax,
     make_model,
-    only_in_keras_3,
 )
 
 import tfxc
@@ -32,9 +31,9 @@ WEIGHTS = [0.5, 2.0, 1.0, 0.0]
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        ("mixture", BinaryCrossentropy()),
-        *only_in_keras_3(*((name, SoftmaxCrossentropy()) for name in SAMPLERS)),
-        *only_in_keras_3(*((name, BinaryCrossentropy()) for name in ("none", "shared"))),
+        pytest.param("mixture", BinaryCrossentropy(), marks=pytest.mark.both_keras),
+        *((name, SoftmaxCrossentropy()) for name in SAMPLERS),
+        *((name, BinaryCrossentropy()) for name in ("none", "shared")),
     ],
     ids=lambda given: getattr(given, "name", given),
 )
@@ -64,7 +63,6 @@ SUMMED_HEADS = {
 }
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),
     [
@@ -101,7 +99,6 @@ def test_candidates_are_summed_up_as_if_scored_one_by_one(head, sampler, estimat
         np.testing.assert_allclose(summed, one_by_one, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("estimator", ["ranking", "partition"])
 def test_an_empty_slot_is_no_hit(estimator):
     """In batch, an example's own label is no candidate of its: of one label, decoupled is the same loss."""
@@ -119,7 +116,6 @@ def test_an_empty_slot_is_no_hit(estimator):
     np.testing.assert_allclose(decoupled, plain, rtol=1e-6)
 
 
-@pytest.mark.one_keras
 def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
     class Learning(Uniform):
         learnt = False
@@ -142,7 +138,6 @@ def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
     assert abs(halved - summed) > 1e-3
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     "labels",
     [PADDED.numpy(), tf.ragged.constant(ROWS, tf.int64), tf.ragged.constant(ROWS, tf.int64).to_sparse()],
@@ -166,7 +161,6 @@ def test_sequences_count_where_they_are_labelled_and_not_masked():
     np.testing.assert_allclose(losses, want, rtol=1e-5)
 
 
-@pytest.mark.one_keras
 def test_bad_labels_are_named():
     head, loss = DenseHead(NUM_CLASSES), SoftmaxCrossentropy()
     with pytest.raises(tf.errors.InvalidArgumentError, match="label id is outside"):
@@ -177,7 +171,6 @@ def test_bad_labels_are_named():
         tfxc.head_loss(head, loss, features(2), np.zeros((2, 1, 1), int))
 
 
-@pytest.mark.one_keras
 def test_a_dict_of_weights_is_refused():
     weights = {"item": np.ones(2), "price": np.ones(2)}
     with pytest.raises(
@@ -186,7 +179,6 @@ def test_a_dict_of_weights_is_refused():
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [1, 2], None, weights)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -250,7 +242,6 @@ def test_head_and_sampler_are_built_for_the_queries(sampler):
     assert sampler is None or sampler.query_dim == DIM + 1
 
 
-@pytest.mark.one_keras
 def test_a_sampler_of_another_number_of_classes_is_refused():
     sampler = Uniform(3)
     sampler.build((NUM_CLASSES - 1, DIM))
@@ -258,7 +249,6 @@ def test_a_sampler_of_another_number_of_classes_is_refused():
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [0, 1], sampler)
 
 
-@pytest.mark.one_keras
 @pytest.mark.parametrize("width", [4, 7])
 @pytest.mark.parametrize(
     "make",

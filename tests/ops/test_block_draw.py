@@ -3,25 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways
 from scipy import stats
 
-from tfxc.ops import library
-from tfxc.ops.block_draw import (
-    BlockIndex,
-    Kernel,
-    block_draw,
-    block_draw_reference,
-    block_log_prob,
-    block_log_prob_reference,
-)
+from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 
-BOTH = pytest.mark.parametrize(
-    ("draw", "log_prob_of"),
-    [(block_draw, block_log_prob), (block_draw_reference, block_log_prob_reference)],
-    ids=["op", "reference"],
-)
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+BOTH = pytest.mark.parametrize(("draw", "log_prob_of"), both_ways(block_draw, block_log_prob))
 QUADRATIC = Kernel(quadratic=2.0, linear=0.0, constant=1.0, floor=1.0)
 CLAMPED = Kernel(quadratic=0.0, linear=1.0, constant=0.0, floor=0.05)
 
@@ -70,7 +57,7 @@ def test_frequencies_and_log_prob_follow_the_distribution(
             assert stats.chisquare(parts[0][keep], parts[1][keep]).pvalue > 1e-3
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["num_classes", "width", "block_size", "num_queries"])
 def test_log_prob_at_every_size(place, size):
@@ -131,7 +118,7 @@ def test_same_seed_same_draws_in_eager_and_graph(draw, log_prob_of):
         assert (draw(query, mass, index, 33, seed=other)[0] != first[0]).numpy().mean() > 0.5
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_compiled_draws_belong_to_the_query_whatever_the_batch_and_the_threads():
     query, mass, index, _ = problem(5000, 8, 40, QUADRATIC, num_queries=300)
     many, log_many = block_draw(query, mass, index, 50, seed=[8, 9])

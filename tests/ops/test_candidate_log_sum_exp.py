@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 
 from tfxc.ops import library
-from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp, candidate_log_sum_exp_reference
+from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 
-BOTH = pytest.mark.parametrize("fold", [candidate_log_sum_exp, candidate_log_sum_exp_reference])
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+BOTH = pytest.mark.parametrize("fold", both_ways(candidate_log_sum_exp))
 
 
 def problem(rows, width, queries, labels, candidates, row_offset=0):
@@ -100,7 +99,7 @@ def test_values_and_gradients(fold, wrap, shape, normalize, row_offset):
     check(fold, problem(*shape, row_offset), normalize=normalize, row_offset=row_offset, wrap=wrap)
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["width", "queries", "labels", "candidates"])
 def test_one_gradient_at_every_size(place, size):
@@ -153,13 +152,13 @@ def test_what_is_no_number_stays_in_its_query(fold, value):
     assert np.isfinite(np.delete(found[2].numpy(), 1, axis=0)).all()
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_lone_nan_is_not_taken_for_nothing():
     log_sum = candidate_log_sum_exp(tf.Variable([[1.0]]), [[1.0]], [[0]], [[0]], [[np.nan]])[1]
     assert np.isnan(log_sum[0, 0])
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_bfloat16_table_is_read_as_it_is():
     arrays = problem(30, 24, 9, 2, 20)
     half = tf.cast(arrays[0], tf.bfloat16)
@@ -171,7 +170,7 @@ def test_a_bfloat16_table_is_read_as_it_is():
         np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs))
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_skewed_classes_at_full_size_over_several_threads():
     random = np.random.default_rng(0)
     ids = np.minimum(random.zipf(1.2, size=(512, 101)) - 1, 399_999).astype(np.int32)
@@ -180,7 +179,7 @@ def test_skewed_classes_at_full_size_over_several_threads():
     upstream = upstream_of(ids[:, :1])
     ours, theirs = (
         results(fold, table, *given[:3], given[3].astype(np.float32), upstream)
-        for fold in (candidate_log_sum_exp, candidate_log_sum_exp_reference)
+        for fold in (candidate_log_sum_exp, without_kernel(candidate_log_sum_exp))
     )
     for one, other in zip(ours[:-1], theirs[:-1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -248,7 +247,7 @@ def test_bad_input_is_named(fold):
         fold(table, tf.ones([2, 3]), ids, ids, tf.zeros([2, 3]))
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_the_op_names_the_id_that_no_class_has():
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([2, 2]), tf.zeros([2, 3], tf.int32)
     with pytest.raises(
@@ -261,7 +260,7 @@ def test_the_op_names_the_id_that_no_class_has():
         candidate_log_sum_exp(table, query, ids, ids - 2, tf.zeros([2, 3]))
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -295,7 +294,7 @@ def test_the_gradient_checks_what_it_is_given(name, value, message):
         grad(tf.Variable(tf.ones([5, 2])).handle, **given, normalize=False, row_offset=1)
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_second_derivative_is_refused():
     table, query = tf.Variable(tf.ones([3, 2])), tf.ones([1, 2])
     with tf.GradientTape() as outer:

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways
 
 from tfxc._keras import keras
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.ops import library
-from tfxc.ops.candidate_scores import candidate_scores, candidate_scores_reference
+from tfxc.ops.candidate_scores import candidate_scores
 
-BOTH = pytest.mark.parametrize("score", [candidate_scores, candidate_scores_reference])
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+BOTH = pytest.mark.parametrize("score", both_ways(candidate_scores))
 
 
 def _problem(rows, width, queries, samples, row_offset=0):
@@ -77,7 +76,7 @@ def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["width", "queries", "samples"])
 @pytest.mark.parametrize("normalize", [False, True])
@@ -216,7 +215,7 @@ def test_a_keras_optimizer_moves_the_scored_rows_only(score):
     np.testing.assert_allclose(tf_variable(weight), expected)
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_table_gradient_has_one_row_for_each_touched_class(normalize):
     ids = [[5, 2, -1], [2, 2, 7]]
@@ -230,7 +229,7 @@ def test_the_table_gradient_has_one_row_for_each_touched_class(normalize):
     np.testing.assert_array_equal(gradient.values[0], np.zeros(4))
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_reading_rows_leaves_dense_reads_free_of_copies():
     table = tf.Variable(tf.ones([5, 4]))
     _gradients(candidate_scores, table, tf.ones([1, 4]), [[0, 3]], [[1.0, 1.0]])
@@ -238,7 +237,7 @@ def test_reading_rows_leaves_dense_reads_free_of_copies():
     assert first == second
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_second_derivative_is_refused():
     table, query = tf.Variable(tf.ones([5, 4])), tf.Variable(tf.ones([1, 4]))
     with tf.GradientTape() as outer:
@@ -249,7 +248,7 @@ def test_a_second_derivative_is_refused():
         outer.gradient(gradient, query)
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_the_op_checks_what_the_wrapper_cannot_see():
     op = library.load().tfxc_candidate_scores
     table = tf.Variable(tf.ones([5, 4]))

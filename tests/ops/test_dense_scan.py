@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dense_scan_checks import EVERY_REDUCTION, Problem, check, close
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE
 
-from tfxc.ops import library
 from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan, dense_scan_gradient
 from tfxc.ops.reductions import REDUCTIONS
 
-pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+pytestmark = pytest.mark.kernels
 
 
 @EVERY_REDUCTION
@@ -202,6 +201,7 @@ def test_a_bias_of_minus_infinity_is_no_class(reduction):
     np.testing.assert_allclose(of_bias, of_rows[:, 0], rtol=1e-6)
 
 
+@pytest.mark.timing
 @EVERY_REDUCTION
 def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
     query, table = tf.ones([480, 64]), tf.Variable(tf.ones([20_000, 64]))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dense_scan_checks import Problem, close
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE
 
 from tfxc.ops import library
 from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan_filtered_gradient
 
-pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+pytestmark = pytest.mark.kernels
 
 
 def check_filtered(problem, threshold):

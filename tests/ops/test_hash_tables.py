@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import SIZES
+from kernel_checks import SIZES, both_ways
 
-from tfxc.ops.hash_tables import hash_tables, hash_tables_reference
+from tfxc.ops.hash_tables import hash_tables
 
-BOTH = pytest.mark.parametrize("build", [hash_tables, hash_tables_reference])
+BOTH = pytest.mark.parametrize("build", both_ways(hash_tables))
 
 
 @BOTH

@@ -3,40 +3,22 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways
 from lsh_checks import SCHEMES, random_queries, random_tables, slow_counts
 from scipy import stats
 
-from tfxc.ops import library
 from tfxc.ops.hash_tables import hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
-from tfxc.ops.lsh_reference import lsh_draw_reference, lsh_log_expected_count_reference
-
-DRAWS = [lsh_draw, lsh_draw_reference]
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
 
 
-def _reference(function, *arguments):
-    """A reference takes tensors; the wrapper converts."""
-    *arguments, last = arguments
-    if function is lsh_draw_reference:
-        last = tf.constant(last, tf.int64)
-    query, *rest = arguments
-    return function(tf.constant(query), *rest, last)
-
-
-@pytest.fixture(params=DRAWS, ids=["compiled", "reference"])
+@pytest.fixture(params=both_ways(lsh_draw))
 def draw(request):
-    return lambda *arguments: _reference(request.param, *arguments)
+    return request.param
 
 
-@pytest.fixture(
-    params=[lsh_log_expected_count, lsh_log_expected_count_reference], ids=["compiled", "reference"]
-)
+@pytest.fixture(params=both_ways(lsh_log_expected_count))
 def log_expected_count_of(request):
-    return lambda query, ids, tables, scheme: request.param(
-        tf.constant(query), tf.constant(ids), tables, scheme
-    )
+    return request.param
 
 
 def _every_class(num_queries, num_classes):
@@ -58,7 +40,7 @@ def test_counts(log_expected_count_of, scheme, num_parts, num_tables):
     )
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize("num_parts", [1, 3])
 @EVERY_SIZE
 def test_counts_of_draws_at_every_size(num_parts, size):
@@ -162,7 +144,7 @@ def test_same_seed_same_draws_in_eager_and_graph(draw, scheme):
         assert (draw(query, tables, scheme, other)[0] != first[0]).numpy().mean() > 0.3
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
     tables, query, scheme = random_tables(300, 8, 8), random_queries(2000, 1, 8, 8), SCHEMES[scheme]

@@ -5,28 +5,23 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
-from tfxc.ops import library
 from tfxc.ops.mach_decode import (
     DECODERS,
     class_scores,
     decode,
     mach_top_k,
     mach_top_k_probed,
-    mach_top_k_probed_reference,
-    mach_top_k_reference,
 )
 
-WAYS = {
-    "op": mach_top_k,
-    "op, all classes": functools.partial(mach_top_k, prune=False),
-    "reference": mach_top_k_reference,
-}
-EVERY_WAY = pytest.mark.parametrize("top_k", WAYS.values(), ids=WAYS)
+every_class = functools.partial(mach_top_k, prune=False)
+EVERY_WAY = pytest.mark.parametrize(
+    "top_k",
+    [*both_ways(mach_top_k), pytest.param(every_class, marks=pytest.mark.kernels, id="every class")],
+)
 EVERY_DECODER = pytest.mark.parametrize("decoder", DECODERS)
-compiled_only = pytest.mark.skipif(not library.available(), reason="needs the compiled ops")
 
 
 def make_family(num_classes, num_buckets, num_repetitions, seed=0):
@@ -96,7 +91,7 @@ def test_the_best_of_all(top_k, decoder, num_classes, num_buckets, num_repetitio
         check(top_k(tf.constant(tables), family, k, decoder=decoder), scores, k)
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_SIZE
 @pytest.mark.parametrize("place", ["classes", "buckets", "repetitions", "queries"])
 def test_the_best_at_every_size(place, size):
@@ -111,7 +106,7 @@ def test_the_best_at_every_size(place, size):
             check(mach_top_k(tf.constant(tables), family, k, decoder=decoder, prune=prune), want, k)
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_DECODER
 @pytest.mark.parametrize("power", [1, 20, 80])
 @pytest.mark.parametrize("num_queries", [1, 5])
@@ -121,11 +116,11 @@ def test_many_classes_with_flat_and_peaked_scores(decoder, power, num_queries):
     tables = make_tables(family, num_queries, power)
     found = mach_top_k(tf.constant(tables), family, 4, decoder=decoder)
     check(found, numpy_scores(tables, family, decoder), 4)
-    for one, other in zip(found, WAYS["op, all classes"](tables, family, 4, decoder=decoder), strict=True):
+    for one, other in zip(found, every_class(tables, family, 4, decoder=decoder), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_query_is_ranked_alike_in_any_company():
     family = make_family(80_000, 500, 4)
     tables = make_tables(family, 40, 3)
@@ -166,7 +161,7 @@ def test_everything_excluded(top_k):
     assert (ids.numpy() == -1).all() and np.isneginf(scores).all()
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
     family = make_family(100_000, 4000, 6)
     tables = make_tables(family, 2, 60)
@@ -220,7 +215,8 @@ def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_pr
     family = make_family(2000, 40, 5)
     tables = make_tables(family, 50, 25)
     want = numpy_scores(tables, family, decoder)
-    scores, ids = mach_top_k_probed_reference(tf.constant(tables), family, 3, num_probes, decoder=decoder)
+    probed = without_kernel(mach_top_k_probed)
+    scores, ids = probed(tf.constant(tables), family, 3, num_probes, decoder=decoder)
     worst = -np.sort(-tables, axis=2)[:, :, num_probes - 1].mean(1) * (2 if decoder == "median" else 1)
     sure = scores[:, -1].numpy() > worst * 1.001
     if num_probes == 40:
@@ -235,16 +231,14 @@ def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_pr
 def test_probed_buckets_with_excluded_classes_and_too_few_left():
     family = make_family(12, 4, 2)
     tables, exclude = make_tables(family, 3), np.int32([[0, 5, 7], [-1, -1, 3], [2, 2, 2]])
-    found = mach_top_k_probed_reference(tf.constant(tables), family, 12, 4, tf.constant(exclude))
+    found = without_kernel(mach_top_k_probed)(tf.constant(tables), family, 12, 4, tf.constant(exclude))
     check(found, numpy_scores(tables, family, "mean"), 12, exclude)
-    few = mach_top_k_probed_reference(tf.constant(tables), family, 12, 1)[1].numpy()
+    few = without_kernel(mach_top_k_probed)(tf.constant(tables), family, 12, 1)[1].numpy()
     listed = np.array([[(row == best).sum() for best in np.arange(12)] for row in few])
     assert (listed <= 1).all() and (few == -1).any(1).all()
 
 
-EVERY_PROBED = pytest.mark.parametrize(
-    "top_k", [mach_top_k_probed, mach_top_k_probed_reference], ids=["op", "reference"]
-)
+EVERY_PROBED = pytest.mark.parametrize("top_k", both_ways(mach_top_k_probed))
 
 
 @EVERY_PROBED
@@ -256,8 +250,8 @@ def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder)
     for r, n in np.ndindex(8, 40):  # a few classes are likely, others look so in one repetition
         np.add.at(tables[n, r], own[r, n], 4 / np.arange(1, 101))
     exclude = np.random.default_rng(1).integers(-1, 20_000, size=(40, 5)).astype(np.int32)
-    exclude[:, :1] = mach_top_k_reference(tables, family, 1, decoder=decoder)[1].numpy()
-    exact = mach_top_k_reference(tables, family, 5, exclude, decoder)[1].numpy()
+    exclude[:, :1] = without_kernel(mach_top_k)(tables, family, 1, decoder=decoder)[1].numpy()
+    exact = without_kernel(mach_top_k)(tables, family, 5, exclude, decoder)[1].numpy()
     scores, ids = (tensor.numpy() for tensor in top_k(tables, family, 5, 20, exclude, decoder))
     recall = np.mean([len(set(one) & set(other)) / 5 for one, other in zip(ids, exact, strict=True)])
     assert recall > 0.95
@@ -280,7 +274,7 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
     assert (top_k(tf.zeros(tables.shape), family, k, shape[1])[1].numpy() >= 0).all()
 
 
-@pytest.mark.parametrize("top_k", [mach_top_k_probed, mach_top_k_probed_reference])
+@EVERY_PROBED
 @EVERY_DECODER
 def test_buckets_of_nan_take_no_probe(top_k, decoder):
     family = make_family(5000, 50, 3)
@@ -309,7 +303,7 @@ def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queri
     )
 
 
-@pytest.mark.parametrize("top_k", [mach_top_k, mach_top_k_reference])
+@pytest.mark.parametrize("top_k", both_ways(mach_top_k))
 def test_excluded_ids_that_are_none_are_refused(top_k):
     family = make_family(9, 4, 2)
     for bad in (-2, 9):
@@ -319,7 +313,7 @@ def test_excluded_ids_that_are_none_are_refused(top_k):
         top_k(tf.constant(make_tables(family, 1)), family, 2, exclude=np.array([[3, 2**32 + 1]]))
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_bad_input_is_an_error():
     family = make_family(9, 4, 2)
     tables = tf.constant(make_tables(family, 3))
@@ -353,7 +347,7 @@ def test_other_dtypes_take_the_reference():
     tables = make_tables(family, 2)
     scores, ids = mach_top_k(tf.constant(tables, tf.float64), family, 4)
     assert scores.dtype == tf.float64
-    np.testing.assert_array_equal(ids, mach_top_k_reference(tf.constant(tables), family, 4)[1])
+    np.testing.assert_array_equal(ids, without_kernel(mach_top_k)(tf.constant(tables), family, 4)[1])
 
 
 def test_probes_may_be_a_tensor():
@@ -361,7 +355,7 @@ def test_probes_may_be_a_tensor():
     tables = tf.constant(np.random.default_rng(0).random((4, 3, 8)), tf.float32)
     for num_probes, same in ((2, 2), (99, 8), (0, 1)):
         got = mach_top_k_probed(tables, family, 5, tf.constant(num_probes))
-        want = mach_top_k_probed_reference(tables, family, 5, same)
+        want = without_kernel(mach_top_k_probed)(tables, family, 5, same)
         for one, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -376,6 +370,6 @@ def test_more_probes_find_more_of_many_classes(decoder):
         for num_probes in numbers:
             recall, possible = (
                 np.mean(top_k(tables, family, k, num_probes, decoder=decoder)[0].numpy() >= worst)
-                for top_k in (mach_top_k_probed, mach_top_k_probed_reference)
+                for top_k in (mach_top_k_probed, without_kernel(mach_top_k_probed))
             )
             assert recall > possible - 0.05, num_probes

@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE, both_ways
 from scipy import stats
 
-from tfxc.ops import library
-from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition, pack_slots
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.samplers.alias import alias_table
 
-BOTH = pytest.mark.parametrize("draw", [midx_draw, midx_draw_reference])
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+BOTH = pytest.mark.parametrize("draw", both_ways(midx_draw))
 
 
 def _index(cells, num_codewords, weights=None):
@@ -78,7 +76,7 @@ def test_frequencies_and_log_prob_follow_the_distribution(draw, num_codewords, n
         assert min(_p_value(ids[n].numpy(), exact[n]) for n in range(3)) > 1e-3
 
 
-@compiled_only
+@pytest.mark.kernels
 @EVERY_SIZE
 @pytest.mark.parametrize("weighted", [False, True])
 def test_log_prob_at_every_size(size, weighted):
@@ -191,7 +189,7 @@ def test_same_seed_same_draws_in_eager_and_graph(draw):
         assert (draw(u, v, index, 33, seed=other)[0] != first[0]).numpy().mean() > 0.5
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_compiled_draws_are_those_of_philox_whatever_the_batch_and_the_threads():
     index = _index(np.zeros(1000, int), 1)
     ids, *_ = midx_draw(np.zeros((1, 1)), np.zeros((1, 1)), index, 1, seed=[0, 0])

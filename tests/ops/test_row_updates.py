@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE
 
-from tfxc.ops import library
 from tfxc.ops.row_updates import (
     AdamHyper,
     lazy_adam_update,
@@ -14,16 +13,11 @@ from tfxc.ops.row_updates import (
     sum_duplicate_rows,
 )
 
+pytestmark = pytest.mark.usefixtures("path")
+BY_THE_KERNEL = pytest.mark.parametrize(
+    "path", [pytest.param("compiled", marks=pytest.mark.kernels)], indirect=True
+)
 HYPER = AdamHyper(learning_rate=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-7)
-
-
-@pytest.fixture(params=["compiled", "reference"], autouse=True)
-def path(request, monkeypatch):
-    if request.param == "reference":
-        monkeypatch.setenv("TFXC_DISABLE_OPS", "1")
-    elif not library.use_compiled():
-        pytest.skip("the compiled ops are not available")
-    return request.param
 
 
 def adam_step(table, momentum, velocity, gradient):
@@ -160,7 +154,7 @@ def test_a_tensor_read_before_keeps_its_values(rule):
             assert (variable.numpy()[1] != values[1]).all()
 
 
-@pytest.mark.parametrize("path", ["compiled"], indirect=True)
+@BY_THE_KERNEL
 @pytest.mark.parametrize("rule", RULES)
 def test_reads_copy_after_an_update_of_some_rows_only(rule):
     def places(variable):  # of what two reads hold
@@ -206,10 +200,9 @@ def test_in_a_graph_with_unknown_number_of_rows(rule):
         np.testing.assert_allclose(variable.numpy(), array, rtol=1e-5)
 
 
+@BY_THE_KERNEL
 @pytest.mark.parametrize("rule", RULES)
-def test_inside_xla(rule, path):
-    if path == "reference":
-        pytest.skip("inside XLA both take the TensorFlow path")
+def test_inside_xla(rule):
     arrays, values, variables, gradient = make(rule, (6, 3), [4, 4, 0])
     expect(rule, arrays, values, np.array([4, 4, 0]))
     tf.function(lambda: RULES[rule][0](*variables, gradient), jit_compile=True)()
@@ -253,11 +246,10 @@ EXACT = {
 }
 
 
+@BY_THE_KERNEL
 @pytest.mark.parametrize("rule", EXACT)
 @EVERY_SIZE
-def test_the_compiled_rounding_is_that_of_the_reference_to_the_bit(rule, size, path, monkeypatch):
-    if path == "reference":
-        pytest.skip("compared with itself")
+def test_the_compiled_rounding_is_that_of_the_reference_to_the_bit(rule, size, monkeypatch):
     rng, results = np.random.default_rng(size), []
     start = tf.constant(rng.normal(size=(300, size)), tf.bfloat16)
     ids = rng.permutation(300)[:200]
@@ -299,9 +291,8 @@ def test_a_scalar_variable_is_refused():
         row_sgd_update(tf.Variable(0.0), tf.IndexedSlices(tf.zeros([1]), tf.constant([0])), 0.1)
 
 
-def test_the_op_checks_what_python_cannot_see(path):
-    if path == "reference":
-        pytest.skip("a check of the compiled op")
+@BY_THE_KERNEL
+def test_the_op_checks_what_python_cannot_see():
     table = tf.Variable(tf.zeros([5, 4]))
     step = tf.function(
         lambda values, ids: row_sgd_update(table, tf.IndexedSlices(values, ids), 0.1),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE
 
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
@@ -11,7 +11,7 @@ from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
 from tfxc.ops.score_gradient import score_gradient_behind
 
-pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+pytestmark = pytest.mark.kernels
 
 # name -> (update, shapes of the slots)
 RULES = {

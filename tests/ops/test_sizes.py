@@ -6,10 +6,7 @@ import tensorflow as tf
 
 from tfxc.ops import library
 
-pytestmark = [
-    pytest.mark.skipif(library.load() is None, reason="needs the compiled ops"),
-    pytest.mark.one_keras,
-]
+pytestmark = pytest.mark.kernels
 KERNEL = [1.0, 0.0, 1.0, 1.0]
 
 

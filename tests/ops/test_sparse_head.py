@@ -5,10 +5,8 @@ import pytest
 import tensorflow as tf
 from sparse_head_checks import Problem, check_gradients, reference
 
-from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
-compiled_only = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
 # N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no
 # query; and in groups that divide L or do not, of one vector, of several runs, of all classes
 SHAPES = pytest.mark.parametrize(
@@ -27,15 +25,6 @@ SHAPES = pytest.mark.parametrize(
     ],
 )
 REDUCTIONS = pytest.mark.parametrize("reduction", ["squared_hinge", "softplus", "logsumexp"])
-
-
-@pytest.fixture(params=[pytest.param(True, marks=compiled_only), False], ids=["compiled", "stock"])
-def path(request):
-    if request.param:
-        yield
-        return
-    with library.stock_ops():
-        yield
 
 
 @SHAPES
@@ -64,7 +53,7 @@ def test_logits(path, shape, part):
     check_gradients(problem, total, of_logits)
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize("size", [199_941, 200_016])
 def test_logits_that_are_more_than_the_caches_hold(size):
     """Rows begin at every place of a line of the cache, the last run is short; or all begin at the same."""
@@ -208,7 +197,7 @@ def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reducti
     check_gradients(problem, total, of_logits)
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_a_class_that_reads_nothing_needs_no_inputs():
     weights, indices = tf.Variable(tf.ones([3, 0])), tf.Variable(tf.ones([3, 0], tf.int32))
     bias = tf.constant([1.0, 2.0, 3.0])
@@ -218,7 +207,7 @@ def test_a_class_that_reads_nothing_needs_no_inputs():
         sparse_head_logits(tf.ones([2, 0]), tf.Variable([[1.0]]), tf.Variable([[0]]), tf.zeros([0]), 0, 1)
 
 
-@compiled_only
+@pytest.mark.kernels
 @pytest.mark.parametrize("op", ["Logits", "Reduce", "Candidates"])
 def test_a_second_derivative_is_refused(op):
     given = tf.Variable([[1.0, 2.0]]), tf.Variable([[2.0]]), tf.Variable([[1]])
@@ -235,7 +224,7 @@ def test_a_second_derivative_is_refused(op):
         outer.gradient(gradient, given[0])
 
 
-@compiled_only
+@pytest.mark.kernels
 def test_nan_is_not_hidden():
     weights, indices = tf.Variable([[np.nan], [0.0]]), tf.Variable([[0], [0]])
     for reduction in ("squared_hinge", "softplus", "logsumexp"):

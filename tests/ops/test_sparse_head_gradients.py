@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_sizes import EVERY_SIZE
+from kernel_checks import EVERY_SIZE
 from sparse_head_checks import Problem, check_gradients, reference
 
-from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
-pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+pytestmark = pytest.mark.kernels
 EVERY_PLACE = pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
 
 

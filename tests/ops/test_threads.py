@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tfxc.ops import library
-
 DIGESTS = """
 import hashlib
 import numpy as np, tensorflow as tf
@@ -75,7 +73,7 @@ NARROW = {"TFXC_OPS_LIBRARY": str(AVX2)} if AVX2.exists() else {}
 OTHERS = [{"TF_NUM_INTRAOP_THREADS": "1", **NARROW}, {"TF_NUM_INTRAOP_THREADS": "4"}]
 
 
-@pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+@pytest.mark.kernels
 def test_neither_threads_nor_the_width_of_vectors_change_a_bit(capsys):
     exec(DIGESTS, {})  # here on two threads: see conftest.py
     digests = {capsys.readouterr().out}

@@ -18,7 +18,7 @@ from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, ro
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.sparsity import random_topology
 
-pytestmark = pytest.mark.skipif(not library.use_compiled(), reason="needs the compiled ops")
+pytestmark = pytest.mark.kernels
 
 
 def unaligned(array):

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc.ops import library
 from tfxc.optimizers import LazyAdam
 
 
@@ -13,6 +12,7 @@ def sparse(values, ids):
     return tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(ids))
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("shape", [(), (1,), (7, 3), (2, 3, 5), (1 << 16, 2)])
 def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
     rng = np.random.default_rng(0)
@@ -26,7 +26,7 @@ def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
 
 
-@pytest.mark.skipif(not library.use_compiled(), reason="a stock update copies a table")
+@pytest.mark.kernels
 def test_a_dense_step_of_a_table_is_made_where_it_lies():
     table, small = tf.Variable(tf.zeros([1 << 16, 2])), tf.Variable(tf.zeros([8, 2]))
     optimizer = LazyAdam(0.01)

@@ -111,6 +111,7 @@ def test_each_follows_its_schedule():
         optimizer.learning_rate = 0.1
 
 
+@pytest.mark.both_keras
 def test_saved_it_continues_where_it_stopped(tmp_path):
     model, top = two_layers()
     # Slots and counters: as well without a trace.
@@ -139,7 +140,6 @@ def tenth():
     return 0.1
 
 
-@pytest.mark.one_keras  # tf-keras takes none
 def test_callables_as_learning_rates_are_saved(tmp_path):
     model, top = two_layers()
     optimizer = MultiOptimizer(LazyAdam(tenth), (LazySGD(tenth), top))
@@ -228,6 +228,7 @@ def test_optimizers_that_are_several_or_scale_the_loss_are_refused_as_parts():
             MultiOptimizer(LazySGD(), (part, layer))
 
 
+@pytest.mark.both_keras
 def test_averages_take_their_place_at_the_end():
     results = {}
     for name in ("multi", "alone"):
@@ -242,6 +243,7 @@ def test_averages_take_their_place_at_the_end():
         np.testing.assert_allclose(left, right, atol=1e-7)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("by", ["name", "weight"])
 def test_weights_are_kept_from_the_decay_of_any_part(by):
     model, top = two_layers()
@@ -260,6 +262,7 @@ def test_weights_are_kept_from_the_decay_of_any_part(by):
     assert all(np.max(tf.convert_to_tensor(kernel)) < 95 for kernel in kernels)
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("by", ["assignment", "variable"])
 def test_rates_that_were_set_before_saving_keep_their_ratio(tmp_path, by):
     model, top = two_layers()

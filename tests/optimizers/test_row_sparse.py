@@ -10,7 +10,7 @@ from tensorflow.python.distribute.sharded_variable import ShardedVariable
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.ops import library, row_updates
+from tfxc.ops import row_updates
 from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
@@ -59,6 +59,7 @@ def test_wrong_options_are_refused(optimizer_class):
         optimizer_class(None)
 
 
+@pytest.mark.both_keras
 @every_optimizer
 def test_a_constraint_on_a_table_is_refused_and_on_a_dense_variable_kept(optimizer_class):
     table = tf.Variable(tf.ones([3, 2]), constraint=lambda x: tf.clip_by_value(x, 0.0, 0.5), name="table")
@@ -70,6 +71,7 @@ def test_a_constraint_on_a_table_is_refused_and_on_a_dense_variable_kept(optimiz
 
 
 # The rows sum to [6, 8] (row 2) and [0, 5] (row 0); the other variable's gradient is [10].
+@pytest.mark.both_keras
 @pytest.mark.parametrize(
     ("option", "table", "other"),
     [
@@ -149,6 +151,7 @@ def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
     assert (table.numpy()[:10] != before[:10]).all()
 
 
+@pytest.mark.both_keras
 @every_optimizer
 def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tmp_path):
     ids, targets = training_data()
@@ -196,6 +199,8 @@ def test_config_round_trip(optimizer_class):
     assert float(restored.learning_rate) == 0.25
 
 
+@pytest.mark.both_keras
+@pytest.mark.usefixtures("path")
 @every_optimizer
 def test_learning_rate_schedule_and_assignment(optimizer_class):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
@@ -227,7 +232,6 @@ def rate_of_now():
     return RATE.read_value()
 
 
-@pytest.mark.one_keras  # tf-keras takes none
 @every_optimizer
 def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
     table, gradient = tf.Variable(tf.zeros([2, 1])), sparse([[1]], [0])
@@ -332,6 +336,7 @@ def test_several_tables_are_rounded_whatever_the_seed(seed):
     assert (tables[0].numpy() != tables[1].numpy()).any()
 
 
+@pytest.mark.both_keras
 @every_optimizer
 def test_a_dense_gradient_rounds_every_row_of_bfloat16(optimizer_class):
     values = np.random.default_rng(0).normal(size=(50, 4))
@@ -371,7 +376,7 @@ def sampled_model(optimizer, **head):
     return model
 
 
-@pytest.mark.skipif(not library.use_compiled(), reason="the compiled ops are not available")
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("optimizer_class", "head", "options", "direct"),
     [

@@ -51,6 +51,7 @@ if IS_KERAS_3:
     }
 
 
+@pytest.mark.both_keras
 @pytest.mark.parametrize("name", CASES)
 def test_only_the_given_entries_are_reset(name):
     make, resets = CASES[name]
@@ -139,6 +140,7 @@ def test_an_optimizer_of_ones_own():
     assert velocity.numpy().tolist() == [[2.0, 2.0], [3.0, 3.0]]
 
 
+@pytest.mark.both_keras
 @pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
 def test_those_of_shards_are_reset_as_of_the_whole():
     random, columns = np.random.default_rng(0), np.array([[0], [3], [1], [1], [2]])

@@ -18,11 +18,8 @@ from sampler_checks import (
 
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
-from tfxc.ops import library
 from tfxc.samplers import MIDX, RFF, LogUniform, Mixture, Sphere, Uniform
 
-# The reference path gathers the blocks of every draw: a seventh of the draws is enough of it.
-SHARE = 1.0 if library.use_compiled() else 0.15
 BOTH = pytest.mark.parametrize("kind", [Sphere, RFF])
 
 
@@ -35,10 +32,6 @@ def refreshed(kind, vectors, num_negatives=10, head=None, **options):
     sampler.build((len(vectors), head.effective_dim))
     sampler.refresh(head)
     return sampler
-
-
-def check(sampler, dim, num_draws=200_000):
-    check_distribution(sampler, dim, num_draws=int(SHARE * num_draws))
 
 
 def sphere_probs(sampler, query, vectors):
@@ -74,12 +67,12 @@ def test_distribution_before_and_after_refresh(kind, num_classes):
     sampler, vectors = make(kind), clustered(num_classes, 7)
     sampler.build((num_classes, 7))
     np.testing.assert_allclose(all_probs(sampler, queries(2, 7)), 1 / num_classes, rtol=1e-5)
-    check(sampler, 7)
+    check_distribution(sampler, 7)
     sampler.refresh(head_of(vectors))
     query = queries(3, 7)
     want = BY_HAND[kind](sampler, query, vectors)
     np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-9)
-    check(sampler, 7)
+    check_distribution(sampler, 7)
     assert num_classes < 50 or want.max() > 2 / num_classes
 
 
@@ -87,14 +80,14 @@ def test_distribution_before_and_after_refresh(kind, num_classes):
 @pytest.mark.parametrize("num_classes", [50, 1000])
 def test_a_million_draws_of_few_classes(kind, num_classes):
     sampler = refreshed(kind, clustered(num_classes, 16), num_negatives=100)
-    check(sampler, 16, num_draws=1_000_000)
+    check_distribution(sampler, 16, num_draws=1_000_000)
 
 
 @BOTH
 def test_distribution_over_many_classes(kind):
     sampler = refreshed(kind, clustered(20_000, 16, num_clusters=40, scale=0.7), num_negatives=50)
     assert sampler.sums.shape[0] > 100
-    check(sampler, 16, num_draws=1_000_000)
+    check_distribution(sampler, 16, num_draws=1_000_000)
 
 
 @BOTH
@@ -151,6 +144,7 @@ def test_a_query_that_no_class_answers_still_draws(kind):
         np.testing.assert_allclose(probs, 1 / 300, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("path")
 @BOTH
 def test_refresh_takes_effect_in_a_traced_function(kind):
     sampler = make(kind, 200)

@@ -220,6 +220,7 @@ def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_onc
     np.testing.assert_allclose(threshold.copy().view(np.float32), want_threshold, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("path")
 def test_refresh_takes_effect_in_a_traced_function():
     sampler = make(200, 60)
     sampler.build((60, 6))

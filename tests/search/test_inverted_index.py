@@ -149,7 +149,8 @@ def test_scanned_classes_in_fewer_bits(dtype):
     assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=pytest.mark.one_keras)])
+@pytest.mark.both_keras
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_saved_with_a_model(tmp_path, dtype):
     index = index_of(head_of(clustered(300, 4)), 10, 3, dtype, num_scanned=20)
     inputs = keras.Input((4,))
