@@ -1,40 +1,26 @@
 """Training on two devices, or in two processes, comes to the same as on one."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import two_processes
+from processes import Process
 
 from tfxc._keras import IS_KERAS_3
 
 pytestmark = pytest.mark.both_keras
 
 
-def start(program, **environment):
-    """A process that runs a program of this folder."""
-    path = os.pathsep.join(sys.path)
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path, **environment}
-    command = [sys.executable, str(Path(__file__).with_name(program))]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
-
-
 def end(process):
     """What it printed last, read as JSON."""
-    output, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, output + errors
-    return json.loads(output.splitlines()[-1])
+    return json.loads(process.output().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def results():
-    return end(start("two_devices.py"))
+    return end(Process("two_devices.py"))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +31,7 @@ def processes():
     for own in sockets:
         own.close()
     configs = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}} for i in range(2)]
-    together = [start("two_processes.py", TF_CONFIG=json.dumps(config)) for config in configs]
+    together = [Process("two_processes.py", TF_CONFIG=json.dumps(config)) for config in configs]
     try:
         alone = {"loop": two_processes.looped(), "fit": None if IS_KERAS_3 else two_processes.fitted()}
         return alone, [end(process) for process in together]

@@ -1,11 +1,9 @@
 """However many threads a kernel runs on, and however wide its vectors, its results have the same bits."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import Process
 
 DIGESTS = """
 import hashlib
@@ -68,17 +66,13 @@ show(*found, of_query, of_offsets, of_table.values, of_table.indices)
 """
 
 
-AVX2 = Path(__file__).parents[2] / "build/custom_ops/x86-64-v3/_tfxc_ops.so"  # by `make test-avx2`
+AVX2 = Path(__file__).parents[2] / "build/custom_ops/x86-64-v3/_tfxc_ops.so"  # by `make setup-tests`
 NARROW = {"TFXC_OPS_LIBRARY": str(AVX2)} if AVX2.exists() else {}
-OTHERS = [{"TF_NUM_INTRAOP_THREADS": "1", **NARROW}, {"TF_NUM_INTRAOP_THREADS": "4"}]
 
 
 @pytest.mark.kernels
 def test_neither_threads_nor_the_width_of_vectors_change_a_bit(capsys):
-    exec(DIGESTS, {})  # here on two threads: see conftest.py
-    digests = {capsys.readouterr().out}
-    for other in OTHERS:
-        command, environment = [sys.executable, "-c", DIGESTS], {**os.environ, **other}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        digests.add(done.stdout)
+    other = Process(DIGESTS, TF_NUM_INTRAOP_THREADS="4", **NARROW)
+    exec(DIGESTS, {})  # here on one thread, or on two: see conftest.py
+    digests = {capsys.readouterr().out, other.output()}
     assert len(digests) == 1 and len(digests.pop().split()) == 8

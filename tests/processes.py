@@ -1,0 +1,51 @@
+"""Processes of the tests, forked from one that has imported the package: they start in no time.
+
+TensorFlow may be forked until it is started, which its first op does.
+"""
+
+import multiprocessing
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tfxc"])
+
+
+class Process:
+    """A Python program that runs in a process of its own: a file of this folder, or source code."""
+
+    def __init__(self, program, *arguments, **environment):
+        self._folder = tempfile.TemporaryDirectory()
+        self._output, self._errors = (Path(self._folder.name, name) for name in ("output", "errors"))
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+        given = program, [str(argument) for argument in arguments], environment, self._output, self._errors
+        self._process = _CONTEXT.Process(target=_run, args=given, daemon=True)
+        self._process.start()
+
+    def output(self, timeout=600):
+        """What it printed, once it has ended well."""
+        self._process.join(timeout)
+        printed = self._output.read_text()
+        if self._process.exitcode != 0:
+            raise AssertionError(f"{self._process}: {printed}{self._errors.read_text()}")
+        return printed
+
+    def kill(self):
+        """Ends it at once, if it has not ended."""
+        self._process.kill()
+
+
+def _run(program, arguments, environment, output, errors):
+    for number, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [program, *arguments]
+    if program.endswith(".py"):
+        runpy.run_path(str(Path(__file__).with_name(program)), run_name="__main__")
+    else:
+        exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})
