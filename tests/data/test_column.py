@@ -7,14 +7,14 @@ from tfxc.data import Column, Vocabulary
 def test_numbers_keep_their_type_and_ids_are_int32():
     assert Column(np.array([1, 2], np.uint8)).values.dtype == np.uint8
     assert Column([0, -1], Vocabulary("a")).values.dtype == np.int32
-    cut = Column([0, 1, -1], Vocabulary("ab")).at(np.array([2, 0]))
+    cut = Column([0, 1, -1], Vocabulary("ab")).take(np.array([2, 0]))
     assert cut.values.tolist() == [-1, 0] and cut.vocabulary.names == ["a", "b"]
     assert len(Column([], Vocabulary("a")).values) == 0
 
 
 @pytest.mark.parametrize("ids", [[1], [-2], [2**32]])
 def test_ids_out_of_range(ids):
-    with pytest.raises(ValueError, match=r"ids in \[-1, 1\); they range from"):
+    with pytest.raises(ValueError, match=r"values must be integers in \[-1, 1\), but range from"):
         Column(ids, Vocabulary("a"))
 
 

@@ -13,7 +13,7 @@ def test_compressions_and_line_ends(tmp_path, suffix, opener):
     with opener(path, "wb") as file:
         file.write("\ufeffone\r\ntwo\u2028é\n\nlast".encode())
     lines = LineReader(path)
-    with pytest.warns(UserWarning, match=r"lines.*: line 4, the last, has no end \(b'last'\)"):
+    with pytest.warns(UserWarning, match=r"lines.*: line 4, the last, has no line end \(b'last'\)"):
         assert list(lines) == ["one\r\n", "two\u2028é\n", "\n", "last"]
     assert lines.number == 4
     lines.report()
@@ -68,5 +68,5 @@ def test_missing_file(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".bz2", ".zip", ".zst"])
 def test_a_compression_that_is_not_read_is_named(tmp_path, suffix):
-    with pytest.raises(ValueError, match="only .gz and .xz are decompressed"):
+    with pytest.raises(ValueError, match="must be plain text, .gz or .xz: decompress it first"):
         LineReader(tmp_path / f"lines{suffix}")

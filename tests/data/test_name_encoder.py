@@ -49,12 +49,12 @@ def test_booleans_are_named_as_a_vocabulary_names_them():
 def test_floats():
     encoder = NameEncoder("x", pa.float64())
     assert encoded(encoder, pa.array([2.0, float("nan"), None])) == [0, -1, -1]
-    with pytest.raises(ValueError, match="'x' holds floats that are no integers"):
+    with pytest.raises(ValueError, match="'x' holds floats that are not integers"):
         encoder.condense(pa.array([2.5]))
     for kind, least in ((pa.float64(), 2.0**53), (pa.float32(), 2.0**24)):
         encoder = NameEncoder("x", kind)
         assert encoded(encoder, pa.array([1 - least], kind)) == [0]
-        with pytest.raises(ValueError, match="'x' holds names as floats up to .*read it as strings"):
+        with pytest.raises(ValueError, match="'x' holds names as floats up to .*read the column as strings"):
             encoder.condense(pa.array([1.0, -least], kind))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas
 import pytest
 
-from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset, sequence_folder
+from tfxc import atomic_write
+from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_damaged_index(folder):
 def test_no_folder_of_sequences(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
-        with pytest.raises(ValueError, match="is no folder of sequences"):
+        with pytest.raises(ValueError, match="is not a folder of sequences"):
             open_sequences(path)
 
 
@@ -75,7 +76,7 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
 def test_an_index_of_another_is_left_alone(tmp_path):
     frame = pandas.DataFrame({"u": ["a"], "i": [1]})
     (tmp_path / "sequences.json").write_text('{"genes": ["ACGT"]}')
-    with pytest.raises(ValueError, match=r"holds other files than sequences, as sequences\.json"):
+    with pytest.raises(ValueError, match=r"holds other files than sequences, such as sequences\.json"):
         from_frame(frame, "u", "i", directory=tmp_path)
     assert (tmp_path / "sequences.json").read_text() == '{"genes": ["ACGT"]}'
 
@@ -91,7 +92,7 @@ def test_interrupted_behind_the_exchange_it_is_the_new_version(folder, monkeypat
         if path == os.fspath(folder):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(sequence_folder, "sync_entry", interrupt)
+    monkeypatch.setattr(atomic_write, "sync_entry", interrupt)
     with pytest.raises(KeyboardInterrupt):
         from_frame(pandas.DataFrame({"u": ["z"], "i": [1]}), "u", "i", directory=folder)
     assert open_sequences(folder).user_ids == ["z"]
@@ -100,7 +101,7 @@ def test_interrupted_behind_the_exchange_it_is_the_new_version(folder, monkeypat
 def test_folders_of_the_user_are_left_alone(tmp_path):
     (tmp_path / "data-2024").mkdir()
     (tmp_path / "data-2024" / "part.parquet").touch()
-    with pytest.raises(ValueError, match="holds other files than sequences, as data-2024"):
+    with pytest.raises(ValueError, match="holds other files than sequences, such as data-2024"):
         from_frame(pandas.DataFrame({"u": [1], "i": [1]}), "u", "i", directory=tmp_path)
     assert os.listdir(tmp_path / "data-2024") == ["part.parquet"]
 
@@ -127,9 +128,9 @@ def test_a_name_of_a_column_that_cannot_be_leaves_the_old_whole(folder):
 KILLED = """
 import os, signal, sys
 import pyarrow
-from tfxc.data import from_frame, sequence_folder
+from tfxc.data import from_frame
 
-def die(folder, columns):
+def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 import tfxc.data.from_frame

@@ -33,7 +33,7 @@ def test_files_of_a_folder_in_order_with_types_of_the_first(tmp_path):
 
 def test_a_folder_without_files(tmp_path):
     (tmp_path / "_SUCCESS").touch()
-    with pytest.raises(ValueError, match=rf"folder {tmp_path} holds no Parquet files.*give the folder"):
+    with pytest.raises(ValueError, match=rf"folder {tmp_path} holds no Parquet files.*pass the folder"):
         open_table(tmp_path, ["n"], [], BadRows("t", "row"))
 
 
@@ -62,7 +62,7 @@ def test_files_of_a_folder_whose_types_differ(tmp_path, first, second, values):
 def test_files_of_a_folder_whose_types_do_not_go_together(tmp_path):
     for name, column in (("a", pa.array([1])), ("b", pa.array(["x"]))):
         pa.parquet.write_table(pa.table({"n": column}), tmp_path / f"{name}.parquet")
-    with pytest.raises(ValueError, match="types that do not go together: .*n.* Write it with one"):
+    with pytest.raises(ValueError, match="types that cannot be combined: .*n.* Write it with one"):
         open_table(tmp_path, ["n"], [], BadRows("t", "row"))
     pa.parquet.write_table(pa.table({"m": [1]}), tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="b.parquet has no column 'n'"):
@@ -107,8 +107,8 @@ def test_a_last_line_without_an_end_may_be_cut(end, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert from_frame(path, "u", "i").vocabulary.names == ["27", "2"]
-    told = [f"{path}: the last line has no end (b'1,2'). It was read as it stands"] * (not end)
-    assert [str(warning.message).partition(";")[0] for warning in caught] == told
+    told = [f"{path}: the last line has no line end (b'1,2'). It was read as it is"] * (not end)
+    assert [str(warning.message).partition(". If")[0] for warning in caught] == told
     assert all(warning.filename == __file__ for warning in caught)
 
 
@@ -123,7 +123,7 @@ def test_suffixes(tmp_path):
     (tmp_path / "T.CSV").write_text("u,i\n1,2\n")
     assert rows_of(open_table(tmp_path / "T.CSV", ["u"], [], BadRows("t", "row"))) == [{"u": 1}]
     (tmp_path / "log.txt").write_text("u,i\n1,2\n")
-    with pytest.raises(ValueError, match=r"taken for Parquet, as all but .csv, .*tfxc.data.read_csv"):
+    with pytest.raises(ValueError, match=r"other than .csv, .* are read as Parquet.*tfxc.data.read_csv"):
         open_table(tmp_path / "log.txt", ["u"], [], BadRows("t", "row"))
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tfxc.data.times import TimeColumn, moment, seconds
+from tfxc.data.times import TimeColumn, point_in_time, seconds
 
 MAY = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ def test_numbers_are_seconds():
     assert times[0] == 1.5 and times.dtype == np.float64
     assert reasons[1] == "the time nan is not a finite number" and reasons[2] == "the time is null"
     assert read([2**53, -5], pa.int64())[0].tolist() == [2.0**53, -5]
-    with pytest.raises(ValueError, match=r"'when' reach \d+: .*datetime64\[ns\]"):
+    with pytest.raises(ValueError, match=r"'when' reach \d+, .*datetime64\[ns\]"):
         read([10**18], pa.int64())
 
 
@@ -89,17 +89,17 @@ def test_other_types_are_refused():
     ],
 )
 def test_a_moment_in_any_form(point):
-    assert moment(point, np.array([], "datetime64[ms]")) == np.datetime64("2024-05-01")
-    assert moment(point, np.array([], float)) == MAY.timestamp()
+    assert point_in_time(point, np.array([], "datetime64[ms]")) == np.datetime64("2024-05-01")
+    assert point_in_time(point, np.array([], float)) == MAY.timestamp()
 
 
 @pytest.mark.parametrize("zone", ["", "+02:00"])
 def test_a_timestamp_of_pandas_keeps_its_nanoseconds(zone):
     point = pd.Timestamp(f"2024-05-01T02:00:00.000000500{zone}")
     instant = np.datetime64("2024-05-01T00:00:00.000000500" if zone else "2024-05-01T02:00:00.000000500")
-    assert moment(point, np.array([], "datetime64[ns]")) == instant
-    with pytest.raises(ValueError, match="is no point in time"):
-        moment(pd.NaT, np.array([], "datetime64[ns]"))
+    assert point_in_time(point, np.array([], "datetime64[ns]")) == instant
+    with pytest.raises(ValueError, match="is not a point in time"):
+        point_in_time(pd.NaT, np.array([], "datetime64[ns]"))
 
 
 def test_times_at_the_ends_of_the_calendar():
@@ -110,18 +110,18 @@ def test_times_at_the_ends_of_the_calendar():
         "0000-12-31T23:00:00.000000",
         "2024-05-01T00:00:00.000000",
     ]
-    assert not reasons and moment(texts[0], times) == times[0]
+    assert not reasons and point_in_time(texts[0], times) == times[0]
 
 
 def test_a_moment_in_nanoseconds_is_refused():
-    with pytest.raises(ValueError, match="is no point in time.*a number of seconds"):
-        moment(int(MAY.timestamp() * 1e9), np.array([], "datetime64[us]"))
+    with pytest.raises(ValueError, match="is not a point in time.*a number of seconds"):
+        point_in_time(int(MAY.timestamp() * 1e9), np.array([], "datetime64[us]"))
 
 
 @pytest.mark.parametrize("point", ["soon", "", None, True, float("nan"), np.datetime64("NaT"), [1]])
-def test_what_is_no_moment(point):
-    with pytest.raises(ValueError, match="is no point in time"):
-        moment(point, np.array([1.0]))
+def test_what_is_no_point_in_time(point):
+    with pytest.raises(ValueError, match="is not a point in time"):
+        point_in_time(point, np.array([1.0]))
 
 
 def test_seconds_of_text():

@@ -56,7 +56,9 @@ def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read()
-    with pytest.raises(ValueError, match="or those of other sequences, .* that of 'shop' is of (list|Names)"):
+    with pytest.raises(
+        ValueError, match="or those of other sequences, .* the value of 'shop' is of (list|Names)"
+    ):
         data.from_frame(rows, "user", "item", columns={"shop": given})
 
 

@@ -1,8 +1,7 @@
-"""Reading sequence data, splitting it and feeding it to a model."""
+"""Reads interactions, text and labelled points, splits them and feeds them to a model."""
 
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
-from tfxc.data.csv_interactions import read_csv
 from tfxc.data.example_ids import with_example_ids
 from tfxc.data.extreme_classification import (
     LabeledPoints,
@@ -12,7 +11,7 @@ from tfxc.data.extreme_classification import (
 )
 from tfxc.data.filtering import CoreReport, k_core
 from tfxc.data.from_frame import from_frame
-from tfxc.data.interactions import read_interactions
+from tfxc.data.interactions import read_csv, read_interactions
 from tfxc.data.names import Names
 from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset
 from tfxc.data.sequence_folder import open_sequences

@@ -1,4 +1,4 @@
-"""The account of the lines or rows of a source that could not be used."""
+"""Counts the rows of a source that cannot be used, and reports them together."""
 
 import bisect
 import threading
@@ -10,7 +10,7 @@ _NUM_REPORTED = 10
 
 
 class BadRows:
-    """Counts bad rows, keeps the first ten with their reasons, and at the end raises or warns about them.
+    """Counts bad rows and keeps the first ten with their reasons. At the end it raises or warns about them.
 
     Args:
         source: what is read, for the message.
@@ -27,7 +27,7 @@ class BadRows:
         Traceback (most recent call last):
         ValueError: the table: 1 bad of 9 rows
           row 7: the user is null
-        Mend them, or pass on_error="skip" to leave them out.
+        Correct them, or pass on_error="skip" to leave them out.
     """
 
     def __init__(self, source, unit: str, on_error: str = "raise"):
@@ -39,19 +39,19 @@ class BadRows:
         self._lock = threading.Lock()
 
     def reject(self, row: int, reason):
-        """Counts a row as bad. Rows may come in any order, and from several threads."""
+        """Counts a row as bad. Rows may come in any order and from several threads."""
         with self._lock:
             self.number += 1
             bisect.insort(self._reasons, (row, str(reason)))
             del self._reasons[_NUM_REPORTED:]
 
     def report(self, num_rows: int):
-        """Raises a ValueError about the bad ones of `num_rows`, or warns once when they are to be skipped."""
+        """Raises a ValueError about the bad rows, or warns once if they are to be skipped."""
         if not self.number:
             return
         shown = [f"  {self.unit} {row}: {reason}" for row, reason in self._reasons]
         shown += ["  ..."] if self.number > _NUM_REPORTED else []
         message = "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown])
         if self.on_error == "raise":
-            raise ValueError(message + '\nMend them, or pass on_error="skip" to leave them out.')
+            raise ValueError(message + '\nCorrect them, or pass on_error="skip" to leave them out.')
         warnings.warn(message + f"\nThese {self.unit}s were left out.", stacklevel=4)

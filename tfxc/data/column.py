@@ -1,4 +1,4 @@
-"""A further column of interactions: an hour, a country, a price."""
+"""A further column of interactions, such as an hour, a country or a price."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One value for each interaction, beside its item.
+    """One value for each interaction, in addition to its item.
 
     Args:
-        values: [M] numbers, or with a vocabulary int32 ids in [-1, K); -1 is a missing value.
+        values: [M] numbers. With a vocabulary, int32 ids in [-1, K), where -1 is a missing value.
         vocabulary: the K raw names of categories, or None for numbers.
 
     Raises:
-        ValueError: for ids outside the range, or values that are no numbers.
+        ValueError: for ids outside the range, or values that are not numbers.
 
     Example:
         >>> from tfxc.data import Vocabulary
@@ -32,20 +32,13 @@ class Column:
     vocabulary: Vocabulary | None = None
 
     def __post_init__(self):
-        # Mapped stays mapped, and ids are cast once they are in their range.
-        values = np.asanyarray(self.values) if self.vocabulary is None else integers(self.values, "values")
-        object.__setattr__(self, "values", values)
+        values = np.asanyarray(self.values)  # a memory-mapped array stays mapped
+        if self.vocabulary is not None:
+            values = np.asanyarray(integers(values, "values", len(self.vocabulary), MISSING), np.int32)
         if values.ndim != 1 or values.dtype.kind not in "biuf":
-            raise ValueError(f"values must be numbers [M], not {values.dtype} of shape {values.shape}.")
-        if self.vocabulary is None:
-            return
-        if len(values) and (values.min() < MISSING or values.max() >= len(self.vocabulary)):
-            raise ValueError(
-                f"values must be ids in [-1, {len(self.vocabulary)}); "
-                f"they range from {values.min()} to {values.max()}."
-            )
-        object.__setattr__(self, "values", np.asanyarray(values, np.int32))
+            raise ValueError(f"values must be numbers [M], but are {values.dtype} of shape {values.shape}.")
+        object.__setattr__(self, "values", values)
 
-    def at(self, where) -> "Column":
-        """The column at positions `where`."""
-        return Column(self.values[where], self.vocabulary)
+    def take(self, positions) -> "Column":
+        """Returns the column at some positions."""
+        return Column(self.values[positions], self.vocabulary)

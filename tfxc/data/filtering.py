@@ -84,5 +84,5 @@ def _subset(sequences, kept, user_counts, item_counts) -> Sequences:
         Vocabulary(names[kept_items]),
         None if user_ids is None else Names(user_ids)[kept_users],
         None if times is None else times[kept],
-        {name: column.at(kept) for name, column in sequences.columns.items()},
+        {name: column.take(kept) for name, column in sequences.columns.items()},
     )

@@ -1,4 +1,4 @@
-"""Interactions from tables: data frames, Arrow tables, Parquet and CSV files, also larger than memory."""
+"""Reads interactions from data frames, Arrow tables, Parquet and CSV files, also larger than memory."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from tfxc.data.bad_rows import BadRows
 from tfxc.data.column import Column
 from tfxc.data.grouped_columns import GroupedColumns, GroupedFiles
 from tfxc.data.interaction_table import InteractionTable, is_number
-from tfxc.data.sequence_folder import new_version, open_sequences, write_index, write_names
+from tfxc.data.sequence_folder import new_version, open_sequences, write_index
 from tfxc.data.sequences import Sequences, check_column_name
 from tfxc.data.tables import Table, open_table
 from tfxc.data.vocabulary import Vocabulary
@@ -27,13 +27,13 @@ def from_frame(
     directory: str | os.PathLike[str] | None = None,
     on_error: str = "raise",
 ) -> Sequences:
-    """One sequence a user, oldest first, from a table with one interaction a row.
+    """Reads a table with one interaction a row into one sequence a user, oldest first.
 
-    Users and items may be strings, integers or categories; they are numbered in order of first appearance.
-    Strings count as they stand, with blanks around them, too, which `read_csv` cuts off.
-    Equal times keep the order of the table; without a time column its order counts. Times keep their own
-    unit: dates and timestamps of any unit are `datetime64`, those with a zone in UTC; integers and floats are
-    seconds; strings are ISO 8601 dates (UTC where they name no zone) or numbers of seconds.
+    Users and items may be strings, integers or categories. They are numbered in order of first appearance.
+    Strings count as they are, including blanks around them, which `read_csv` removes. Items of equal times
+    keep the order of the table. Without a time column the order of the table counts. Times keep their unit:
+    dates and timestamps are `datetime64`, in UTC if they have a zone; integers and floats are seconds;
+    strings are ISO 8601 dates (in UTC if they name no zone) or numbers of seconds.
 
     Args:
         frame: a pandas or Polars DataFrame, an Arrow table or another object with `__arrow_c_stream__`; or
@@ -42,23 +42,23 @@ def from_frame(
         user: name of the column of users (or sessions).
         item: name of the column of items.
         time: name of the column of times.
-        columns: names of further columns to keep, which the pipeline feeds beside the items. Strings and
-            categories become ids (-1 where there is none), numbers stay numbers. Pass `train.columns` to read
+        columns: names of further columns to keep, which the pipeline feeds together with the items. Strings
+            and categories become ids (-1 if missing), numbers stay numbers. Pass `train.columns` to read
             held-out data with the ids of training.
         vocabulary: class ids to use; a row with an item outside it is a bad row.
-        directory: folder for sequences larger than memory: written once, then mapped from there. An older
-            version in it is replaced when the new one is complete. `open_sequences` opens it again. Takes
-            about twice the size of the arrays on disk while it is written.
+        directory: folder for sequences larger than memory, which are written once and then memory-mapped. A
+            complete new version replaces an older one. `open_sequences` opens the folder again. Writing takes
+            about twice the size of the arrays on disk.
         on_error: `"raise"`, or `"skip"` to leave bad rows out with one warning.
 
     Raises:
-        ValueError: for a missing column or one of another type, for bad rows (a user, item or time that is
-            null or empty, a time or number that is none; in a text file, a text in a column that is read that
-            holds a line break), with the first ten and their number, counted from 0; for a table without any
-            interaction, and a file that cannot be read; for a text file where a field of another column holds
-            line breaks and a quote is not closed or has text on both sides. Where all quotes are in order, a
-            warning says where such a field is.
-        FileNotFoundError: where there is no such file or folder.
+        ValueError: for a missing column or one of another type; for bad rows (a null or empty user, item or
+            time, an invalid time or number, in a text file also a line break in a column that is read), with
+            the first ten and their number, counted from 0; for a table without any interaction, or a file
+            that cannot be read; for a text file in which a field of an unread column holds line breaks and a
+            quote is not closed or has text on both sides. If all quotes are in order, a warning names such a
+            field instead.
+        FileNotFoundError: if there is no such file or folder.
 
     Example:
         >>> import pyarrow
@@ -78,8 +78,8 @@ def from_frame(
     for name, given in columns.items() if isinstance(columns, Mapping) else ():
         if not isinstance(given, Column):
             raise ValueError(
-                "columns must be a list of names, or those of other sequences, columns=sequences.columns, "
-                f"but that of {name!r} is of {type(given).__name__}."
+                "columns must be a list of names, or those of other sequences, columns=sequences.columns, but "
+                f"the value of {name!r} is of {type(given).__name__}."
             )
     vocabularies: dict[str, Vocabulary | None] = (
         {name: column.vocabulary for name, column in columns.items()}
@@ -87,7 +87,7 @@ def from_frame(
         else dict.fromkeys(columns)
     )
     for name in vocabularies:
-        check_column_name(name)  # before a long table is read
+        check_column_name(name)  # before reading a long table
     named = [user, item] if time is None else [user, item, time]
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
     table = open_table(frame, named + list(vocabularies), text, bad)
@@ -95,53 +95,47 @@ def from_frame(
         _check_numbers(table, columns)
     rows = InteractionTable(table, user, item, time, vocabulary, vocabularies, bad)
     if directory is None:
-        sequences = _in_memory(rows, vocabulary)
+        sequences = _in_memory(rows)
     else:
-        _into_folder(rows, vocabulary, directory)
+        _into_folder(rows, directory)
         sequences = open_sequences(directory)
     _logger.info("%s: %r in %.0f s", table.name, sequences, clock.perf_counter() - start)
     return sequences
 
 
 def _check_numbers(table: Table, columns: Mapping[str, Column]):
-    """That numbers of training are numbers here, which would else become ids."""
+    """Raises ValueError if a column of numbers in training holds something else here."""
     for name, column in columns.items():
         kind = table.schema.field(name).type
         if column.vocabulary is None and not is_number(kind):
             raise ValueError(
-                f"The column {name!r} of {table.name} is of type {kind}, but numbers are wanted, as in the "
+                f"The column {name!r} of {table.name} is of type {kind}, but must hold numbers as in the "
                 "columns that were passed: convert it."
             )
 
 
-def _in_memory(rows: InteractionTable, vocabulary: Vocabulary | None) -> Sequences:
-    store = GroupedColumns(rows.num_rows)
+def _grouped(rows: InteractionTable, store):
+    """Returns offsets and arrays of all rows, grouped by user."""
     for block in rows.blocks():
         store.append(block)
-        del block  # before the next one is made
-    user_ids = rows.users.names()
-    offsets, arrays = store.grouped(len(user_ids))
+        del block  # before the next block is made
+    return store.grouped(len(rows.users))
+
+
+def _in_memory(rows: InteractionTable) -> Sequences:
+    offsets, arrays = _grouped(rows, GroupedColumns(rows.num_rows))
     return Sequences(
         arrays["items"],
         offsets,
-        Vocabulary(rows.items.names()) if vocabulary is None else vocabulary,
-        user_ids,
+        rows.vocabulary,
+        rows.users.names(),
         arrays.get("times"),
         {name: Column(arrays[key], rows.vocabulary_of(name)) for name, key in rows.keys.items()},
     )
 
 
-def _into_folder(rows: InteractionTable, vocabulary: Vocabulary | None, directory):
+def _into_folder(rows: InteractionTable, directory):
     with new_version(directory) as folder:
-        store = GroupedFiles(folder)
-        for block in rows.blocks():
-            store.append(block)
-            del block  # before the next one is made
-        write_names(folder, "users", rows.users.names())
-        write_names(folder, "items", rows.items.names() if vocabulary is None else vocabulary.names)
+        _grouped(rows, GroupedFiles(folder))
         vocabularies = {name: rows.vocabulary_of(name) for name in rows.keys}
-        for name, of_column in vocabularies.items():
-            if of_column is not None:
-                write_names(folder, rows.keys[name], of_column.names)
-        store.grouped(len(rows.users))
-        write_index(folder, {name: of_column is not None for name, of_column in vocabularies.items()})
+        write_index(folder, rows.users.names(), rows.vocabulary, vocabularies)

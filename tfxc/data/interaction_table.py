@@ -1,4 +1,4 @@
-"""The rows of a table of interactions as arrays of ids, times and numbers, block by block."""
+"""Encodes the rows of a table of interactions as arrays of ids, times and numbers, block by block."""
 
 import collections
 from collections.abc import Iterator, Mapping
@@ -12,30 +12,35 @@ from tqdm import tqdm
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.column import MISSING
 from tfxc.data.name_encoder import NameEncoder
-from tfxc.data.quotes import num_line_ends
+from tfxc.data.quotes import line_break_in, num_line_ends
 from tfxc.data.tables import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
 _ROWS_PER_BLOCK = 1 << 19
 _READ_AHEAD = 2  # batches
-_LONG = 1 << 23  # rows that are worth a progress bar
+_LONG = 1 << 23  # rows for which a progress bar is shown
 
 
 class InteractionTable:
     """Encodes a table: users, items and categories become ids, in order of first appearance.
 
     Args:
-        table: with the columns that are named here.
+        table: it holds the columns named here.
         user: name of the column of users.
         item: name of the column of items.
         time: name of the column of times, or None.
-        vocabulary: class ids to use, or None to number items as they come.
+        vocabulary: class ids to use, or None to number items in order of first appearance.
         columns: further columns by name, with the vocabulary to use or None.
-        bad: where bad rows are rejected.
+        bad: collects the bad rows.
+
+    Attributes:
+        users: encoder of the users.
+        items: encoder of the items.
+        keys: name of each further column -> name of its array in a block.
 
     Raises:
-        ValueError: for a column of a type that cannot be what it is to be.
+        ValueError: for a column whose type does not fit its role.
 
     Example:
         >>> from tfxc.data.tables import open_table
@@ -66,7 +71,7 @@ class InteractionTable:
         self._user, self._item, self._time = user, item, time
         self.users = NameEncoder(user, kind(user))
         self.items = NameEncoder(item, kind(item), None if vocabulary is None else vocabulary.names)
-        self._num_classes = None if vocabulary is None else len(vocabulary)
+        self._vocabulary = vocabulary
         self._times = None if time is None else TimeColumn(time, kind(time))
         self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
         self._given = columns
@@ -78,23 +83,28 @@ class InteractionTable:
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows there are, bad ones among them; None where that takes reading."""
+        """The number of rows, including bad ones; None if it is not known before reading."""
         return self._table.num_rows
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The given class ids, or those of all items; complete after the last block."""
+        return Vocabulary(self.items.names()) if self._vocabulary is None else self._vocabulary
+
     def vocabulary_of(self, column: str) -> Vocabulary | None:
-        """The names of a further column's categories, or None for numbers; complete after the last block."""
+        """Returns the categories of a further column, or None for numbers; complete after the last block."""
         given = self._given[column]
         if given is not None or column not in self._encoders:
             return given
         return Vocabulary(self._encoders[column].names())
 
     def blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        """The good rows: arrays of "users", "items", perhaps "times", and `keys[name]` of the other columns.
+        """Yields the good rows as arrays: "users", "items", perhaps "times", and `keys[name]` of the others.
 
-        At the end the bad rows are reported.
+        At the end it reports the bad rows.
 
         Raises:
-            ValueError: for bad rows, if they are not to be skipped; if there is no good one.
+            ValueError: for bad rows, unless they are to be skipped; if there is no good row.
         """
         num_rows = num_good = 0
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
@@ -107,16 +117,16 @@ class InteractionTable:
                 num_good += len(arrays["users"])
                 if len(arrays["users"]):
                     yield arrays
-                del arrays  # or they would live until the next ones are made
+                del arrays  # free the block before the next one is made
         self._bad.report(num_rows + len(self._table.skipped))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
     def _tables(self, pool) -> Iterator[tuple[pa.Table, int]]:
-        """Blocks of rows with condensed names, larger as more names are known, and each one's first row."""
+        """Yields blocks of rows with condensed names, and the number of each block's first row."""
         first_row, num_rows, waiting = 0, 0, []
         is_long = self._table.num_rows is None or self._table.num_rows > _LONG
-        quiet = None if is_long else True  # None: shown on a terminal alone
+        quiet = None if is_long else True  # None: show the bar on a terminal only
         with tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar:
             for batch in self._table.batches:
                 waiting.append(pool.submit(self._condensed, batch))
@@ -124,16 +134,16 @@ class InteractionTable:
                     waiting[-_READ_AHEAD].result()
                 num_rows += len(batch)
                 bar.update(len(batch))
-                # The names known so far are hashed again with each block.
+                # Each block hashes all known names again, so it should hold more rows than names.
                 if num_rows >= max(_ROWS_PER_BLOCK, 2 * len(self.users), 2 * len(self.items)):
-                    del batch  # or it would live until the next one is read
+                    del batch  # free it before the next batch is read
                     yield _taken(waiting), first_row
                     first_row, num_rows = first_row + num_rows, 0
             if waiting:
                 yield _taken(waiting), first_row
 
     def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """With the names of each column as positions among the different ones."""
+        """Returns the batch with each column of names as positions among its distinct names."""
         arrays = [
             self._encoders[name].condense(batch[name]) if name in self._encoders else batch[name]
             for name in batch.schema.names
@@ -141,7 +151,7 @@ class InteractionTable:
         return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
     def _encoded(self, pool, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
-        reasons: dict[int, str] = {}  # of the bad rows, by position
+        reasons: dict[int, str] = {}  # position of a bad row -> reason
         arrays = {}
         for name, role in ((self._user, "user"), (self._item, "item")):
             for position in np.flatnonzero(block[name].is_null()).tolist():
@@ -156,11 +166,10 @@ class InteractionTable:
             for name, column in texts.items():
                 role = {self._user: "user id", self._item: "item id", self._time: "time"}.get(name, name)
                 for position, number in _line_ends(column):
-                    reason = f"the {role} holds a line break, as behind a quote that is not closed"
-                    reasons.setdefault(position, f"{reason} (line breaks: {number})")
-        if self._num_classes is not None:
+                    reasons.setdefault(position, f"{line_break_in(role)} (line breaks: {number})")
+        if self._vocabulary is not None:
             arrays["items"] = self.items.encode(block[self._item].chunks)
-            for position in np.flatnonzero(arrays["items"] >= self._num_classes).tolist():
+            for position in np.flatnonzero(arrays["items"] >= len(self._vocabulary)).tolist():
                 unknown = block[self._item][position].as_py()
                 reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary")
         reasons = {**of_times, **reasons}
@@ -181,14 +190,14 @@ class InteractionTable:
             self._bad.reject(row, reasons[position])
         good = np.ones(len(block), bool)
         good[positions] = False
-        # Condensed again: a name that only bad rows have gets no id.
+        # Condense again, so that names which only bad rows have get no id.
         batches = [self._condensed(batch) for batch in block.filter(pa.array(good)).to_batches()]
         return pa.Table.from_batches(batches, block.schema), {
             name: values[good] for name, values in arrays.items()
         }
 
     def _with_names(self, pool, block, arrays) -> dict[str, np.ndarray]:
-        """Adds the ids that only good rows may count in; the columns at once, as hashing holds no lock."""
+        """Adds the ids of the good rows. Hashing releases Python's lock, so columns are encoded in parallel."""
         names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
         ids = {
             key: pool.submit(_tidily, self._encoders[name].encode, block[name].chunks)
@@ -204,14 +213,14 @@ class InteractionTable:
 
 
 def _taken(futures) -> pa.Table:
-    """The batches as one block, of which nothing is left in the list."""
+    """Returns the batches as one block, and empties the list."""
     block = pa.Table.from_batches([future.result() for future in futures])
     futures.clear()
     return block
 
 
 def _tidily(function, *args):
-    """What the function gives. The memory that this thread's part of Arrow's pool keeps goes back."""
+    """Calls the function, then returns the unused memory of Arrow's pool in this thread to the system."""
     try:
         return function(*args)
     finally:
@@ -219,14 +228,12 @@ def _tidily(function, *args):
 
 
 def _with_next(function, arguments):
-    """What the function gives for each of the arguments, in order; it runs while the next are made."""
-    waiting = (
-        collections.deque()
-    )  # holds the results alone: one that is taken from it lives as long as its user
+    """Yields what the function returns for each of the arguments, and runs it while the next are made."""
+    waiting = collections.deque()  # the only reference to a result, so that its user can free it
     with ThreadPoolExecutor(1) as pool:
         for given in arguments:
             waiting.append(pool.submit(function, *given))
-            del given  # or it would live until the next ones are made
+            del given  # free it before the next arguments are made
             if len(waiting) > 1:
                 yield waiting.popleft().result()
         while waiting:
@@ -234,7 +241,7 @@ def _with_next(function, arguments):
 
 
 def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """Where condensed names hold some, and how many."""
+    """Yields the positions of condensed names with line ends, and the number of line ends."""
     start = 0
     for chunk in column.chunks:
         has_break = pc.match_substring_regex(chunk.dictionary, "[\r\n]")
@@ -245,12 +252,7 @@ def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type are kept as they are, not numbered.
-
-    Example:
-        >>> is_number(pa.float32()), is_number(pa.string())
-        (True, False)
-    """
+    """Whether a column of an Arrow type keeps its values. Other columns are encoded as ids."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
@@ -260,6 +262,6 @@ def _no_number(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """In their own type; nulls become 0, to be rejected."""
+    """Returns the numbers in their own type. Nulls become 0; they are rejected later."""
     filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
     return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False)

@@ -1,5 +1,6 @@
-"""Reading a text file line by line, with an account of the lines that could not be used."""
+"""Reads a text file as lines, fields or CSV records, and accounts for the lines that cannot be used."""
 
+import csv
 import gzip
 import io
 import logging
@@ -21,14 +22,16 @@ _PROGRESS_LINES = 1 << 14
 class LineReader:
     """Iterates over the decoded lines of a plain, `.gz` or `.xz` file and remembers the bad ones.
 
-    `number` is the number of the current line (from 1). A line that is not UTF-8 is rejected here and never
-    comes out; the caller rejects the others with `reject` and closes the account with `report`. A last line
-    without an end comes out with a warning, and how many lines there were is logged. Files of more than
-    32 MiB show a progress bar on a terminal.
+    The reader itself rejects a line that is not UTF-8, and never yields it. The caller rejects others with
+    `reject`, and ends with `report`. The reader warns if the last line has no line end, and logs the number
+    of lines. On a terminal it shows a progress bar for files of more than 32 MiB.
 
     Args:
-        path: the file; the suffix tells the compression.
+        path: the file. Its suffix tells the compression.
         on_error: `"raise"` or `"skip"`, what `report` does about bad lines.
+
+    Attributes:
+        number: the number of the current line, from 1.
 
     Raises:
         ValueError: for a file of another compression.
@@ -49,21 +52,49 @@ class LineReader:
     def __init__(self, path, on_error: str = "raise"):
         self.path = os.fspath(path)
         if self.path.endswith((".bz2", ".zip", ".zst")):
-            raise ValueError(f"{self.path}: only .gz and .xz are decompressed. Unpack it first.")
+            raise ValueError(f"{self.path} must be plain text, .gz or .xz: decompress it first.")
         self.number = 0
+        self._first = None  # the first line of the current CSV record
         self._bad = BadRows(self.path, "line", on_error)
 
     def __iter__(self) -> Iterator[str]:
         size = os.path.getsize(self.path)
-        quiet = None if size > _PROGRESS_BYTES else True  # None: shown on a terminal alone
+        quiet = None if size > _PROGRESS_BYTES else True  # None: show the bar on a terminal only
         with open(self.path, "rb") as raw, tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar:
             try:
                 yield from self._decoded(_decompressed(self.path, raw), raw, bar)
             except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
                 raise ValueError(
-                    f"{self.path} cannot be decompressed past line {self.number} ({error}): "
-                    f"it is cut short, damaged, or not what its suffix says. Fetch it again."
+                    f"{self.path} cannot be decompressed after line {self.number} ({error}): the file is "
+                    "truncated, damaged, or not what its suffix says. Fetch it again."
                 ) from error
+
+    def fields(self, delimiter: str | None) -> Iterator[list[str]]:
+        """Yields the stripped fields of each line that is not blank. None splits at white space."""
+        for line in self:
+            fields = line.split() if delimiter is None else [part.strip() for part in line.split(delimiter)]
+            if any(fields):
+                yield fields
+
+    def records(self, delimiter: str) -> Iterator[list[str]]:
+        """Yields the fields of each CSV record. A quoted field may span several lines."""
+        records = csv.reader(self._record_lines(), delimiter=delimiter, strict=True)
+        while True:
+            self._first = None
+            try:
+                record = next(records)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                self.reject(error)
+                continue
+            if record:
+                yield record
+
+    def _record_lines(self):
+        for line in self:
+            self._first = self._first or self.number
+            yield line
 
     def _decoded(self, lines, raw, bar) -> Iterator[str]:
         line = b"\n"
@@ -74,23 +105,25 @@ class LineReader:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                self.reject(f"not UTF-8 at byte {error.start}: {line[:40]!r}")
+                self._bad.reject(number, f"not UTF-8 at byte {error.start}: {line[:40]!r}")
             else:
                 yield text
         _logger.info("%s: %d lines", self.path, self.number)
         if not line.endswith(b"\n"):
             warnings.warn(
-                f"{self.path}: line {self.number}, the last, has no end ({line[-40:]!r}). It was read as it "
-                "stands; if the file was cut short there, fetch it again.",
+                f"{self.path}: line {self.number}, the last, has no line end ({line[-40:]!r}). It was read "
+                "as it is. If the file is truncated there, fetch it again.",
                 stacklevel=5,
             )
 
     def reject(self, reason):
-        """Counts the current line as bad."""
-        self._bad.reject(self.number, reason)
+        """Counts the current line, or CSV record, as bad."""
+        spans_lines = self._first is not None and self._first < self.number
+        several = f" (of lines {self._first} to {self.number})" if spans_lines else ""
+        self._bad.reject(self.number, f"{reason}{several}")
 
     def report(self):
-        """Raises a ValueError about the bad lines, or warns once when they are to be skipped."""
+        """Raises a ValueError about the bad lines, or warns once if they are to be skipped."""
         self._bad.report(self.number)
 
 

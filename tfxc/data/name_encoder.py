@@ -1,4 +1,4 @@
-"""Numbering raw names in order of first appearance, block by block."""
+"""Numbers raw names in order of first appearance, block by block."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +10,15 @@ from tfxc.data.names import Names
 class NameEncoder:
     """Turns a column of strings or integers into ids, in two steps.
 
-    `condense` finds the different names of a small batch, and may run for several batches at once; `encode`
-    looks only these up among all. It hashes the names known so far again, so a block should hold more rows
-    than these are many: `len(encoder)`.
+    `condense` finds the distinct names of a small batch, and may run for several batches in parallel.
+    `encode` looks up only these among all names. It hashes all known names again, so that a block should
+    hold more rows than there are known names: `len(encoder)`.
 
     Args:
         name: of the column, for messages.
-        kind: its Arrow type: strings, integers, floats that hold integers (as pandas makes of integers with
-            gaps), booleans, or categories of these.
-        known: names that have ids already, the first ones.
+        kind: its Arrow type: strings, integers, floats that hold integers (pandas stores integers with
+            missing values so), booleans, or categories of these.
+        known: names that have the first ids.
 
     Raises:
         ValueError: for a column of another type.
@@ -47,10 +47,10 @@ class NameEncoder:
         return len(self._known)
 
     def condense(self, batch: pa.Array) -> pa.DictionaryArray:
-        """The batch as positions among its different names; what is no name, as an empty one, is null.
+        """Returns the batch as positions among its distinct names. An empty or missing name is null.
 
         Raises:
-            ValueError: for floats that are no integers, or so large that several integers are one float.
+            ValueError: for floats that are not integers, or so large that several integers are one float.
         """
         if pa.types.is_dictionary(batch.type):
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused
@@ -60,13 +60,13 @@ class NameEncoder:
             is_empty = pc.equal(pc.binary_length(batch), 0)
             batch = pc.if_else(is_empty, None, batch) if pc.any(is_empty).as_py() else batch
         elif pa.types.is_boolean(batch.type):
-            batch = pc.if_else(batch, "True", "False").cast(self._kind)  # as Python writes them
+            batch = pc.if_else(batch, "True", "False").cast(self._kind)  # as Python spells them
         elif batch.type != self._kind:
             batch = batch.cast(self._kind)
         return batch.dictionary_encode()
 
     def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
-        """Ids [M] int32 of condensed batches, end to end, -1 for a null; new names get the next ids."""
+        """Returns the ids [M] int32 of condensed batches, end to end; -1 for null. New names get new ids."""
         ids = np.full(sum(map(len, batches)), -1, np.int32)
         names = pa.chunked_array(
             [self._known, *(batch.dictionary.cast(self._kind) for batch in batches)], self._kind
@@ -80,14 +80,13 @@ class NameEncoder:
         for batch in batches:
             of_batch = id_of_name[start : start + len(batch.dictionary)]
             start += len(batch.dictionary)
-            # The position -1 of a null finds the -1 at the end.
-            of_batch = np.append(of_batch, np.int32(-1))
+            of_batch = np.append(of_batch, np.int32(-1))  # a null has position -1, which is the last one
             ids[filled : filled + len(batch)] = of_batch[batch.indices.fill_null(-1).to_numpy()]
             filled += len(batch)
         return ids
 
     def names(self) -> Names:
-        """All names so far; that of id i at position i."""
+        """Returns all names so far. The name of id i is at position i."""
         return Names(self._known.cast(pa.large_string()))
 
     def _integers(self, batch: pa.Array) -> pa.Array:
@@ -96,21 +95,21 @@ class NameEncoder:
         exact = 2 ** (np.finfo(batch.type.to_pandas_dtype()).nmant + 1)
         if largest is not None and largest >= exact:
             raise ValueError(
-                f"The column {self._name!r} holds names as floats up to {largest:.0f}. From {exact} on "
-                "several integers are one float, and would be one name: read it as strings, or as integers "
-                '("Int64" in pandas).'
+                f"The column {self._name!r} holds names as floats up to {largest:.0f}. From {exact} on, "
+                "several integers are the same float, and would become one name: read the column as strings, "
+                'or as integers ("Int64" in pandas).'
             )
         try:
             return batch.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise ValueError(
-                f"The column {self._name!r} holds floats that are no integers ({error}), expected strings or "
-                "integers as names: convert it."
+                f"The column {self._name!r} holds floats that are not integers ({error}), expected strings "
+                "or integers as names: convert it."
             ) from error
 
 
 def _native(kind: pa.DataType) -> pa.DataType | None:
-    """What a column of a type is hashed as."""
+    """Returns the type in which a column's names are hashed, or None if the column cannot hold names."""
     if pa.types.is_dictionary(kind):
         return _native(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind):

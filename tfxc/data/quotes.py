@@ -1,4 +1,4 @@
-"""Quotes in text files: the lines that fields in them take in, and whether one is not closed."""
+"""Quotes in text files: how many lines a quoted field spans, and whether a quote is not closed."""
 
 import codecs
 import warnings
@@ -7,27 +7,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_BYTES_PER_CHUNK = 1 << 18  # in the cache, with what is made of it
+_BYTES_PER_CHUNK = 1 << 18  # fits into the cache, together with the arrays made of it
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 
 
 def num_line_ends(text: str) -> int:
-    r"""How many line ends a text holds.
-
-    Example:
-        >>> num_line_ends("one\r\ntwo\r\n"), num_line_ends("one\rtwo")
-        (2, 1)
-    """
+    r"""Returns the number of line ends in a text: ``\n``, ``\r\n`` or ``\r``."""
     return text.count("\n") or text.count("\r")
 
 
-class QuotedLines:
-    r"""Tells text of several lines from rows that a field took in because its quote is not closed.
+def line_break_in(what: str) -> str:
+    """Returns the reason why a row is bad whose user, item or time holds a line break."""
+    return f"the {what} holds a line break, which may come from a quote that is not closed"
 
-    The file is looked at again only where a field holds line ends.
+
+class QuotedLines:
+    r"""Distinguishes fields that hold text of several lines from fields whose quote is not closed.
+
+    A field with an unclosed quote swallows the rows after it. The file is read again only if some field
+    holds line ends.
 
     Args:
-        path: of the file, plain or `.gz`.
+        path: the file, plain or `.gz`.
         delimiter: one ASCII character between the fields.
 
     Example:
@@ -39,15 +40,15 @@ class QuotedLines:
         >>> lines.report(lambda position: position)
         Traceback (most recent call last):
         ...
-        ValueError: ...log.csv: the quote in line 2 is not closed, or stands next to text...
+        ValueError: ...log.csv: the quote in line 2 is not closed, or is next to text...
     """
 
     def __init__(self, path, delimiter: str):
         self._path, self._delimiter = path, delimiter
-        self._found: dict[str, tuple[int, int]] = {}  # of a column: line ends, and the first row with one
+        self._found: dict[str, tuple[int, int]] = {}  # column -> number of line ends, first row with one
 
     def note(self, name: str, fields: pa.Array, first_position: int):
-        """Notes the line ends in the strings of a column, the first of them that of a row."""
+        """Counts the line ends in a column's strings. The first string is that of row `first_position`."""
         data = np.frombuffer(fields.buffers()[2] or b"", np.uint8)
         number = int(np.count_nonzero(data == _LINE_FEED) or np.count_nonzero(data == _RETURN))
         if not number:
@@ -62,10 +63,10 @@ class QuotedLines:
         """Warns of the line ends that were noted.
 
         Args:
-            row_of: the number of a row in the file, by its position among those noted.
+            row_of: function from the position of a row among those noted to its number in the file.
 
         Raises:
-            ValueError: if there are some, and a quote is not closed or has text on both sides.
+            ValueError: if there are line ends, and a quote is not closed or has text on both sides.
         """
         if not self._found:
             return
@@ -77,19 +78,19 @@ class QuotedLines:
         if byte is not None:
             line = _line_at(self._path, byte)
             raise ValueError(
-                f"{self._path}: the quote in line {line} is not closed, or stands next to text, and a field "
-                f"may hold the rows behind it: {found}. Close it; or put the field in quotes, and those in "
-                'its text twice, as in "27"" monitor".'
+                f"{self._path}: the quote in line {line} is not closed, or is next to text, so a field may "
+                f"hold the rows after it: {found}. Close the quote; or quote the whole field and double the "
+                'quotes inside, as in "27"" monitor".'
             )
         warnings.warn(
-            f"{self._path}: there are line ends inside of quotes: {found}. If these are not texts of several "
+            f"{self._path}: there are line ends inside quotes: {found}. If these are not texts of several "
             "lines, a quote is not closed, and rows are lost.",
-            stacklevel=8,
+            stacklevel=9,
         )
 
 
 def _broken_quote(path, delimiter: str) -> int | None:
-    """The byte of a quote that is neither at the end of a field nor beside another one, or is not closed."""
+    """Returns the position of a quote that is not closed, or neither at a field's end nor beside a quote."""
     is_at_end = np.zeros(256, bool)
     is_at_end[[ord(delimiter), _LINE_FEED, _RETURN, _QUOTE]] = True
     num_quotes, last_opening, start, is_over = 0, 0, -1, False
@@ -101,7 +102,7 @@ def _broken_quote(path, delimiter: str) -> int | None:
             chunk = file.read(_BYTES_PER_CHUNK)
             is_over = not chunk
             data = np.frombuffer(rest + (chunk or b"\n"), np.uint8)
-            # Not the first and the last byte: what is on both sides of a quote counts.
+            # The first and last byte wait for their neighbours: the bytes on both sides of a quote count.
             quotes = 1 + np.flatnonzero(data[1:-1] == _QUOTE)
             opening, closing = quotes[num_quotes % 2 :: 2], quotes[1 - num_quotes % 2 :: 2]
             broken = [*opening[~is_at_end[data[opening - 1]]], *closing[~is_at_end[data[closing + 1]]]]

@@ -1,8 +1,8 @@
-"""Sequences in a folder, mapped from disk as they are read.
+"""Sequences in a folder, memory-mapped.
 
-`sequences.json` names a subfolder with the arrays (`.npy`) and the names (Arrow IPC files), and the size and
-checksum of each file. A new version is written into a subfolder of its own; replacing `sequences.json`, one
-atomic step, makes it the valid one.
+`sequences.json` names a subfolder, which holds arrays (`.npy`) and names (Arrow IPC files), and lists the
+size and checksum of each file. A new version is written into a new subfolder. The new `sequences.json`, which
+replaces the old one atomically, makes it the valid version.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from tfxc.arguments import local_folder
-from tfxc.atomic_write import sync, sync_entry
+from tfxc.atomic_write import put_in_place, sync
 from tfxc.data.column import Column
 from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
@@ -30,15 +30,15 @@ _BYTES_PER_READ = 1 << 24
 
 
 def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
-    """Opens the folder that `from_frame(..., directory=)` wrote; its arrays stay on disk until they are read.
+    """Opens the folder that `from_frame(..., directory=)` wrote. Its arrays are memory-mapped.
 
-    Every byte is read once, to check it.
+    Every byte is read once to verify the checksums.
 
     Args:
         directory: the folder.
 
     Raises:
-        ValueError: if it is no such folder, or a file in it is missing, cut short or damaged.
+        ValueError: if it is not such a folder, or a file in it is missing, truncated or damaged.
 
     Example:
         >>> import pyarrow, tempfile
@@ -76,80 +76,76 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
 
 @contextlib.contextmanager
 def new_version(directory) -> Iterator[str]:
-    """A new subfolder to fill with the arrays; on leaving without an error it becomes the valid one.
+    """Gives a new subfolder, which becomes the valid version when the context ends without an error.
 
-    `write_names` and the arrays are to be there by then, and `write_index` ends it. Older versions are
-    removed when the new one is on the disk.
+    The caller writes the arrays into it and then calls `write_index`. Older versions are removed when the new
+    one is on the disk.
 
     Raises:
-        ValueError: if the folder holds something else, or is one of remote storage.
-
-    Example:
-        >>> import tempfile
-        >>> directory = tempfile.mkdtemp()
-        >>> with new_version(directory) as folder:
-        ...     write_index(folder, {})
-        >>> sorted(os.listdir(directory)) == ["sequences.json", os.path.basename(folder)]
-        True
+        ValueError: if the folder holds something else, or belongs to remote storage.
     """
     directory = os.fspath(local_folder(directory))
     os.makedirs(directory, exist_ok=True)
     entries, named = os.listdir(directory), _named(directory)
     versions = [name for name in entries if name == named or name.startswith(_PREFIX)]
-    # An index that cannot be read may be a damaged one of ours, but only beside a version.
+    # An index that cannot be read may be a damaged one of ours, but only if there is a version, too.
     own = {*versions, _INDEX} if versions else set()
     others = sorted({*entries} - own)
     if others:
         raise ValueError(
-            f"{directory} holds other files than sequences, as {others[0]}: name an empty or a new folder."
+            f"{directory} holds other files than sequences, such as {others[0]}: choose an empty folder."
         )
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
-    os.chmod(folder, 0o755)  # mkdtemp makes it readable by its owner alone
+    os.chmod(folder, 0o755)  # only the owner can read what mkdtemp makes
     try:
         yield folder
         sync(folder)
     except BaseException:
         shutil.rmtree(folder)
         raise
-    # From here on the index may name the new version: if this is interrupted, both stay.
-    os.replace(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
-    sync_entry(directory)
-    for name in versions:  # the older one, and what killed writes left
+    # From here on the index may name the new version. If this is interrupted, both versions stay.
+    put_in_place(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
+    for name in versions:  # the older version, and those of writes that were killed
         shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
-def write_names(folder: str, name: str, names: Names):
-    """Writes names beside the arrays of a new version.
+def write_index(
+    folder: str, users: Names, vocabulary: Vocabulary, columns: Mapping[str, Vocabulary | None]
+) -> None:
+    """Writes the names of a new version, whose arrays are complete, and the index of all its files.
 
-    Example:
-        >>> import tempfile
-        >>> write_names(tempfile.mkdtemp(), "users", Names(["ann"]))
+    Args:
+        folder: the subfolder of the version.
+        users: names of the users.
+        vocabulary: names of the items.
+        columns: further columns, in order, with the vocabulary of their categories or None for numbers.
     """
-    table = pa.table({"names": names.array})
-    with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), table.schema) as writer:
-        writer.write_table(table)
-
-
-def write_index(folder: str, columns: dict[str, bool]):
-    """Writes what the files are, all there by now, and the columns by name: whether they have names.
-
-    Example:
-        >>> import tempfile
-        >>> write_index(tempfile.mkdtemp(), {"price": False})
-    """
-    files = {name: _size_and_checksum(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    _write_names(folder, "users", users)
+    _write_names(folder, "items", vocabulary.names)
+    for number, of_column in enumerate(columns.values()):
+        if of_column is not None:
+            _write_names(folder, f"column{number}", of_column.names)
     index = {
         "format": _FORMAT,
         "data": os.path.basename(folder),
-        "files": files,
-        "columns": list(columns.items()),
+        "files": {
+            name: _size_and_checksum(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
+        },
+        "columns": [[name, of_column is not None] for name, of_column in columns.items()],
     }
     with open(os.path.join(folder, _INDEX), "w", encoding="utf-8") as file:
         json.dump({**index, "checksum": _checksum_of_index(index)}, file, indent=1)
 
 
-def _checksum_of_index(index):
-    return zlib.crc32(json.dumps(index).encode())
+def _write_names(folder, name, names: Names):
+    table = pa.table({"names": names.array})
+    with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), table.schema) as writer:
+        writer.write_table(table)
+
+
+def _mapped_names(path) -> pa.Array:
+    names = pa.ipc.open_file(pa.memory_map(path)).read_all()["names"]
+    return names.chunk(0) if names.num_chunks == 1 else names.combine_chunks()
 
 
 def _index(directory) -> dict:
@@ -164,7 +160,7 @@ def _index(directory) -> dict:
         return index
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            f"{directory} is no folder of sequences: it has no {_INDEX}. Write it with "
+            f"{directory} is not a folder of sequences: it has no {_INDEX}. Write it with "
             "from_frame(..., directory=)."
         ) from None
     except (ValueError, KeyError, TypeError) as error:
@@ -172,11 +168,23 @@ def _index(directory) -> dict:
 
 
 def _named(directory) -> str | None:
-    """The subfolder that holds the valid version, if there is one."""
+    """Returns the subfolder that holds the valid version, if there is one."""
     try:
         return _index(directory)["data"]
     except ValueError:
         return None
+
+
+def _checksum_of_index(index):
+    return zlib.crc32(json.dumps(index).encode())
+
+
+def _size_and_checksum(path) -> tuple[int, int]:
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(_BYTES_PER_READ):
+            checksum = zlib.crc32(block, checksum)
+    return os.path.getsize(path), checksum
 
 
 def _check(path, size, checksum):
@@ -188,16 +196,3 @@ def _check(path, size, checksum):
         )
     if _size_and_checksum(path)[1] != checksum:
         raise ValueError(f"{path} is damaged: its checksum is wrong. Write the folder again.")
-
-
-def _size_and_checksum(path) -> tuple[int, int]:
-    checksum = 0
-    with open(path, "rb") as file:
-        while block := file.read(_BYTES_PER_READ):
-            checksum = zlib.crc32(block, checksum)
-    return os.path.getsize(path), checksum
-
-
-def _mapped_names(path) -> pa.Array:
-    names = pa.ipc.open_file(pa.memory_map(path)).read_all()["names"]
-    return names.chunk(0) if names.num_chunks == 1 else names.combine_chunks()

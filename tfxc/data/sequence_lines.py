@@ -1,4 +1,4 @@
-"""Files with one whole sequence a line: `user item item ...`, or a session's items alone."""
+"""Files with one whole sequence a line: `user item item ...`, or only the items of a session."""
 
 import os
 from array import array
@@ -18,12 +18,12 @@ def read_sequences(
 ) -> Sequences:
     """Reads `user item item ...`, one user a line, items oldest first.
 
-    Ids may be any strings; items are numbered in order of first appearance unless a `vocabulary` is given.
-    Blank lines carry nothing and are passed over.
+    Ids may be any strings. Items are numbered in order of first appearance unless a `vocabulary` is given.
+    Blank lines are ignored.
 
     Args:
         path: the file, plain, `.gz` or `.xz`.
-        delimiter: string between the fields; None is any run of white space.
+        delimiter: string between the fields; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 
@@ -49,14 +49,14 @@ def read_sessions(
     vocabulary: Vocabulary | None = None,
     on_error: str = "raise",
 ) -> Sequences:
-    """Reads one session a line: its items, oldest first, and nothing else.
+    """Reads one session a line: only its items, oldest first.
 
-    As `read_sequences`, but the lines name no user (`user_ids` is None). Read held-out sessions with the
+    Like `read_sequences`, but the lines name no user (`user_ids` is None). Read held-out sessions with the
     vocabulary of the training sessions.
 
     Args:
         path: the file, plain, `.gz` or `.xz`.
-        delimiter: string between the items; None is any run of white space.
+        delimiter: string between the items; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 
@@ -79,10 +79,7 @@ def _read(path, delimiter, vocabulary, lines, with_users) -> Sequences:
     ids = name_ids(vocabulary)
     items, offsets = array("i"), array("q", [0])
     users: dict[str, int] = {}
-    for line in lines:
-        fields = line.split() if delimiter is None else [field.strip() for field in line.split(delimiter)]
-        if not any(fields):
-            continue
+    for fields in lines.fields(delimiter):
         try:
             _check(fields, users if with_users else None)
             items.extend([ids[name] for name in fields[with_users:]])

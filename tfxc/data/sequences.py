@@ -214,7 +214,7 @@ class Sequences:
             self.vocabulary,
             None if self.user_ids is None else Names(self.user_ids)[index],
             None if self.times is None else self.times[where],
-            {name: column.at(where) for name, column in self.columns.items()},
+            {name: column.take(where) for name, column in self.columns.items()},
         )
 
     def select(self, index) -> "Sequences":

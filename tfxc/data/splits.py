@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfxc.data.sequences import Sequences
-from tfxc.data.times import moment
+from tfxc.data.times import point_in_time
 
 _LATEST_SECOND = 1e11  # of the year 5138: larger numbers are none of seconds
 
@@ -143,8 +143,8 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     """
     if sequences.times is None:
         raise ValueError("time_split needs sequences with times; read a log that has a time column.")
-    validation_start = moment(validation_start, sequences.times)
-    test_start = moment(test_start, sequences.times)
+    validation_start = point_in_time(validation_start, sequences.times)
+    test_start = point_in_time(test_start, sequences.times)
     if not validation_start < test_start:
         raise ValueError(f"validation_start {validation_start} must be before test_start {test_start}.")
     num_train = _num_before(sequences.times, sequences.offsets, validation_start)

@@ -1,4 +1,4 @@
-"""Tables of any origin as one stream of Arrow batches: data frames, Parquet, CSV."""
+"""Reads data frames, Parquet and CSV files as one stream of Arrow batches."""
 
 import os
 import warnings
@@ -17,7 +17,7 @@ from tfxc.data.quotes import QuotedLines, num_line_ends
 _ROWS_PER_BATCH = 1 << 17
 _CSV_BLOCK = 1 << 23
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_TAKEN_AS_PARQUET = "It was taken for Parquet, as all but .csv, .tsv, .csv.gz and .tsv.gz. "
+_READ_AS_PARQUET = "Files other than .csv, .tsv, .csv.gz and .tsv.gz are read as Parquet. "
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Table:
     """Some columns of a table, to be read once, batch by batch.
 
     Args:
-        name: what messages call it.
+        name: the table's name in messages.
         schema: names and types of the columns.
         batches: the rows in order.
-        num_rows: how many, or None where that takes reading.
-        skipped: the rows (from 0) of a text file that are in no batch read so far; it grows while they are
-            read.
-        is_text: whether it is a text file, in which a quote that is not closed takes in the rows behind it.
+        num_rows: the number of rows, or None if it is not known before reading.
+        skipped: numbers, from 0, of the rows of a text file that the parser left out so far. The list grows
+            while batches are read.
+        is_text: whether it is a text file, in which an unclosed quote swallows the rows after it.
     """
 
     name: str
@@ -42,25 +42,25 @@ class Table:
     is_text: bool = False
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """Numbers of rows in the table, from 0, of positions in the batches."""
+        """Returns the numbers of rows in the table, from 0, for positions in the batches."""
         return _rows(self.skipped, positions)
 
 
 def _rows(skipped: list[int], positions):
-    known = np.array(skipped, np.int64)  # a copy: more may be skipped meanwhile, behind the positions
+    known = np.array(skipped, np.int64)  # a copy: later rows may be skipped meanwhile
     before = known - np.arange(len(known))
     return positions + np.searchsorted(before, positions, side="right")
 
 
 def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Table:
-    """The wanted columns of a data frame, an Arrow table or a file.
+    """Opens some columns of a data frame, an Arrow table or a file.
 
     Args:
-        frame: a pandas or Polars DataFrame or whatever else gives its rows by `__arrow_c_stream__`, or the
-            path of a Parquet file, a folder of them, or a CSV or TSV file with a header, plain or `.gz`.
+        frame: a pandas or Polars DataFrame or another object with `__arrow_c_stream__`, or the path of a
+            Parquet file, a folder of them, or a CSV or TSV file with a header, plain or `.gz`.
         columns: names of the columns to read.
-        text: those that a text file holds as strings, whatever they look like: "007" is no 7.
-        bad: where rows of a text file with too few or too many fields are rejected.
+        text: columns that stay strings when read from a text file: "007" is not 7.
+        bad: collects the rows of a text file that have too few or too many fields.
 
     Raises:
         ValueError: for another kind of frame or file, a folder without Parquet files, or a column that is
@@ -82,20 +82,20 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
             "frame must be a pandas or Polars DataFrame, an Arrow table, or the path of a Parquet, CSV or "
             f"TSV file, not {type(frame).__name__}."
         )
-    is_data_frame = hasattr(frame, "columns") and hasattr(frame, "dtypes")  # of pandas or Polars
+    is_data_frame = hasattr(frame, "columns") and hasattr(frame, "dtypes")  # pandas or Polars
     if is_data_frame:
         _check(columns, list(frame.columns), bad.source)
-        frame = frame[columns]  # before it is converted
+        frame = frame[columns]  # so that no other column is converted
     try:
         table = pa.table(frame)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
-            f"A column mixes types ({error}): convert it to one, with astype(str) say."
+            f"A column mixes types ({error}): convert it to one type, for example by astype(str)."
         ) from error
     except OverflowError as error:
         raise ValueError(
-            f"Of {columns} one holds integers of more than 64 bits ({error}): convert it, with astype(str) "
-            "say."
+            f"One of the columns {columns} holds integers of more than 64 bits ({error}): convert it, for "
+            "example by astype(str)."
         ) from error
     _check(columns, table.schema.names, bad.source)
     schema = _schema(table.schema, columns)
@@ -104,11 +104,11 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
 
 
 def _common_schema(path, dataset, columns: list[str]) -> pa.Schema:
-    """That of all files, whose types may differ: numbers of several widths, categories, nothing but nulls."""
+    """Returns a schema for all files. Their types may differ in width, in categories, or be all null."""
     if not dataset.files:
         raise ValueError(
-            f"The folder {path} holds no Parquet files, of which one at least was expected (names that begin "
-            'with "_" or "." do not count): give the folder where they are, or the path of a file.'
+            f'The folder {path} holds no Parquet files (names that begin with "_" or "." do not count), '
+            "but at least one was expected: pass the folder that holds them, or the path of a file."
         )
     schemas = []
     for part in dataset.get_fragments():
@@ -121,7 +121,8 @@ def _common_schema(path, dataset, columns: list[str]) -> pa.Schema:
         return pa.unify_schemas(plain, promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise ValueError(
-            f"The files of {path} hold a column in types that do not go together: {error}. Write it with one."
+            f"The files of {path} hold a column in types that cannot be combined: {error}. Write it with one "
+            "type."
         ) from error
 
 
@@ -130,7 +131,7 @@ def _schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    """The type to use instead of string views, which Polars gives and few functions of Arrow take."""
+    """Replaces string views, which Polars produces and few functions of Arrow accept."""
     return pa.large_string() if pa.types.is_string_view(_without_categories(kind)) else kind
 
 
@@ -147,8 +148,8 @@ def _converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(array.cast(kind))
         except pa.ArrowInvalid as error:
             raise ValueError(
-                f"The column {name!r} holds {array.type} here and {kind} elsewhere, and the one cannot be "
-                f"made the other ({error}): write it with one type."
+                f"The column {name!r} holds {array.type} here and {kind} elsewhere, and cannot be converted "
+                f"({error}): write it with one type."
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -159,13 +160,13 @@ def _parquet(path, columns) -> Table:
         schema = _common_schema(path, dataset, columns)
         num_rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error, _TAKEN_AS_PARQUET) from error
+        raise _unreadable(path, error, _READ_AS_PARQUET) from error
     batches = _guarded(path, _file_batches(dataset.files, columns))
     return Table(path, schema, (_converted(batch, schema) for batch in batches), num_rows)
 
 
 def _file_batches(files, columns) -> Iterator[pa.RecordBatch]:
-    for file in files:  # the batches of a data set are read ahead: twice the memory and the work
+    for file in files:  # pyarrow.dataset would read batches ahead, with twice the memory and work
         with pyarrow.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
             for batch in parquet.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
                 yield batch.select(columns)
@@ -175,9 +176,9 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
     skipped: list[int] = []
 
     def reject(row):
-        skipped.append(row.number - 2)  # its numbers begin at 1, with the header
+        skipped.append(row.number - 2)  # Arrow counts from 1 and includes the header
         num_ends = num_line_ends(row.text)
-        inside = f", and {num_ends} line ends inside of quotes" if num_ends else ""
+        inside = f", and {num_ends} line ends inside quotes" if num_ends else ""
         bad.reject(skipped[-1], f"found {row.actual_columns} fields, expected {row.expected_columns}{inside}")
         return "skip"
 
@@ -186,7 +187,7 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
         others = [number for number, name in enumerate(names) if name not in columns]
         for number in others:
             name = names[number]
-            lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may take in rows, too
+            lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
         for batch in batches:
             for number in others:
                 name, kind = batch.schema.names[number], batch.schema.types[number]
@@ -200,9 +201,8 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
     try:
         reader = pyarrow.csv.open_csv(
             path,
-            pyarrow.csv.ReadOptions(
-                use_threads=False, block_size=_CSV_BLOCK
-            ),  # threads lose the row's number
+            # With threads, Arrow does not know the number of an invalid row.
+            pyarrow.csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK),
             pyarrow.csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True, invalid_row_handler=reject
             ),
@@ -211,8 +211,8 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
         names = reader.schema.names
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} must be UTF-8, but its header is not ({error}): save it as UTF-8. UTF-16 is what Excel "
-            "calls Unicode text."
+            f"{path} must be UTF-8, but its header is not ({error}): save it as UTF-8. (What Excel calls "
+            "Unicode text is UTF-16.)"
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
@@ -222,7 +222,7 @@ def _csv(path, delimiter, columns, text, bad) -> Table:
 
 
 def _warn_without_end(path):
-    """Of compressed files, those that are cut short are known by that."""
+    """Warns of a last line without a line end. Decompression itself detects a truncated .gz file."""
     if path.endswith(".gz"):
         return
     with open(path, "rb") as file:
@@ -230,9 +230,9 @@ def _warn_without_end(path):
         last = file.read()
     if not last.endswith((b"\n", b"\r")):
         warnings.warn(
-            f"{path}: the last line has no end ({last.splitlines()[-1]!r}). It was read as it stands; if the "
-            "file was cut short there, fetch it again.",
-            stacklevel=8,
+            f"{path}: the last line has no line end ({last.splitlines()[-1]!r}). It was read as it is. If "
+            "the file is truncated there, fetch it again.",
+            stacklevel=9,
         )
 
 
@@ -243,11 +243,11 @@ def _guarded(path, batches):
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path, error, taken_as=""):
+def _unreadable(path, error, hint=""):
     return ValueError(
-        f"{path} cannot be read as a table: {error}. {taken_as}It is damaged or not what its suffix says; "
-        "tfxc.data.read_csv names the bad lines of a text file. Where later rows are of another type than "
-        "the first ones, give the data frame that pandas makes of it."
+        f"{path} cannot be read as a table: {error}. {hint}The file is damaged or not what its suffix says; "
+        "tfxc.data.read_csv names the bad lines of a text file. If later rows have another type than the "
+        "first ones, read the file with pandas and pass the data frame."
     )
 
 

@@ -1,4 +1,4 @@
-"""Points in time: from the columns of a table, from text, and as a user names one."""
+"""Points in time: parsed from text, read from the columns of a table, and given by a user."""
 
 import math
 import numbers
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EPOCH = np.datetime64(0, "us")
-_LARGEST = 2**53  # beyond it not every integer is a float64
+_LARGEST = 2**53  # beyond it, float64 does not hold every integer
 
 
 class TimeColumn:
-    """Turns the blocks of one column into times, and says which values are none.
+    """Converts the blocks of one column to times, and says which values are not times.
 
-    Dates and timestamps become `datetime64` in their own unit, those with a zone in UTC. Integers and floats
-    are seconds, float64. Strings are ISO 8601 dates, `datetime64[us]`, UTC where they name no zone, or
-    numbers of seconds; the first of them decides which.
+    Dates and timestamps become `datetime64` in their own unit, in UTC if they have a zone. Integers and
+    floats are seconds, float64. Strings are either ISO 8601 dates, `datetime64[us]`, in UTC if they name no
+    zone, or numbers of seconds. The first valid string decides which.
 
     Args:
         name: of the column, for messages.
@@ -48,7 +48,7 @@ class TimeColumn:
         self._is_decided = not self._is_text
 
     def times(self, column: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str]]:
-        """The times [M] of a block, and why some of them are no times, by position."""
+        """Returns the times [M] of a block, and by position the reasons why some values are not times."""
         if self._is_text:
             self._decide(column)
         values = self._from_text(column) if self._is_text else self._from_values(column)
@@ -65,7 +65,7 @@ class TimeColumn:
 
     def _from_values(self, column) -> np.ndarray:
         if not self._is_seconds:
-            return column.to_numpy()  # of a zone: its UTC
+            return column.to_numpy()  # UTC, if the column has a zone
         if pa.types.is_integer(column.type):
             bounds = pc.min_max(column)
             for bound in (bounds["min"].as_py() or 0, bounds["max"].as_py() or 0):
@@ -75,19 +75,18 @@ class TimeColumn:
     def _refuse_inexact(self, number: int):
         if abs(number) > _LARGEST:
             raise ValueError(
-                f"The integers of the column {self._name!r} reach {number}: as seconds they are not exact. "
+                f"The integers of the column {self._name!r} reach {number}, which is not exact as seconds. "
                 'Convert them to a timestamp of their unit, such as astype("datetime64[ns]").'
             )
 
     def _decide(self, column):
-        """Numbers or dates, by the first string that is one of them; "nan" and "inf" are neither."""
+        """Decides between numbers and dates by the first string that is either; "nan" and "inf" are not."""
         for chunk in [] if self._is_decided else column.chunks:
             for text in chunk:
-                number = _number(text.as_py())
-                is_number = number is not None and math.isfinite(number)
-                if is_number or _date(text.as_py()) is not None:
-                    self._is_seconds = is_number
-                    self._is_decided = True
+                time = _parsed(text.as_py())
+                is_number = isinstance(time, float)
+                if time is not None and not (is_number and not math.isfinite(time)):
+                    self._is_seconds, self._is_decided = is_number, True
                     return
 
     def _from_text(self, column) -> np.ndarray:
@@ -97,9 +96,7 @@ class TimeColumn:
             except pa.ArrowInvalid:
                 values = np.array([_number(text) for text in column.to_pylist()], np.float64)
             for position in np.flatnonzero(np.abs(values) >= _LARGEST):
-                text = column[int(position)].as_py()
-                if _is_integer(text):
-                    self._refuse_inexact(int(text))
+                self._refuse_inexact(_integer(column[int(position)].as_py()))
             return values
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             try:
@@ -111,7 +108,7 @@ class TimeColumn:
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970 of a text: a number of them, or an ISO 8601 date (UTC where it names no zone).
+    """Returns the seconds since 1970 that a text means: a number, or an ISO 8601 date, in UTC by default.
 
     Raises:
         ValueError: for other text.
@@ -120,47 +117,45 @@ def seconds(text: str) -> float:
         >>> seconds("1970-01-02"), seconds("7.5")
         (86400.0, 7.5)
     """
-    value = _number(text)
-    if value is None:
-        day = _date(text)
-        if day is None:
-            raise ValueError(f"the time {text!r} is neither a number nor an ISO 8601 date")
-        return day.timestamp()
-    if not math.isfinite(value):
+    time = _parsed(text)
+    if time is None:
+        raise ValueError(f"the time {text!r} is neither a number nor an ISO 8601 date")
+    if isinstance(time, datetime):
+        return time.timestamp()
+    if not math.isfinite(time):
         raise ValueError(f"the time {text!r} is not finite")
-    if abs(value) >= _LARGEST and _is_integer(text) and abs(int(text)) > _LARGEST:
+    if abs(time) >= _LARGEST and abs(_integer(text)) > _LARGEST:
         raise ValueError(f"the time {text!r} is not exact as seconds: divide it by its unit")
-    return value
+    return time
 
 
-def moment(point, times: np.ndarray):
-    """A point in time in the terms of an array of times, to compare them with.
+def point_in_time(point, times: np.ndarray):
+    """Returns a point in time in a form that compares with an array of times.
 
     Args:
-        point: an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64` (UTC where it names no zone),
-            or a number of seconds since 1970 (of the unit of the times, if these are numbers).
+        point: an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64`, in UTC if it names no zone;
+            or a number of seconds since 1970, or of the unit of the times if these are numbers.
         times: numbers or datetime64.
 
     Raises:
         ValueError: for anything else.
 
     Example:
-        >>> moment("2024-05-01", np.array(["2024-01-01"], "datetime64[D]"))
+        >>> point_in_time("2024-05-01", np.array(["2024-01-01"], "datetime64[D]"))
         np.datetime64('2024-05-01T00:00:00.000000')
-        >>> moment("1970-01-02", np.array([5.0]))
+        >>> point_in_time("1970-01-02", np.array([5.0]))
         86400.0
     """
-    instant: Any
+    instant: Any = point
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)
     if is_number and math.isfinite(point):
         if times.dtype.kind != "M":
             return point
-        if abs(point) * 1e6 < 2**63:  # else it may be nanoseconds
+        if abs(point) * 1e6 < 2**63:  # a larger number may be in nanoseconds
             return _EPOCH + np.timedelta64(round(point * 1e6), "us")
-    instant = point
     if isinstance(point, str):
         instant = _date(point)
-    elif hasattr(point, "to_datetime64"):  # of pandas, in UTC, to the nanosecond
+    elif hasattr(point, "to_datetime64"):  # a Timestamp of pandas: UTC, in nanoseconds
         instant = point.to_datetime64()
     elif isinstance(point, date) and not isinstance(point, datetime):
         instant = datetime(point.year, point.month, point.day)
@@ -168,16 +163,16 @@ def moment(point, times: np.ndarray):
         instant = _utc(instant)
     if not isinstance(instant, np.datetime64) or np.isnat(instant):
         raise ValueError(
-            f"{point!r} is no point in time: give an ISO 8601 date such as '2024-05-01', a datetime, an "
+            f"{point!r} is not a point in time: pass an ISO 8601 date such as '2024-05-01', a datetime, an "
             "np.datetime64, or a number of seconds."
         )
     return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
 
 
-def _utc(instant: datetime) -> np.datetime64:
-    # A datetime ends with the years 1 and 9999: near to them, another zone's would not go into UTC.
-    offset = np.timedelta64(instant.utcoffset() or timedelta(0))
-    return np.datetime64(instant.replace(tzinfo=None), "us") - offset
+def _parsed(text: str | None) -> float | datetime | None:
+    """Parses a time: a number of seconds, an ISO 8601 date with a zone, or None for other text."""
+    number = _number(text)
+    return _date(text) if number is None else number
 
 
 def _number(text: str | None) -> float | None:
@@ -187,12 +182,12 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _is_integer(text: str) -> bool:
+def _integer(text: str) -> int:
+    """Returns the integer that a text is, and 0 for a number with a fraction or an exponent."""
     try:
-        int(text)
+        return int(text)
     except ValueError:
-        return False
-    return True
+        return 0
 
 
 def _date(text: str | None) -> datetime | None:
@@ -201,3 +196,9 @@ def _date(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _utc(instant: datetime) -> np.datetime64:
+    # Python's datetime ends at the years 1 and 9999. NumPy subtracts the zone's offset beyond them.
+    offset = np.timedelta64(instant.utcoffset() or timedelta(0))
+    return np.datetime64(instant.replace(tzinfo=None), "us") - offset
