@@ -125,7 +125,7 @@ def main():
         for name in ("dense", "encoded", "encoded and free"):
             model, seconds = train(name, training, ids, args, seed)
             if name != "dense":
-                model.head.refresh()
+                model.head.freshen(force=True)
             queries, labels = places(model, held_out, args)
             is_new = number[labels] >= 0
             found = quality(model, queries[~is_new], labels[~is_new])

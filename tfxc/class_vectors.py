@@ -30,8 +30,7 @@ def require_current(head):
     """Raises ValueError for a head without class vectors; those that it keeps of an encoder become new."""
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    if head.cache_age:
-        head.refresh()
+    head.freshen()
 
 
 def vector_of_each(head, class_ids):

@@ -124,7 +124,7 @@ def test_class_vectors_that_are_computed_are_those_of_now():
         sampler=Uniform(8, shared=True), head=EncodedHead(item_encoder, features), run_eagerly=True
     )
     history = fit(model, SamplerDiagnostics(*PROBE), batch_size=32)
-    model.head.refresh()
+    model.head.freshen(force=True)
     query, labels, _ = model.examples(*map(tf.constant, PROBE))
     kl = np.mean(proposal_quality(model.sampler, model.head, query, labels).kl)
     assert history["sampler/kl"] == [pytest.approx(kl, rel=1e-4)] and kl > 0.01

@@ -13,6 +13,7 @@ from tfxc import samplers
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import EncodedHead
+from tfxc.layers.class_cache import ClassCache
 from tfxc.losses import SoftmaxCrossentropy
 
 NUM_CLASSES, DIM = 25, 6
@@ -92,14 +93,14 @@ def test_nothing_to_score_is_nothing_to_encode():
 
 
 def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
-    monkeypatch.setattr("tfxc.layers.encoded_head._BLOCK_ROWS", 4)
+    monkeypatch.setattr("tfxc.layers.class_cache._BLOCK_ROWS", 4)
     model = model_of(sampler=samplers.MIDX(6, num_codewords=3, shared=True))
-    assert model.head.cache_age == 1
+    assert model.head.class_cache.age == 1
     x, y = learnable(32)
     history = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
     assert history["head/cache_age"] == [4, 8] and "sampler/index_age" in history
     loss = model.evaluate(x, y, verbose=0)
-    assert model.head.cache_age == 0
+    assert model.head.class_cache.age == 0
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
     logits = model.encoder(x).numpy() @ vectors_of(model.head).T
     log_softmax = logits - np.log(np.exp(logits).sum(1, keepdims=True))
@@ -122,7 +123,7 @@ def test_without_a_sampler_all_classes_are_encoded():
     head, query, labels = head_of(), tf.random.normal([2, DIM]), tf.constant([[3, -1], [1, 2]])
     with tf.GradientTape() as tape:
         losses = head.losses(query, labels, SoftmaxCrossentropy())
-    head.refresh()
+    head.freshen(force=True)
     want, _ = head.losses_and_best(query, labels, SoftmaxCrossentropy(), k=1)
     np.testing.assert_allclose(losses, want, rtol=1e-5)
     variables = [tf_variable(weight) for weight in head.trainable_variables]
@@ -135,9 +136,9 @@ def test_a_plain_model_trains_the_item_encoder():
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
     x, y = tf.random.normal([16, 4]), tf.range(16)
     before = head.item_encoder.get_weights()
-    head.refresh()
+    head.freshen(force=True)
     losses = model.fit(x, y, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0] and head.cache_age
+    assert losses[-1] < losses[0] and head.class_cache.age
     assert all(np.any(old != new) for old, new in zip(before, head.item_encoder.get_weights(), strict=True))
     wanted = model.layers[0](x).numpy() @ vectors_of(head).T
     np.testing.assert_allclose(head.top_k(model.layers[0](x), 1).scores[:, 0], wanted.max(1), rtol=1e-4)
@@ -206,14 +207,14 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
     np.testing.assert_allclose(vector, model.head.item_encoder(new), rtol=1e-5)
 
     model.fit(x, y, batch_size=8, verbose=0)
-    model.head.refresh()
+    model.head.freshen(force=True)
     cache, vector = tf_variable(model.head.cache).numpy(), model.head.item_encoder(new).numpy()
     given = lambda names: {  # noqa: E731
         "text": np.array(["word3 new"] * len(names)),
         "price": np.ones([len(names), 1]),
     }
     changed = tfxc.change_classes(model, ["new", *names[:0:-1]], new_rows=given)
-    assert changed.head.features["text"].numpy()[0] == b"word3 new" and changed.head.cache_age == 0
+    assert changed.head.features["text"].numpy()[0] == b"word3 new" and changed.head.class_cache.age == 0
     np.testing.assert_array_equal(tf_variable(changed.head.cache).numpy()[1:], cache[:0:-1])
     np.testing.assert_allclose(changed.head.class_vectors(0, 1), vector, rtol=1e-5)
     changed.fit(x, y, batch_size=8, verbose=0)
@@ -233,11 +234,11 @@ def test_errors_say_the_remedy():
     bare = EncodedHead(tower(), NUM_CLASSES)
     bare.build((None, DIM))
     with pytest.raises(ValueError, match="set head.features"):
-        bare.refresh()
+        bare.freshen(force=True)
     with pytest.raises(ValueError, match="features of 3 classes for 25"):
         bare.features = FEATURES[:3]
     bare.features = FEATURES
-    bare.refresh()
+    bare.freshen(force=True)
     with pytest.raises(ValueError, match="DenseHead are learnt class by class"):
         model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(3))
         model.export_item_encoder("unused")
@@ -375,26 +376,26 @@ def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_
 
 def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
     head, query = head_of(), tf.ones([2, DIM])
-    head.refresh()
+    head.freshen(force=True)
     before = head.score(query, [[0, 1], [2, 3]])
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(head.encode([0, 1, 2, 3], training=True))
     weights = head.item_encoder.trainable_variables
     for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
         tf_variable(weight).assign_sub(gradient)
-    assert head.cache_age == 1
+    assert head.class_cache.age == 1
     assert np.all(head.score(query, [[0, 1], [2, 3]]) < before)
 
 
 def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand():
     head = head_of()
-    head.refresh()
+    head.freshen(force=True)
     head.item_encoder.set_weights([2 * weight for weight in head.item_encoder.get_weights()])
-    head.refresh()
+    head.freshen(force=True)
     np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
     head.features = FEATURES[::-1].copy()
-    assert head.cache_age == 1
-    head.refresh()
+    assert head.class_cache.age == 1
+    head.freshen(force=True)
     np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
 
 
@@ -433,15 +434,15 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
     for head in (trained.head, EncodedHead(tower(), FEATURES[::-1] + 1)):  # in a Keras model of one's own
         query = keras.Input((DIM,))
         own = keras.Model(query, head(query))
-        head.refresh()
+        head.freshen(force=True)
         if head is trained.head:
             own.save_weights(tmp_path / "own.weights.h5")
         own.load_weights(tmp_path / "own.weights.h5")
-        assert head.cache_age
-    trained.head.refresh()
+        assert head.class_cache.age
+    trained.head.freshen(force=True)
     model = model_of(EncodedHead(tower(), NUM_CLASSES))  # has no features, and can only read what is there
     model.load_weights(tmp_path / "w.weights.h5")
-    assert model.head.cache_age == 0
+    assert model.head.class_cache.age == 0
     np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], trained.predict(x, verbose=0)["ids"])
 
 
@@ -451,8 +452,8 @@ def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classe
     model.predict(learnable(4)[0], verbose=0)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.head.cache_age == 0
-    assert tfxc.change_classes(loaded, names[::-1]).head.cache_age == 0
+    assert loaded.head.class_cache.age == 0
+    assert tfxc.change_classes(loaded, names[::-1]).head.class_cache.age == 0
 
 
 def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
@@ -462,8 +463,8 @@ def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
     model.fit(x, y, verbose=0)
     traced = tf.function(lambda x: model(x)), tf.function(lambda x: model.rank(x, 3))
     for ask in (lambda x: wrapper.predict(x, verbose=0), *traced):
-        model.head.expire_cache()
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"out of date.*call model.head.refresh\(\)"):
+        model.head.class_cache.expire()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"out of date.*call model.head.freshen\(\)"):
             ask(tf.constant(x))
         want = model.predict(x, verbose=0)
         np.testing.assert_allclose(ask(tf.constant(x))["scores"], want["scores"], rtol=1e-5)
@@ -484,9 +485,9 @@ def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp
     ):
         load()
         for ask in (lambda x: wrapper.predict(x, verbose=0), traced):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"call model.head.refresh\(\)"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"call model.head.freshen\(\)"):
                 ask(x)
-        model.head.refresh()
+        model.head.freshen(force=True)
         np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
 
 
@@ -511,15 +512,15 @@ def test_a_prediction_goes_on_while_a_thread_trains():
 
 
 def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
-    head, made = head_of(), EncodedHead._cache_vectors
+    head, made = head_of(), ClassCache.encode_rows
 
-    def train_meanwhile(head, class_ids):
-        made(head, class_ids)
+    def train_meanwhile(cache, class_ids):
+        made(cache, class_ids)
         head.candidate_logits(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
 
-    monkeypatch.setattr(EncodedHead, "_cache_vectors", train_meanwhile)
-    head.refresh()
-    assert head.cache_age == 1
+    monkeypatch.setattr(ClassCache, "encode_rows", train_meanwhile)
+    head.freshen(force=True)
+    assert head.class_cache.age == 1
 
 
 def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):

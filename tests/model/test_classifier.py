@@ -211,7 +211,7 @@ def test_rank_reads_class_vectors_of_now():
     head = tfxc.layers.EncodedHead(encoder, np.random.default_rng(1).normal(size=(NUM_CLASSES, 3)))
     model, (x, y) = make_model(Uniform(5), head=head, run_eagerly=True), learnable(16)
     model.fit(x, y, verbose=0)
-    assert head.cache_age > 0
+    assert head.class_cache.age > 0
     ranked = model.rank(x, 5)
     np.testing.assert_array_equal(ranked["ids"], model.predict(x, verbose=0)["ids"])
     assert np.abs(ranked["scores"]).min() > 0

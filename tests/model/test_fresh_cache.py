@@ -56,7 +56,7 @@ class Doubled(keras.callbacks.Callback):
     def _scale(self, factor):
         own = self.model.head.item_encoder
         own.set_weights([factor * weight for weight in own.get_weights()])
-        self.model.head.expire_cache()
+        self.model.head.class_cache.expire()
 
 
 def test_a_callback_may_change_weights_when_an_evaluation_begins():

@@ -359,7 +359,7 @@ def test_recall_of_queries_that_say_nothing_is_refused(bad, small):
 def test_an_index_holds_the_class_vectors_of_now():
     head = EncodedHead(keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)]), clustered(60, 3))
     head.build((None, 6))
-    assert head.cache_age > 0
+    assert head.class_cache.age > 0
     query = queries(5, 6)
     found = index_of(head, 6, 6).top_k(query, 4)
     np.testing.assert_allclose(found.scores, head.top_k(query, 4).scores, rtol=1e-5)

@@ -228,8 +228,7 @@ class HardNegativeMining(keras.callbacks.Callback):
             self._report(error)
 
     def _start_search(self):
-        if self.model.head.cache_age:
-            self.model.head.refresh()
+        self.model.head.freshen()
         vectors = HeadVectors(self.model.head) if self._given is None else self._given
         self._search = BackgroundSearch(vectors, self._collected, self._table, self._factory)
         self._collected = None

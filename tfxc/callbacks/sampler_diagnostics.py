@@ -91,8 +91,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
         if logs is None:
             return
         # Where the sampler has an index, SamplerRefresh sees to the class vectors with it.
-        if self.model.head.cache_age and not self.model.sampler.needs_refresh:
-            self.model.head.refresh()
+        if not self.model.sampler.needs_refresh:
+            self.model.head.freshen()
         names = "sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"
         logs.update(zip(names, map(float, self._measure()), strict=True))
 

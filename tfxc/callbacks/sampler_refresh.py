@@ -9,6 +9,7 @@ from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
+from tfxc.layers.class_cache import cache_of
 
 AUTO = "auto"
 _FIRST_STEPS = 100
@@ -102,8 +103,9 @@ class SamplerRefresh(keras.callbacks.Callback):
             logs["sampler/refresh_seconds"] = self._seconds
             if self._last_step is not None and self.model.sampler.needs_refresh:
                 logs["sampler/index_age"] = now - self._last_step
-            if self.model.head.cache_age is not None:
-                logs["head/cache_age"] = self.model.head.cache_age
+            cache = cache_of(self.model.head)
+            if cache is not None:
+                logs["head/cache_age"] = cache.age
 
     def _is_late(self):
         """Whether a training goes on with another sampler, or with one that has not drawn yet."""
@@ -120,8 +122,8 @@ class SamplerRefresh(keras.callbacks.Callback):
             return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
         start = time.perf_counter()
         sampler, head = self.model.sampler, self.model.head
-        if head.cache_age and (sampler.needs_refresh or sampler.reads_scores):
-            head.refresh()
+        if sampler.needs_refresh or sampler.reads_scores:
+            head.freshen()
         if sampler.needs_refresh:
             sampler.refresh(head)
         self._last_step = self._clock.now
@@ -137,7 +139,7 @@ def with_refresh(callbacks, sampler, head, every=AUTO):
         head: the model's.
         every: as of ``SamplerRefresh``.
     """
-    if sampler is None or not (sampler.needs_refresh or head.cache_age is not None):
+    if sampler is None or not (sampler.needs_refresh or cache_of(head) is not None):
         return callbacks
     if any(isinstance(callback, SamplerRefresh) for callback in callbacks):
         return callbacks

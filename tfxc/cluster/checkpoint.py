@@ -16,7 +16,7 @@ from tfxc.arguments import local_folder, positive_int
 from tfxc.atomic_write import sync, sync_entry
 from tfxc.backup.state import digest_of
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
-from tfxc.layers.head import Head
+from tfxc.layers.class_cache import expire_class_vectors
 from tfxc.model.adapted import follow_weights
 from tfxc.model.consumed import refuse_consumed
 from tfxc.ops.remote import Shard
@@ -130,8 +130,9 @@ class Checkpoint:
                 shutil.rmtree(unread.with_suffix(".damaged"), ignore_errors=True)  # of an earlier time
                 unread.rename(unread.with_suffix(".damaged"))
             for layer in layers_of(self._model):
-                if isinstance(layer, Sampler | Head):
+                if isinstance(layer, Sampler):
                     layer.weights_restored()
+            expire_class_vectors(self._model)
             follow_weights(self._model)
             return _epoch(path)
         if damaged:

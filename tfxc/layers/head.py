@@ -155,10 +155,6 @@ class Head(keras.layers.Layer):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
 
-    def cached_score(self, query, class_ids) -> tf.Tensor:
-        """As ``score``, which a sampler asks in a step: of what is cached as it is, which may be old."""
-        return self.score(query, class_ids)
-
     def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
         """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
 
@@ -189,23 +185,16 @@ class Head(keras.layers.Layer):
         logits += tf.where(is_empty, 0.0, offsets)
         return positives, log_sum_exp(tf.where(is_empty, MASKED_LOGIT, logits))
 
-    # Training steps since class vectors were cached, for a head that caches them.
-    cache_age: int | None = None
+    def freshen(self, force: bool = False) -> list:
+        """Computes the class vectors that a head caches, if they are out of date; most heads cache none.
 
-    def expire_cache(self) -> None:
-        """Says that cached class vectors are out of date, for a head that has them."""
+        Args:
+            force: whether they are computed even if nothing says that they are out of date.
 
-    def forget_traced(self) -> None:
-        """Drops functions of its own that were traced: they hold features, and what layers had adapted to."""
-
-    def weights_restored(self) -> None:
-        """Called where the weights have been loaded: cached class vectors may be of other features."""
-
-    def refresh(self) -> None:
-        """Computes cached class vectors anew, for a head that has them."""
-
-    def require_fresh(self) -> list:
-        """What ``tfxc.require`` gives: a graph reads no old class vectors, of a head that caches them."""
+        Returns:
+            Ops to wait for by ``tf.control_dependencies``: a graph cannot compute the vectors, but fails
+            where they are out of date. Empty in eager execution.
+        """
         return []
 
     def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:

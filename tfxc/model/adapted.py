@@ -2,7 +2,6 @@
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
-from tfxc.layers.head import Head
 
 LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
@@ -44,6 +43,3 @@ def follow_weights(model):
     if layers:
         model.train_function = model.test_function = model.predict_function = None
         model._ranking = None  # of an ExtremeClassifier
-        for layer in layers_of(model):
-            if isinstance(layer, Head):
-                layer.forget_traced()

@@ -30,6 +30,7 @@ from tfxc.callbacks.sampler_refresh import AUTO, warn_without_refresh, with_refr
 from tfxc.callbacks.step_clock import EPOCH
 from tfxc.ids import PADDING, padded_ids
 from tfxc.labels import as_array, labelled_queries
+from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
 from tfxc.model.adapted import follow_weights
 from tfxc.model.errors import clean_errors
@@ -136,7 +137,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         self.k = k
         self._ranking: Any = None
         self._traced_with = k, head.num_probes
-        self._trained_with = Untracked((None, None))  # sampler and features of the traced step
+        self._trained_with = Untracked(None)  # the sampler of the traced step
         self._names = Untracked(kept_names(class_names))  # Keras would walk through ten million strings
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
@@ -227,10 +228,9 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
-        # What was traced, and class vectors that are kept, are by what layers had adapted to.
+        # What was traced, and class vectors that are cached, are by what layers had adapted to.
         self._ranking = None
-        self.head.forget_traced()
-        self.head.expire_cache()
+        expire_class_vectors(self.head)
         try:
             refuse_optimizer(self.optimizer)
         except ValueError:
@@ -266,8 +266,6 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
         warn_of_large_save(self)
         expire_averaged(self)
-        if self.head.cache_age:  # the file keeps features, and must not say that a cache of others is theirs
-            self.head.expire_cache()
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save(path, overwrite=overwrite, **kwargs)
 
@@ -282,7 +280,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
         with with_what_differs():
             status = super().load_weights(filepath, *args, **kwargs)
-        self.head.weights_restored()
+        expire_class_vectors(self.head)
         follow_weights(self)
         return status
 
@@ -337,21 +335,21 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
             history = super().fit(**given.arguments)
         # Averages may have taken the place of the weights. And a step counts itself before it changes them: a
         # cache that a thread made meanwhile, to rank, is older than it says.
-        self.head.expire_cache()
+        expire_class_vectors(self.head)
         return history
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
         refuse_forked()
         y = as_array(y)
-        self._refresh_head(x)
+        self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
         refuse_forked()
-        self._refresh_head(x)
+        self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().predict, x, *args, **kwargs)
 
@@ -362,11 +360,10 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         return method(*given.args, **given.kwargs)
 
     def make_train_function(self, force=False):
-        """As Keras's, which calls it before it trains. A traced step keeps to its sampler and features."""
+        """As Keras's, which calls it before it trains. A traced step keeps to its sampler."""
         require_sampler(self.classification_loss, self.sampler)
-        parts = self.sampler, self.head.features
-        if any(now is not then for now, then in zip(parts, self._trained_with.value, strict=True)):
-            self._trained_with, force = Untracked(parts), True
+        if self.sampler is not self._trained_with.value:
+            self._trained_with, force = Untracked(self.sampler), True
         return super().make_train_function(force)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
@@ -378,25 +375,25 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
-        self._refresh_head(x)
+        self._freshen(x)
         with clean_errors():
             return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
         """As Keras's ``test_on_batch``."""
-        self._refresh_head(x)
+        self._freshen(x)
         with clean_errors():
             return super().test_on_batch(x, as_array(y), *args, **kwargs)
 
-    def _refresh_head(self, x=None):
-        """Brings up to date what was made before: traced functions, and cached class vectors, of inputs x."""
+    def _freshen(self, x=None):
+        """Brings traced functions and cached class vectors up to date; in a graph, what to wait for."""
+        if not tf.executing_eagerly():
+            return self.head.freshen()
         numbers_of_graphs = self.k, self.head.num_probes
         if numbers_of_graphs != self._traced_with:
             self._traced_with = numbers_of_graphs
             self._ranking = self.predict_function = self.test_function = None
-        if not self.head.cache_age:
-            return
-        if not self.built and x is not None:
+        if not self.built and x is not None and cache_of(self.head) is not None:
             self._build_before_callbacks(x)
             if not self.built:
                 raise ValueError(
@@ -404,8 +401,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
                     "model is not built, and a generator is not read to build it: call the model on one "
                     "batch first, or start the encoder with a keras.Input."
                 )
-        if self.head.built:
-            self.head.refresh()
+        return self.head.freshen()
 
     def _build_before_callbacks(self, x):
         """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.
@@ -420,9 +416,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
-        if tf.executing_eagerly() and not training:
-            self._refresh_head(inputs)
-        with tf.control_dependencies([] if training else self.head.require_fresh()):
+        with tf.control_dependencies([] if training else self._freshen(inputs)):
             return self._best(inputs, training)
 
     def _best(self, inputs, training=False):
@@ -455,8 +449,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
                 "[B, X] padded with -1."
             )
         exclude = own if exclude is None else exclude
-        if tf.executing_eagerly():
-            self._refresh_head(inputs)
+        fresh = self._freshen(inputs)
         if not self.built:
             return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
@@ -464,7 +457,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         inputs = tf.nest.map_structure(as_tensor, inputs)
         # Whose rank a graph that was traced for several shapes does not know.
         k, exclude, allow = as_tensor(k), padded_ids(exclude, "exclude"), padded_ids(allow, "allow")
-        with clean_errors(), tf.control_dependencies(self.head.require_fresh()):
+        with clean_errors(), tf.control_dependencies(fresh):
             return self._ranking.value(inputs, k, exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):
@@ -591,7 +584,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         See ``tfxc.model.export.export_classifier``.
         """
         expire_averaged(self)
-        self._refresh_head()
+        self._freshen()
         export_classifier(self, path, index, strings)
 
     def export_item_encoder(self, path: str | os.PathLike[str]) -> None:

@@ -3,38 +3,33 @@
 from tfxc._keras import keras
 from tfxc._keras.optimizers import averages_weights
 from tfxc._keras.training import LogFreeCallback, is_compiled, list_of_callbacks
+from tfxc.layers.class_cache import cache_of, expire_class_vectors
 
 
 class FreshCache(LogFreeCallback):
     """Has an evaluation or a prediction read class vectors of the weights that are then in place.
 
     Keras's ``SwapEMAWeights`` puts averages into the weights when one begins, and takes them out again at its
-    end; also around the end of an epoch. To stand last among the callbacks, so that the others have changed
-    the weights by then.
+    end; also around the end of an epoch. This callback stands last, behind those that change the weights.
     """
 
     def on_test_begin(self, logs=None):
         expire_averaged(self.model)
-        if self.model.head.cache_age:
-            self.model.head.refresh()
-
-    def on_predict_begin(self, logs=None):
-        self.on_test_begin()
+        self.model.head.freshen()
 
     def on_test_end(self, logs=None):
-        expire_averaged(self.model)
-
-    def on_predict_end(self, logs=None):
         expire_averaged(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
         expire_averaged(self.model)
 
+    on_predict_begin, on_predict_end = on_test_begin, on_test_end
+
 
 def expire_averaged(model):
     """Says that cached class vectors are out of date where averages may have taken the place of weights."""
     if is_compiled(model) and averages_weights(model.optimizer):
-        model.head.expire_cache()
+        expire_class_vectors(model.head)
 
 
 def with_fresh_cache(callbacks, head):
@@ -42,6 +37,6 @@ def with_fresh_cache(callbacks, head):
 
     A ``CallbackList`` stays as it is: it is that of ``fit``.
     """
-    if head.cache_age is None or isinstance(callbacks, keras.callbacks.CallbackList):
+    if cache_of(head) is None or isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     return [*list_of_callbacks(callbacks), FreshCache()]

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxc.ids import hits
 from tfxc.labels import labelled_queries
+from tfxc.layers.class_cache import old_class_vectors
 from tfxc.layers.head import Head
 from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
@@ -136,7 +137,8 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
         return shards.sampled_losses(query, labels, loss, draws, sampler.next_seed())
 
     def score(ids):
-        return tf.stop_gradient(head.cached_score(query, ids))
+        with old_class_vectors():
+            return tf.stop_gradient(head.score(query, ids))
 
     def class_vectors(ids):
         return tf.stop_gradient(head.class_vectors_of(ids))

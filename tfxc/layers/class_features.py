@@ -1,0 +1,214 @@
+"""Features of classes: as the user gives them, in variables that graphs read, and in a file."""
+
+import ast
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from tfxc._keras.layers import inputs_read_by
+from tfxc.arguments import lists_as_tensors
+
+_BLOCK_ROWS = 4096  # elements of a dataset that are read at once
+_FILE = "features.npz"
+_BFLOAT16 = "_bfloat16"
+_TEXTS, _ENDS = "_texts", "_ends"
+
+
+class ClassFeatures:
+    """Features of L classes, or none yet: what an item encoder computes class vectors from.
+
+    They lie in variables in the memory of the host, so that functions that were traced read features that are
+    set later. Keras does not see the variables: features are data, not weights.
+
+    Args:
+        num_classes: L.
+
+    Example:
+        >>> features = ClassFeatures(3)
+        >>> features.set({"price": [1.0, 2.0, 3.0]})
+        >>> features.rows(tf.constant([2]))["price"].numpy().tolist()
+        [3.0]
+    """
+
+    def __init__(self, num_classes):
+        self.num_classes = num_classes
+        self.variables = None  # nested as the features are
+
+    @property
+    def tensors(self):
+        """The features as tensors [L, ...] in a nest of their own; None where there are none."""
+        if self.variables is None:
+            return None
+        return tf.nest.map_structure(lambda part: part.read_value(), _plain(self.variables))
+
+    def set(self, features):
+        """Takes the features of all classes, in the place of others if there are some.
+
+        Raises:
+            ValueError: for features of another number of classes, or of other shapes than those before.
+        """
+        features = as_tensors(features)
+        if num_rows(features) != self.num_classes:
+            raise ValueError(f"Got features of {num_rows(features)} classes for {self.num_classes}.")
+        if self.variables is None:
+            # TensorFlow's own class: no strategy's scope copies the features, or puts them on a server.
+            with tf.device("CPU"):
+                self.variables = tf.nest.map_structure(
+                    lambda part: ResourceVariable(part, trainable=False), features
+                )
+            return
+        if _kinds(features) != _kinds(self.variables):
+            raise ValueError(
+                f"Got features {_kinds(features)}, but steps that were traced read {_kinds(self.variables)}. "
+                "Make an EncodedHead of the new features, and give it the weights of this one."
+            )
+        tf.nest.map_structure(
+            lambda own, part: own.assign(tf.cast(part, own.dtype)), self.variables, features
+        )
+
+    def rows(self, class_ids, item_encoder=None):
+        """The features of class ids int32 [n], of which the item encoder's inputs alone are read."""
+        return tf.nest.map_structure(
+            # A gather from the variable itself would have every later whole read copy it.
+            lambda part: tf.gather(part.read_value(), class_ids),
+            inputs_read_by(item_encoder, self.variables),
+        )
+
+    def of_other_classes(self, old_ids, given):
+        """The features of other classes, as tensors.
+
+        Args:
+            old_ids: int64 [L'], for each of the new classes its present id, -1 for one that is new.
+            given: None, or a function of the ids of new classes to their features.
+
+        Raises:
+            ValueError: if there are new classes, but no features of them, or features that are not finite.
+        """
+        kept = tf.constant(np.maximum(old_ids, 0), tf.int32)
+        features, added = self.rows(kept), np.flatnonzero(old_ids < 0)
+        if not len(added):
+            return features
+        if given is None:
+            raise ValueError(
+                "An EncodedHead computes the vectors of new classes: pass change_classes new_rows=, a "
+                "function of a list of names to their features, nested as those of the head are."
+            )
+        of_added = as_tensors(given(added))
+        if _structure(of_added) != _structure(features) or num_rows(of_added) != len(added):
+            raise ValueError(
+                f"new_rows was asked for the features of {len(added)} classes as arrays, nested like "
+                f"{_structure(features)}, but returned {given(added)!r}."
+            )
+        for part in tf.nest.flatten(of_added):
+            if part.dtype.is_floating and not np.all(np.isfinite(tf.cast(part, tf.float32))):
+                raise ValueError(f"new_rows returned features that are not finite: {part.numpy()!r}.")
+        return tf.nest.map_structure(
+            lambda part, own: tf.tensor_scatter_nd_update(
+                part, added[:, np.newaxis], tf.cast(own, part.dtype)
+            ),
+            features,
+            of_added,
+        )
+
+    def write(self, folder):
+        """Writes the features, if there are any, into a file in a folder."""
+        if self.variables is None:
+            return
+        parts = {str(i): part.numpy() for i, part in enumerate(tf.nest.flatten(self.tensors))}
+        # Texts are joined: NumPy's own strings all take the space of the longest, and lose NULs at the end.
+        for name in [name for name, part in parts.items() if part.dtype == object]:
+            texts = parts.pop(name)
+            parts[name + _TEXTS] = np.frombuffer(b"".join(texts.flat), np.uint8)
+            parts[name + _ENDS] = np.cumsum([len(text) for text in texts.flat]).reshape(texts.shape)
+        # NumPy's files know no bfloat16: the same bits are stored as integers, under a name that says so.
+        halves = [name for name, part in parts.items() if part.dtype == tf.bfloat16.as_numpy_dtype]
+        parts.update({name + _BFLOAT16: parts.pop(name).view(np.uint16) for name in halves})
+        np.savez(os.path.join(folder, _FILE), structure=repr(_structure(self.variables)), **parts)
+
+    def read(self, folder):
+        """Reads features that ``write`` has written; returns whether there are any."""
+        path = os.path.join(folder, _FILE)
+        if not os.path.exists(path):
+            return False
+        with np.load(path) as parts:
+            structure = ast.literal_eval(str(parts["structure"]))
+            self.set(tf.nest.map_structure(lambda place: _stored(parts, str(place)), structure))
+        return True
+
+
+def as_tensors(features):
+    """Features as tensors [L, ...] in the memory of the host."""
+    with tf.device("CPU"):
+        if isinstance(features, tf.data.Dataset):
+            try:
+                blocks = list(features.batch(_BLOCK_ROWS))
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError(
+                    "The elements of the dataset of features have different shapes; it needs one for each "
+                    "class. If it is batched, pass features.unbatch()."
+                ) from error
+            if not blocks:
+                raise ValueError("The dataset of features has no elements: it needs one for each class.")
+            return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
+        try:
+            return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Features that came as {type(features).__name__} cannot be one array: {error} Pass arrays "
+                "of numbers or texts, and of a data frame of both a dict of its columns: {name: "
+                "frame[name].to_numpy() for name in frame}."
+            ) from error
+
+
+def num_rows(features):
+    """The number of classes that features are of.
+
+    Raises:
+        ValueError: if their parts have different numbers of rows.
+    """
+    sizes = {int(part.shape[0]) if part.shape.rank else 0 for part in tf.nest.flatten(features)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            "The features must have one row for each class in all their parts, but have "
+            f"{[tuple(part.shape) for part in tf.nest.flatten(features)]}."
+        )
+    return sizes.pop()
+
+
+def _plain(nest):
+    """A nest of Python's own dicts, lists and tuples: Keras puts its own kinds into attributes of layers."""
+    if isinstance(nest, dict):
+        return {name: _plain(part) for name, part in nest.items()}
+    if isinstance(nest, list | tuple):
+        parts = [_plain(part) for part in nest]
+        return tuple(parts) if isinstance(nest, tuple) else parts
+    return nest
+
+
+def _structure(features):
+    """The nest of the features, with numbers for the parts."""
+    num_parts = len(tf.nest.flatten(features))
+    return _plain(tf.nest.pack_sequence_as(features, list(range(num_parts))))
+
+
+def _kinds(features):
+    """The nest of the features, with the shape and the kind of number for the parts."""
+    return tf.nest.map_structure(
+        lambda part: f"{'float' if part.dtype.is_floating else part.dtype.name}{part.shape.as_list()}",
+        _plain(features),
+    )
+
+
+def _stored(parts, name):
+    """A part of the features from an open file."""
+    if name + _BFLOAT16 in parts:
+        return parts[name + _BFLOAT16].view(tf.bfloat16.as_numpy_dtype)
+    if name + _TEXTS not in parts:
+        return parts[name]
+    joined, ends = parts[name + _TEXTS].tobytes(), parts[name + _ENDS]
+    flat = ends.ravel().tolist()
+    texts = np.empty(ends.shape, object)
+    texts.flat = [joined[start:end] for start, end in zip([0, *flat[:-1]], flat, strict=True)]
+    return texts
