@@ -43,6 +43,7 @@ def ours(weights, topology, query, labels, group_size):
     """The sparse head's logits, its loss, and its loss with gradients, by name."""
     import tensorflow as tf
 
+    from tfxc.losses import SQUARED_HINGE
     from tfxc.ops.sparse_head import sparse_head_logits, sparse_head_reduce
 
     num_classes = len(weights)
@@ -56,7 +57,7 @@ def ours(weights, topology, query, labels, group_size):
 
     @tf.function
     def loss(bias):
-        given = query, weights, indices, bias, labels, "squared_hinge", group_size
+        given = query, weights, indices, bias, labels, SQUARED_HINGE, group_size
         reduced, positives = sparse_head_reduce(*given)
         return tf.reduce_sum(reduced) - 4 * tf.reduce_sum(positives)
 

@@ -4,21 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# The logit of a class that is taken out. Finite, so that a row with nothing left has gradient 0, not NaN.
+# The logit of a class that is taken out. It is finite, so that a row with no class left has gradient 0, not
+# NaN.
 MASKED_LOGIT = -1e30
-
-
-def log_sum_exp(logits):
-    """log Σ exp [N, 1] of logits [N, S]; far below every logit if there is none.
-
-    Example:
-        >>> log_sum_exp(tf.constant([[0.0, 0.0], [MASKED_LOGIT, 1.0]])).numpy().round(2).tolist()
-        [[0.6899999976158142], [1.0]]
-    """
-    largest = tf.stop_gradient(tf.reduce_max(logits, 1, keepdims=True))
-    largest = tf.clip_by_value(largest, MASKED_LOGIT, -MASKED_LOGIT)  # infinity less itself is NaN
-    total = tf.reduce_sum(tf.exp(logits - largest), 1, keepdims=True) + tf.exp(MASKED_LOGIT - largest)
-    return largest + tf.math.log(total)
 
 
 class Scored(NamedTuple):
@@ -41,11 +29,15 @@ class Scored(NamedTuple):
 
     @property
     def corrected(self) -> tf.Tensor:
-        """Logits less log expected counts: what an estimate of the softmax adds up."""
+        """Logits less log expected counts, which estimates of the softmax sum."""
         return self.logits - self.log_expected_count
 
     def without(self, out: tf.Tensor) -> "Scored":
-        """The same with some classes taken out, bool of the shape of the logits."""
+        """The same classes without some of them.
+
+        Args:
+            out: bool of the shape of the logits, True for a class that is taken out.
+        """
         return self._replace(logits=tf.where(out, MASKED_LOGIT, self.logits))
 
 

@@ -1,5 +1,10 @@
 """All targets, by the modules that register them."""
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "ops"))  # references that the tests of ops share
+
 import fuzz_block_draw  # noqa: F401
 import fuzz_candidate_log_sum_exp  # noqa: F401
 import fuzz_candidate_scores  # noqa: F401

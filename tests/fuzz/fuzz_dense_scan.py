@@ -2,13 +2,13 @@
 
 import numpy as np
 import tensorflow as tf
+from dense_scan_checks import REDUCTIONS, dense_scan_reference
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, fuzz
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan_reference
-from tfxc.ops.reductions import REDUCTIONS
+from tfxc.ops.dense_scan import TILE_CLASSES
 
 ROUNDING = 1e-5  # of sums of float32 terms, relative to the largest there may be
 FAULTS = (*["none"] * 8, "offset", "classes", "k", "shape")

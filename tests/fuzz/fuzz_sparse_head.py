@@ -5,11 +5,12 @@ import tensorflow as tf
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
 from fuzz_targets import SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
+from sparse_head_checks import BY_NAME
 
 from tfxc.ops import library
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
-REDUCTIONS = ("squared_hinge", "softplus", "logsumexp")
+REDUCTIONS = tuple(BY_NAME)
 FAULTS = (*["none"] * 6, "index", "id", "block", "shape")
 QUERIES = st.one_of(SIZES, st.integers(1, 200))
 # A few problems are large enough to be shared out among threads.
@@ -219,7 +220,7 @@ def check_reduce(head, given, arrays, gradients, reduction):
     query, weights, indices = given
     labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
     group = {"group_size": head.group_size}
-    function = (query, weights, indices, bias, labels, reduction, head.group_size)
+    function = (query, weights, indices, bias, labels, BY_NAME[reduction], head.group_size)
     if not valid:
         refused("sparse_head_reduce", sparse_head_reduce, *function)
         op = library.load().tfxc_sparse_head_reduce_grad

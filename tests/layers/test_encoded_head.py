@@ -67,7 +67,7 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
     query = tf.Variable(tf.random.normal([3, DIM]))
     counting.rows.assign(0)
     with tf.GradientTape() as tape:
-        of_labels, of_ids = head.candidate_logits(query, labels, ids)
+        of_labels, of_ids = head._score_both(query, labels, ids)
         total = tf.reduce_sum(of_labels) + tf.reduce_sum(tf.square(of_ids))
     distinct = set(np.concatenate([labels.numpy().ravel(), ids.numpy().ravel()])) - {-1}
     assert counting.rows.numpy() == len(distinct)
@@ -85,11 +85,11 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
 
 def test_nothing_to_score_is_nothing_to_encode():
     head = head_of()
-    of_labels, of_ids = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
+    of_labels, of_ids = head._score_both(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
     assert not np.any(of_labels) and not np.any(of_ids) and of_ids.shape == (2, 3)
     for bad in (25, 27):  # the first comes to the number that the range names
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}"):
-            head.candidate_logits(tf.ones([1, DIM]), tf.constant([[bad]]), tf.constant([0]))
+            head._score_both(tf.ones([1, DIM]), tf.constant([[bad]]), tf.constant([0]))
 
 
 def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
@@ -516,7 +516,7 @@ def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
 
     def train_meanwhile(cache, class_ids):
         made(cache, class_ids)
-        head.candidate_logits(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
+        head._score_both(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
 
     monkeypatch.setattr(ClassCache, "encode_rows", train_meanwhile)
     head.freshen(force=True)
@@ -575,7 +575,7 @@ def test_a_batch_without_labels_leaves_moving_means_numbers():
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
     head = head_of(item_encoder, free_vectors=True)
     with tf.GradientTape() as tape:
-        of_labels, _ = head.candidate_logits(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([0], -1))
+        of_labels, _ = head._score_both(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([0], -1))
         total = tf.reduce_sum(of_labels)
     assert np.isfinite(normalized.moving_mean.numpy()).all()
     assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move

@@ -21,7 +21,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.class_vectors import blocks
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases
-from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.losses import LOGSUMEXP, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge, over_corrected
 from tfxc.ops.library import stock_ops
 from tfxc.search import InvertedIndex
 
@@ -302,7 +302,8 @@ def check_log_sum(head, tolerance=1e-5):
     for way in "summed", "one by one":
         with tf.GradientTape() as tape:
             if way == "summed":
-                logits, log_sum = head.candidate_log_sum(query, labels, ids, tf.constant(OFFSETS))
+                given = query, labels, ids, -tf.constant(OFFSETS)
+                logits, log_sum = head.candidates(*given, over_corrected(LOGSUMEXP))
             else:
                 logits, scores = head.score(query, labels), head.score(query, ids) + OFFSETS
                 log_sum = tf.reduce_logsumexp(tf.where(ids < 0, -np.inf, scores), 1, keepdims=True)
@@ -442,15 +443,16 @@ class WithoutVectors(Head):
         self.kernel = self.add_weight(shape=(input_shape[-1], 4), name="kernel")
         super().build(input_shape)
 
-    def prepare(self, query):
+    def own_logits(self, query):
         return tf.matmul(query, tf_variable(self.kernel))
 
-    def block_logits(self, prepared, start, stop):
-        return tf.gather(prepared, tf.range(start, stop) % 4, axis=1)
+    def blocks(self, query):
+        logits = self.own_logits(query)
+        return lambda start, stop: tf.gather(logits, tf.range(start, stop) % 4, axis=1)
 
     def score(self, query, class_ids):
         own, places = class_ids.shape.rank - 1, tf.maximum(class_ids, 0) % 4
-        logits = tf.gather(self.prepare(query), places, axis=1, batch_dims=own)
+        logits = tf.gather(self.own_logits(query), places, axis=1, batch_dims=own)
         return tf.where(class_ids < 0, 0.0, logits)
 
 

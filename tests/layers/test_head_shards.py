@@ -85,8 +85,8 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
     asked = [
         lambda head, query: [head.score(query, ids)],
         lambda head, query: [head.score(query, np.array([5, -1, 0, 3]))],
-        lambda head, query: list(head.candidate_logits(query, labels, ids)),
-        lambda head, query: list(head.candidate_logits(query, labels, tf.constant([2, 7, 7]))),
+        lambda head, query: list(head._score_both(query, labels, ids)),
+        lambda head, query: list(head._score_both(query, labels, tf.constant([2, 7, 7]))),
     ]
     for function in asked:
         gradients(*both, tf.function(function, autograph=False) if compiled else function)
@@ -101,7 +101,7 @@ def test_a_batch_without_a_query(both, class_ids, compiled):
     def step(query):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            positives, candidates = shards.candidate_logits(
+            positives, candidates = shards._score_both(
                 query, tf.zeros([0, 1], tf.int32), tf.constant(class_ids)
             )
             total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
@@ -118,7 +118,7 @@ def test_a_batch_without_a_query(both, class_ids, compiled):
 def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
     _, shards = both
     with tf.GradientTape() as tape:
-        positives, candidates = shards.candidate_logits(
+        positives, candidates = shards._score_both(
             queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6])
         )
         total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
@@ -129,7 +129,7 @@ def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_a_loss_over_all_classes(both, loss):
     labels = tf.constant([[0, 7], [3, -1], [-1, -1]])
-    gradients(*both, lambda head, query: list(head.reduce_classes(query, labels, loss)))
+    gradients(*both, lambda head, query: list(head.reduce(query, labels, loss)))
     head, shards = both
     for exclude in (None, tf.constant([[0], [7], [-1]])):
         for k in (1, NUM_CLASSES):
@@ -153,7 +153,7 @@ def test_the_best_classes(both, k):
     head, shards = both
     exclude = tf.constant([[0, 3], [7, -1], [-1, -1]])
     for out in (None, exclude):
-        wanted, found = head.find_best(queries(), k, out), shards.find_best(queries(), k, out)
+        wanted, found = head.best(queries(), k, out), shards.best(queries(), k, out)
         np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
         np.testing.assert_array_equal(found[1], wanted[1])
 
@@ -176,5 +176,5 @@ def test_losses_that_cannot_be_merged_are_refused(both):
     with pytest.raises(ValueError, match="filter_below"):
         shards.check_loss(filtered)
     with pytest.raises(ValueError, match="filter_below"):  # compiled before there were shards
-        shards.reduce_classes(queries(), tf.zeros([BATCH, 1], tf.int32), filtered)
+        shards.reduce(queries(), tf.zeros([BATCH, 1], tf.int32), filtered)
     shards.check_loss(tfxc.losses.SoftmaxCrossentropy())

@@ -70,7 +70,7 @@ def test_every_way_to_a_score_agrees(shape, decoder, activation):
     want = numpy_scores(head, query)
     np.testing.assert_allclose(head(query), want, **CLOSE)
     middle = shape[0] // 2
-    blocks = [head.block_logits(head.prepare(query), *ends) for ends in ((0, middle), (middle, shape[0]))]
+    blocks = [head.blocks(query)(*ends) for ends in ((0, middle), (middle, shape[0]))]
     np.testing.assert_allclose(tf.concat(blocks, 1), want, **CLOSE)
     ids = np.random.default_rng(0).integers(-1, shape[0], size=(4, 6)).astype(np.int32)
     scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)

@@ -43,7 +43,7 @@ def test_every_way_to_a_logit_agrees(shape, num_queries, group_size, use_bias):
     query = queries(num_queries, shape[2])
     want = numpy_logits(head, query)
     np.testing.assert_allclose(head(query), want, **CLOSE)
-    np.testing.assert_allclose(head.block_logits(head.prepare(query), 0, shape[0]), want, **CLOSE)
+    np.testing.assert_allclose(head.blocks(query)(0, shape[0]), want, **CLOSE)
     ids = np.random.default_rng(0).integers(-1, shape[0], size=(num_queries, 5)).astype(np.int32)
     scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
     np.testing.assert_allclose(head.score(query, tf.constant(ids)), scored, **CLOSE)
@@ -81,8 +81,14 @@ def test_the_gradient_of_chosen_scores_is_sparse():
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
 
 
+class Unknown(losses.SquaredHinge):
+    """Its sum is one that no compiled op knows."""
+
+    over_classes = losses.SQUARED_HINGE._replace(kernel=None)
+
+
 @pytest.mark.parametrize(
-    "loss", [losses.SquaredHinge(), losses.BinaryCrossentropy(), losses.SoftmaxCrossentropy()]
+    "loss", [losses.SquaredHinge(), losses.BinaryCrossentropy(), losses.SoftmaxCrossentropy(), Unknown()]
 )
 def test_the_streamed_loss_equals_that_on_all_logits(loss):
     head, query = make_head(), tf.constant(queries(3, 7))
@@ -90,20 +96,12 @@ def test_the_streamed_loss_equals_that_on_all_logits(loss):
     sources = [query, tf_variable(head.kernel), tf_variable(head.bias)]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(query)
-        reduced, positives = head.reduce_classes(query, labels, loss)
+        reduced, positives = head.reduce(query, labels, loss)
         streamed = tf.reduce_sum(loss.combine(reduced, positives, labels >= 0))
         plain = tf.reduce_sum(loss.call(labels, head(query)))
     np.testing.assert_allclose(streamed, plain, rtol=1e-5)
     for one, other in zip(tape.gradient(streamed, sources), tape.gradient(plain, sources), strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
-
-
-def test_a_loss_without_a_known_reduction_is_refused():
-    class Own(losses.SquaredHinge):
-        reduction_over_classes = None
-
-    with pytest.raises(ValueError, match="cannot stream Own.*sampler"):
-        make_head().reduce_classes(queries(1, 7), tf.constant([[1]]), Own())
 
 
 def test_samplers_see_an_estimate_of_the_logits():

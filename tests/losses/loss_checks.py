@@ -86,10 +86,10 @@ class TableOfLogits:
         ids = tf.maximum(ids, 0)
         return tf.gather(self.logits, ids, axis=1, batch_dims=ids.shape.rank - 1)
 
-    def candidate_logits(self, query, labels, ids):
+    def _score_both(self, query, labels, ids):
         return self.score(query, labels), self.score(query, ids)
 
-    candidate_log_sum = Head.candidate_log_sum
+    candidates = Head.candidates
 
 
 def sampled_losses(loss, sampler, query, logits, labels):

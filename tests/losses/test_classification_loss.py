@@ -5,44 +5,39 @@ import pytest
 import tensorflow as tf
 
 import tfxc
+from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead
-from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentropy, SquaredHinge
+from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentropy, SquaredHinge, sum_of
+from tfxc.losses.reductions import LOGSUMEXP, squared_hinge
 
 LABELS = tf.constant([[3], [1], [7]])
 
 
-class Tenth:
-    """To be mixed in: negatives weigh a tenth."""
+class Light(SquaredHinge):
+    """Negatives weigh a tenth."""
 
-    def term(self, logits):
-        return 0.1 * super().term(logits)
-
-    def logit_gradient(self, reduced, logits):
-        return 0.1 * super().logit_gradient(reduced, logits)
-
-
-class Light(Tenth, SquaredHinge):
-    pass
+    over_classes = sum_of(
+        lambda logits: 0.1 * squared_hinge(logits), lambda logits: 0.2 * tf.nn.relu(1.0 + logits)
+    )
 
 
 class Cubic(BinaryCrossentropy):
     """A negative loses the cube."""
 
-    def term(self, logits):
-        return super().term(logits) ** 3
-
-    def logit_gradient(self, reduced, logits):
-        return 3 * super().term(logits) ** 2 * super().logit_gradient(reduced, logits)
+    over_classes = sum_of(
+        lambda logits: tf.nn.softplus(logits) ** 3,
+        lambda logits: 3 * tf.nn.softplus(logits) ** 2 * tf.sigmoid(logits),
+    )
 
 
 class Sharp(SoftmaxCrossentropy):
     """The log-sum-exp is of twice the logits."""
 
-    def update(self, state, logits):
-        return super().update(state, 2 * logits)
-
-    def logit_gradient(self, reduced, logits):
-        return 2 * super().logit_gradient(reduced, 2 * logits)
+    over_classes = LOGSUMEXP._replace(
+        update=lambda state, logits: LOGSUMEXP.update(state, 2 * logits),
+        gradient=lambda reduced, logits: 2 * LOGSUMEXP.gradient(reduced, 2 * logits),
+        kernel=None,
+    )
 
 
 def queries():
@@ -50,25 +45,19 @@ def queries():
 
 
 @pytest.mark.parametrize("loss", [Cubic(), Light(), Sharp()], ids=lambda loss: type(loss).__name__)
-def test_what_is_overridden_of_the_sum_over_classes_is_computed(loss):
-    head, query = DenseHead(20), queries()
+@pytest.mark.parametrize("make", [DenseHead, lambda size: UniformSparseHead(size, 3, seed=0)])
+def test_another_sum_over_classes_is_computed(loss, make):
+    head, query = make(20), queries()
     head.build((None, 5))
     with tf.GradientTape(persistent=True) as tape:
         streamed = tfxc.head_loss(head, loss, query, LABELS)
         plain = loss(LABELS, head(query))
     np.testing.assert_allclose(streamed, plain, rtol=1e-5)
-    got, want = (tape.gradient(value, head.table_variable) for value in (streamed, plain))
-    np.testing.assert_allclose(got, tf.convert_to_tensor(want), rtol=1e-4, atol=1e-6)
+    weights = tf_variable(head.trainable_weights[0])
+    got, want = (tf.convert_to_tensor(tape.gradient(value, weights)) for value in (streamed, plain))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
     evaluated, _ = head.losses_and_best(query, LABELS, loss, 3)
     np.testing.assert_allclose(loss.reduce(evaluated), plain, rtol=1e-5)
-
-
-def test_a_sparse_head_refuses_to_stream_what_is_overridden():
-    head = UniformSparseHead(20, 3, seed=0)
-    with pytest.raises(ValueError, match="cannot stream Light over all classes"):
-        tfxc.head_loss(head, Light(), queries(), LABELS)
-    evaluated, _ = head.losses_and_best(queries(), LABELS, Light(), 3)
-    np.testing.assert_allclose(Light().reduce(evaluated), Light()(LABELS, head(queries())), rtol=1e-5)
 
 
 def test_a_filter_by_probability_is_for_a_softmax():
@@ -80,33 +69,27 @@ def test_a_filter_by_probability_is_for_a_softmax():
             tfxc.head_loss(DenseHead(20), loss, queries(), LABELS)
 
 
-def test_what_a_class_says_of_its_methods_does_not_hold_for_others():
-    class Mean(BinaryCrossentropy):
-        def fold_candidates(self, negatives, hits):
-            return super().fold_candidates(negatives, hits) / tf.cast(tf.shape(hits)[1], tf.float32)
+@pytest.mark.parametrize("base", [BinaryCrossentropy, SoftmaxCrossentropy])
+def test_scores_of_all_candidates_are_not_passed_over(base):
+    with pytest.raises(TypeError, match="Own defines sampled.* would not call it.*over_candidates = None"):
+        type("Own", (base,), {"sampled": base.sampled})
+    type("Own", (base,), {"sampled": base.sampled, "over_candidates": None})
+    for loss in GBCE(), SoftmaxAtK(), SoftmaxCrossentropy(decoupled=True):
+        type("Own", (type(loss),), {"over_candidates": None, "sampled": type(loss).sampled})
+        assert loss.over_candidates is None
 
-    class Said(Mean):
-        reduction_over_classes = "sum"
-        merge_of_candidates = "sum"
 
-        def term(self, logits):
-            return tf.nn.softplus(logits)
-
-    said = {
-        loss: (loss.reduction_over_classes, loss.merge_of_candidates, loss.log_sum_of_candidates)
-        for loss in (Cubic, Light, Sharp(), Mean, Said, BinaryCrossentropy, SquaredHinge, GBCE, SoftmaxAtK)
-    }
-    assert list(said.values()) == [
-        (None, "sum", None),
-        (None, "sum", None),
-        (None, "logsumexp", "all"),
-        ("softplus", None, None),
-        ("sum", "sum", None),
-        ("softplus", "sum", None),
-        ("squared_hinge", "sum", None),
-        ("softplus", None, None),
-        ("logsumexp", None, None),
-    ]
+def test_the_name_is_that_of_the_class():
+    losses = (
+        BinaryCrossentropy(),
+        GBCE(),
+        SoftmaxAtK(),
+        SoftmaxCrossentropy(),
+        SquaredHinge(),
+        Light(name="own"),
+    )
+    names = ["binary_crossentropy", "gbce", "softmax_at_k", "softmax_crossentropy", "squared_hinge", "own"]
+    assert [loss.name for loss in losses] == names
 
 
 def test_logits_whose_number_of_classes_a_graph_does_not_know():
@@ -129,8 +112,8 @@ def test_what_is_no_loss_for_each_example_is_refused(form, sampler):
         def combine(self, *given):
             return form(super().combine(*given))
 
-        def sampled(self, *given):
-            return form(super().sampled(*given))
+        def with_candidates(self, *given):
+            return form(super().with_candidates(*given))
 
     head = DenseHead(9)
     with pytest.raises(ValueError, match="Own must give a loss for each example, .N., but gave"):
@@ -142,12 +125,13 @@ def test_a_method_that_is_missing_is_named():
         pass
 
     given = [tf.ones([3, 4])] * 4
-    needed = {"initial": 1, "update": 2, "finish": 1, "logit_gradient": 2, "combine": 3, "with_candidates": 3}
-    for method, num in needed.items():
+    for method in "combine", "with_candidates":
         with pytest.raises(NotImplementedError, match=f"Own does not define {method}"):
-            getattr(Own(), method)(*given[:num])
-    with pytest.raises(NotImplementedError, match="Own defines neither sampled.* nor fold_candidates"):
+            getattr(Own(), method)(*given[:3])
+    with pytest.raises(NotImplementedError, match="Own defines neither sampled nor over_candidates"):
         Own().sampled(*given)
+    with pytest.raises(NotImplementedError, match=r"Own does not define over_classes, .*Reduction"):
+        Own()(tf.constant([1]), tf.ones([1, 4]))
 
 
 def test_what_a_model_ranks_is_no_logits():

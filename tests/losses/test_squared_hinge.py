@@ -30,8 +30,8 @@ def test_beyond_the_margin_the_gradient_is_exactly_0():
 
 def test_the_streamed_gradient_is_that_of_the_reduction():
     loss, logits = SquaredHinge(), logits_for(3, 6)
-    _, want = value_and_gradient(lambda x: loss.finish(loss.update(loss.initial(3), x)), logits)
-    np.testing.assert_allclose(loss.logit_gradient(None, tf.constant(logits)), want, rtol=1e-6)
+    _, want = value_and_gradient(lambda x: loss.over_classes.of(x), logits)
+    np.testing.assert_allclose(loss.over_classes.gradient(None, tf.constant(logits)), want, rtol=1e-6)
 
 
 def test_sampled_by_hand():

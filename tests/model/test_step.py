@@ -20,7 +20,13 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead
-from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.losses import (
+    LOGSUMEXP,
+    BinaryCrossentropy,
+    CandidateReduction,
+    SoftmaxCrossentropy,
+    SquaredHinge,
+)
 from tfxc.samplers import MIDX, InBatch, Uniform
 
 ROWS = [[3], [1, 7, 7], [], [24, 0]]
@@ -51,7 +57,11 @@ def test_equals_the_training_loss_of_the_classifier(name, loss):
 class OneByOne(SoftmaxCrossentropy):
     """A softmax that has its candidates scored one by one."""
 
-    log_sum_of_candidates = None
+    over_candidates = None
+
+    def sampled(self, positives, negatives, is_label, hits, label_slots=None):
+        folded = SoftmaxCrossentropy(self.estimator).over_candidates.of(negatives, hits)
+        return self.with_candidates(positives, folded, is_label, label_slots)
 
 
 SUMMED_HEADS = {
@@ -124,8 +134,9 @@ def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
             self.learnt = negatives.logits.shape == [4, 8]
 
     class Halved(SoftmaxCrossentropy):
-        def fold_candidates(self, negatives, hits):
-            return super().fold_candidates(negatives._replace(logits=negatives.logits / 2), hits)
+        over_candidates = CandidateReduction(
+            lambda scored: LOGSUMEXP.of_candidates(scored.logits / 2 - scored.log_expected_count)
+        )
 
     head, query, sampler = DenseHead(NUM_CLASSES), features(4), Learning(8, seed=1)
     plain = tfxc.head_loss(head, SoftmaxCrossentropy(), query, PADDED, sampler)

@@ -4,17 +4,39 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxc.ops.candidate_scores import normalized
 from tfxc.ops.dense_scan import (
     TILE_CLASSES,
     dense_scan,
     dense_scan_filtered_gradient,
     dense_scan_gradient,
-    dense_scan_reference,
     dense_scan_with_maxima,
 )
-from tfxc.ops.reductions import REDUCTIONS
 
+# Whatever the dtype of the logits [N, L]: a number a row, and not by the code that is tested.
+REDUCTIONS = {
+    "squared_hinge": lambda logits: tf.reduce_sum(tf.square(tf.nn.relu(1.0 + logits)), 1),
+    "softplus": lambda logits: tf.reduce_sum(tf.nn.softplus(logits), 1),
+    "logsumexp": lambda logits: tf.reduce_logsumexp(logits, 1),
+}
 EVERY_REDUCTION = pytest.mark.parametrize("reduction", REDUCTIONS)
+
+
+def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, k=0, exclude=None):
+    """What ``dense_scan`` gives, by its definition, for the rows [L, D] of the classes; any float dtype."""
+    if normalize:
+        rows = normalized(rows)
+    logits = tf.matmul(query, rows, transpose_b=True)
+    if bias.shape[0] != 0:
+        logits += bias
+    reduced = tf.zeros_like(logits[:, 0]) if reduction is None else REDUCTIONS[reduction](logits)
+    low = tf.constant(float("-inf"), logits.dtype)
+    ranked = tf.where(tf.math.is_nan(logits), low, logits)
+    if exclude is not None:
+        ids = tf.range(tf.shape(rows)[0])
+        ranked = tf.where(tf.reduce_any(exclude[:, :, tf.newaxis] == ids, 1), low, ranked)
+    scores, ids = tf.math.top_k(ranked, k)
+    return reduced, scores, tf.where(scores > low, ids, -1)
 
 
 class Problem:

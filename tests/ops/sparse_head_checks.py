@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.sparsity import random_topology
 
 
@@ -56,6 +57,9 @@ def check_gradients(problem, function, of_logits):
         one = np.zeros(want.shape) if one is None and not want.size else tf.convert_to_tensor(one)
         np.testing.assert_allclose(one, want, rtol=1e-4, atol=2e-4 * max(1.0, np.abs(want).max(initial=0)))
     return got
+
+
+BY_NAME = {reduction.kernel: reduction for reduction in (SQUARED_HINGE, SOFTPLUS, LOGSUMEXP)}
 
 
 def reference(logits, reduction):

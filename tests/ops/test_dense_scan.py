@@ -5,11 +5,10 @@ from time import perf_counter
 import numpy as np
 import pytest
 import tensorflow as tf
-from dense_scan_checks import EVERY_REDUCTION, Problem, check, close
+from dense_scan_checks import EVERY_REDUCTION, REDUCTIONS, Problem, check, close
 from kernel_checks import EVERY_SIZE
 
 from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan, dense_scan_gradient
-from tfxc.ops.reductions import REDUCTIONS
 
 pytestmark = pytest.mark.kernels
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sparse_head_checks import Problem, check_gradients, reference
+from sparse_head_checks import BY_NAME, Problem, check_gradients, reference
 
+from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
 # N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no
@@ -78,7 +79,7 @@ def test_reductions(path, shape, reduction):
     def total(query):
         bias = tf.convert_to_tensor(problem.bias)
         reduced, positives = sparse_head_reduce(
-            query, problem.weights, problem.indices, bias, problem.ids, reduction, problem.group_size
+            query, problem.weights, problem.indices, bias, problem.ids, BY_NAME[reduction], problem.group_size
         )
         np.testing.assert_allclose(reduced, want, rtol=1e-5)
         np.testing.assert_allclose(positives, problem.chosen(), rtol=1e-4, atol=1e-5)
@@ -99,7 +100,7 @@ def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_querie
         labels = np.full((num_queries, 1), -1, np.int32)
         labels[row] = 0
         with tf.GradientTape() as tape:
-            given = query, weights, indices, tf.convert_to_tensor(bias), labels, "squared_hinge", group_size
+            given = query, weights, indices, tf.convert_to_tensor(bias), labels, SQUARED_HINGE, group_size
             reduced, positives = sparse_head_reduce(*given)
             loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
         of_weights, of_bias = tape.gradient(loss, [weights, bias])
@@ -130,7 +131,7 @@ def test_small_and_large_logits(path, reduction, scale):
     problem.bias.assign(scale * problem.bias - (15.0 if scale < 1 else 0.0))
     problem.weights.assign(scale * problem.weights)
     logits = problem.query @ problem.dense.T * scale + problem.bias.numpy()
-    reduced, _ = sparse_head_reduce(problem.query, *problem.given, problem.ids, reduction)
+    reduced, _ = sparse_head_reduce(problem.query, *problem.given, problem.ids, BY_NAME[reduction])
     np.testing.assert_allclose(reduced, reference(logits.astype(np.float64), reduction)[0], rtol=2e-5)
 
 
@@ -140,9 +141,7 @@ def test_labels_beyond_their_margin_leave_no_gradient(path):
     query, labels = tf.constant([[1.0, -1.0]]), tf.constant([[0]])
     with tf.GradientTape() as tape:
         tape.watch(query)
-        reduced, positives = sparse_head_reduce(
-            query, weights, indices, tf.zeros([0]), labels, "squared_hinge"
-        )
+        reduced, positives = sparse_head_reduce(query, weights, indices, tf.zeros([0]), labels, SQUARED_HINGE)
         loss = tf.reduce_sum(reduced) - tf.reduce_sum(tf.square(1.0 + positives))
     of_query, of_weights = tape.gradient(loss, [query, weights])
     assert float(of_query[0, 0]) == 0 and of_weights[:, 0].numpy()[[0, 2]].tolist() == [0, 0]
@@ -157,7 +156,7 @@ def test_a_label_keeps_its_gradient_where_all_else_is_beyond_the_margin(path, nu
     bias = tf.constant([-10.0, 0.0])
     with tf.GradientTape() as tape:
         tape.watch([query, bias])
-        reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, "squared_hinge")
+        reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, SQUARED_HINGE)
         loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
     of_query, of_weights, of_bias = tape.gradient(loss, [query, weights, bias])
     beyond = 2 * (1 + query.numpy()[:, 0])
@@ -174,7 +173,7 @@ def test_classes_of_bias_minus_infinity_are_not_there(path):
     for kept in ([], [7], [0, 39]):
         own = bias.copy()
         own[kept] = 1.0
-        reduced, _ = sparse_head_reduce([[2.0]], weights, indices, tf.constant(own), [[-1]], "logsumexp")
+        reduced, _ = sparse_head_reduce([[2.0]], weights, indices, tf.constant(own), [[-1]], LOGSUMEXP)
         np.testing.assert_allclose(reduced, [3.0 + np.log(len(kept)) if kept else -np.inf], rtol=1e-6)
 
 
@@ -190,7 +189,7 @@ def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reducti
 
     def total(query):
         given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias), problem.ids
-        reduced, _ = sparse_head_reduce(*given, reduction, group_size)
+        reduced, _ = sparse_head_reduce(*given, BY_NAME[reduction], group_size)
         np.testing.assert_allclose(reduced, want, rtol=1e-5)
         return tf.reduce_sum(reduced)
 
@@ -213,7 +212,7 @@ def test_a_second_derivative_is_refused(op):
     given = tf.Variable([[1.0, 2.0]]), tf.Variable([[2.0]]), tf.Variable([[1]])
     calls = {
         "Logits": lambda: sparse_head_logits(*given, tf.zeros([0]), 0, 1),
-        "Reduce": lambda: sparse_head_reduce(*given, tf.zeros([0]), [[0]], "softplus")[0],
+        "Reduce": lambda: sparse_head_reduce(*given, tf.zeros([0]), [[0]], SOFTPLUS)[0],
         "Candidates": lambda: sparse_head_candidates(*given, [[0]]),
     }
     with tf.GradientTape() as outer:
@@ -228,7 +227,7 @@ def test_a_second_derivative_is_refused(op):
 def test_nan_is_not_hidden():
     weights, indices = tf.Variable([[np.nan], [0.0]]), tf.Variable([[0], [0]])
     for reduction in ("squared_hinge", "softplus", "logsumexp"):
-        reduced, _ = sparse_head_reduce([[1.0]], weights, indices, tf.zeros([0]), [[1]], reduction)
+        reduced, _ = sparse_head_reduce([[1.0]], weights, indices, tf.zeros([0]), [[1]], BY_NAME[reduction])
         assert np.isnan(reduced).all()
 
 
@@ -240,7 +239,7 @@ def test_an_input_out_of_range(path, bad, traced, group_size):
     query, bias, labels = tf.ones([2, 5]), tf.zeros([3]), tf.fill([2, 1], group_size)
     calls = [
         lambda: sparse_head_logits(query, weights, indices, bias, 0, 3, group_size),
-        lambda: sparse_head_reduce(query, weights, indices, bias, labels, "softplus", group_size),
+        lambda: sparse_head_reduce(query, weights, indices, bias, labels, SOFTPLUS, group_size),
         lambda: sparse_head_candidates(query, weights, indices, labels, group_size),
     ]
     for call in calls:
@@ -255,7 +254,7 @@ def test_a_class_out_of_range(path, bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"class_ids.* {bad}\b"):
         sparse_head_candidates(*given, [[0, bad]])
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(class_ids|labels).* {bad}\b"):
-        sparse_head_reduce(*given, tf.zeros([0]), [[0, bad]], "logsumexp")
+        sparse_head_reduce(*given, tf.zeros([0]), [[0, bad]], LOGSUMEXP)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"Classes.* 4\b"):
         sparse_head_logits(*given, tf.zeros([0]), 0, 4)
 
@@ -278,5 +277,3 @@ def test_shapes_are_checked():
         sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[0]], group_size=2)
     with pytest.raises(ValueError, match="group_size must be an integer"):
         sparse_head_candidates(tf.ones([1, 2]), weights, indices, [[0]], group_size=0)
-    with pytest.raises(ValueError, match="reduction must be one of"):
-        sparse_head_reduce(tf.ones([1, 2]), weights, indices, tf.zeros([0]), [[0]], "sum")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from kernel_checks import EVERY_SIZE
-from sparse_head_checks import Problem, check_gradients, reference
+from sparse_head_checks import BY_NAME, Problem, check_gradients, reference
 
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
@@ -44,7 +44,7 @@ def test_one_gradient_at_every_size(place, size, group_size):
 
         def reduced(query, reduction=reduction, value=value, upstream=upstream, for_labels=for_labels):
             bias = tf.convert_to_tensor(problem.bias)
-            given = query, problem.weights, problem.indices, bias, problem.ids, reduction, group_size
+            given = query, problem.weights, problem.indices, bias, problem.ids, BY_NAME[reduction], group_size
             reduced, positives = sparse_head_reduce(*given)
             np.testing.assert_allclose(reduced, value, rtol=1e-5)
             return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
@@ -91,7 +91,7 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
         with tf.GradientTape() as tape:
             tape.watch(query)
             given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias)
-            reduced, positives = sparse_head_reduce(*given, problem.ids, reduction, int(group_size))
+            reduced, positives = sparse_head_reduce(*given, problem.ids, BY_NAME[reduction], int(group_size))
             loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
         got = tape.gradient(loss, [query, problem.weights, problem.bias])
         want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))

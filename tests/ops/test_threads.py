@@ -8,6 +8,7 @@ from processes import Process
 DIGESTS = """
 import hashlib
 import numpy as np, tensorflow as tf
+from tfxc.losses import SOFTPLUS
 from tfxc.ops.dense_scan import (
     dense_scan,
     dense_scan_filtered_gradient,
@@ -29,7 +30,7 @@ query = tf.constant(normal(40, 100))
 with tf.GradientTape() as tape:
     tape.watch(query)
     given = query, weights, indices, tf.zeros([5000]), tf.zeros([40, 1], tf.int32)
-    reduced, _ = sparse_head_reduce(*given, "softplus")
+    reduced, _ = sparse_head_reduce(*given, SOFTPLUS)
     loss = tf.reduce_sum(reduced)
 show(reduced, *tape.gradient(loss, [query, weights]))
 

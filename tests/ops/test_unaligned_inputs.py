@@ -7,6 +7,7 @@ from lsh_checks import SCHEMES, random_queries, random_tables
 
 import tfxc.ops.candidate_log_sum_exp  # noqa: F401, registers a gradient
 from tfxc.hashing import UniversalHash, universal_coefficients
+from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.ops import library
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
@@ -83,7 +84,7 @@ def test_sparse_head():
         weights = tf.Variable(values)
         given = query, weights, indices
         found = []
-        for reduction in ("squared_hinge", "softplus", "logsumexp"):
+        for reduction in (SQUARED_HINGE, SOFTPLUS, LOGSUMEXP):
             reduce = lambda r=reduction: sparse_head_reduce(*given, bias, labels, r)  # noqa: E731
             found += gradients(reduce, [query, weights, bias])
         found += gradients(lambda: [sparse_head_logits(*given, bias, 3, 30)], [query, weights, bias])

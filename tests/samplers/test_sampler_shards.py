@@ -125,7 +125,7 @@ def losses_of_both(kind, loss, labels, scale=1):
     def together():
         asked = draws.prepare(Step(heads[0].effective_query(query), labels))
         ids, log_expected_count = draws.draw(asked, seed)
-        positives, negatives = shards.candidate_logits(query, labels, ids)
+        positives, negatives = shards._score_both(query, labels, ids)
         positives = Scored(positives, draws.log_expected_count(asked, labels))
         return loss.sampled(positives, Scored(negatives, log_expected_count), labels >= 0, hits(ids, labels))
 
@@ -170,6 +170,8 @@ def test_so_they_do_where_a_shard_has_hardly_a_chance(loss):
 
 
 class Own(BinaryCrossentropy):
+    over_candidates = None
+
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         return 2 * super().sampled(positives, negatives, is_label, hits)
 

@@ -12,16 +12,15 @@ from tfxc._keras.weights import add_weight, is_weight, stored_numbers, tf_variab
 from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.ids import check_ids, int32_ids
-from tfxc.layers.dense_reduction import dense_reduction
-from tfxc.layers.head import Head, class_biases, filled_ids, of_filled_slots
-from tfxc.layers.table_blocks import block_by_block
+from tfxc.ids import check_ids, hits, int32_ids
+from tfxc.layers.dense_blocks import all_logits, dense_reduction
+from tfxc.layers.head import Head, class_biases, of_filled_slots, without_empty
 from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.reductions import LOGSUMEXP
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores, normalized
 from tfxc.ops.dense_scan import dense_scan
-from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.remote import colocated_with, run_on, shards_of, with_servers
 from tfxc.ops.table_rows import gather_rows, mark_read_only, refuse_plain_steps
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -88,8 +87,6 @@ class DenseHead(Head):
         Press, Wolf, "Using the Output Embedding to Improve Language Models", 2017 (tied tables).
     """
 
-    can_filter = True
-
     def __init__(
         self,
         num_classes: int,
@@ -112,8 +109,8 @@ class DenseHead(Head):
             raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")
         self.use_bias = use_bias
         self.table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
-        self.normalize = bool(normalize)  # the ops take none of NumPy
-        # A layer object would not survive serialisation: keep its name, and find it in the encoder.
+        self.normalize = bool(normalize)  # ops refuse NumPy's bool
+        # A config cannot hold a layer object, but its name, by which the layer is found in the encoder.
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -273,6 +270,14 @@ class DenseHead(Head):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
         return tf_variable(self._table)
 
+    def check_loss(self, loss):
+        if loss.filter_below is not None and loss.over_classes is not LOGSUMEXP:
+            raise ValueError(
+                f"filter_below={loss.filter_below} is a probability of the softmax, but "
+                f"{type(loss).__name__} sums something else over the classes. Leave filter_below out, or "
+                "take SoftmaxCrossentropy."
+            )
+
     def check_optimizer(self, optimizer):
         if self.table_dtype == "float32" or variable_index(optimizer, self._table) is None:
             return
@@ -299,18 +304,18 @@ class DenseHead(Head):
         return tf.pad(query, [[0, 0], [0, 1]], constant_values=1.0) if self.use_bias else query
 
     def effective_query(self, query) -> tf.Tensor:
-        """What the class vectors are multiplied with [N, effective_dim]: scaled, and 1 for the bias."""
+        """As of ``Head``: scaled queries, and 1 for the bias."""
         return self.with_bias_column(self._scaled(query))
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
-        """Class vectors [n, effective_dim]: normalised, and the bias as last column."""
+        """As of ``Head``: normalised rows, and the bias as last column."""
         rows = self._rows(class_ids)
         if not self.use_bias:
             return self.vectors(rows)
         return self.vectors(rows, tf.gather(tf_variable(self.bias), class_ids))
 
     def _rows(self, class_ids):
-        """Raw rows [n, D]; of a tied table of bfloat16 with gradients as of the encoder's own lookups."""
+        """Raw rows [n, D]; a tied table gets a gradient of the same kind as the encoder's lookups give."""
         read = gather_rows if self.tied_to is None else tf.gather
         return read(self.table_variable, class_ids + self.row_offset)
 
@@ -321,36 +326,26 @@ class DenseHead(Head):
             rows = normalized(rows)
         return tf.concat([rows, tf.cast(bias, tf.float32)[:, tf.newaxis]], 1) if self.use_bias else rows
 
-    def score(self, query, class_ids) -> tf.Tensor:
-        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
-
-        Args:
-            query: float [N, D].
-            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
-
-        Raises:
-            ValueError: for queries of another width, or ids that are no integers.
-            tf.errors.InvalidArgumentError: for an id outside [-1, L).
-        """
+    def score(self, query, class_ids):
         self.require_width(query)
         query, class_ids = self._scaled(query), int32_ids(class_ids, self.num_classes)
         if class_ids.shape.rank == 1 or self.tied_to is not None:
-            # The op checks against the rows of the table, of which a tied one may have more than classes.
+            # The op checks against the rows of the table, and a tied one may have more rows than classes.
             class_ids = check_ids(class_ids, self.num_classes, "class")
         if class_ids.shape.rank == 1:
             logits = self._score_shared(query, class_ids)
         else:
             (logits,) = self._by_table(lambda query, ids: [self._score_own(query, ids)], query, class_ids)
         if self.use_bias:
-            with tf.control_dependencies([logits]):  # bad ids are for the op to name
+            with tf.control_dependencies([logits]):  # the op names bad ids
                 logits += class_biases(self.bias, class_ids)
         return logits
 
     def _by_table(self, function, *inputs):
-        """``function(*inputs)``, which reads table and biases, a list of tensors.
+        """``function(*inputs)``, a list of tensors made of table and biases.
 
-        Of a tied table of bfloat16 its gradient is bfloat16, too: TensorFlow adds it to that of the
-        encoder's own lookups, and adds up gradients of one dtype only.
+        The gradient of a tied bfloat16 table is bfloat16, too: TensorFlow adds it to that of the encoder's
+        lookups, and adds gradients of one dtype only.
         """
         if self.tied_to is None or self.table_dtype == "float32":
             return function(*inputs)
@@ -362,15 +357,21 @@ class DenseHead(Head):
     def _score_own(self, query, class_ids):
         return candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
 
-    def candidate_log_sum(self, query, labels, class_ids, offsets) -> tuple[tf.Tensor, tf.Tensor]:
-        """As of ``Head``; the rows of candidates are read once, for the way back too."""
+    def candidates(self, query, labels, class_ids, log_expected_count, reduction):
+        """As of ``Head``; the op of the log-sum-exp reads each candidate's row once, for both directions."""
+        is_known = class_ids.shape.rank == 2 and reduction.kernel == LOGSUMEXP.kernel
         is_mixed = self.tied_to is not None and self.table_dtype != "float32"
-        if self.shards is not None or is_mixed or not library.takes_table(self.table_variable):
-            return super().candidate_log_sum(query, labels, class_ids, offsets)
+        is_read_in_place = self.shards is None and not is_mixed and library.takes_table(self.table_variable)
+        if not (is_known and is_read_in_place):
+            return super().candidates(query, labels, class_ids, log_expected_count, reduction)
+        if reduction.without_hits:
+            class_ids = tf.where(hits(class_ids, labels) >= 0, -1, class_ids)
+        class_ids, _ = without_empty(class_ids, log_expected_count)
         if self.tied_to is not None or self.use_bias:
             labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
+        offsets = -log_expected_count
         if self.use_bias:
-            offsets += class_biases(self.bias, filled_ids(class_ids, offsets))
+            offsets += class_biases(self.bias, class_ids)
         given = self._scaled(query), labels, class_ids, offsets
         logits, log_sum = candidate_log_sum_exp(self.table_variable, *given, self.normalize, self.row_offset)
         return (logits + class_biases(self.bias, labels) if self.use_bias else logits), log_sum
@@ -383,33 +384,21 @@ class DenseHead(Head):
         rows = tf.scatter_nd(where, rows, [tf.size(class_ids), rows.shape[-1]])
         return tf.matmul(query, rows, transpose_b=True)
 
-    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
-        """A loss's reduction over all classes [N] and its positives' logits [N, P], in blocks.
-
-        Neither forward nor backward holds a [N, L] tensor: both stream the classes, and the gradient of
-        the table is written block by block into one dense [rows, D] tensor, the positives' share added
-        to it; with the loss's ``filter_below`` it is ``tf.IndexedSlices`` of the rows that are left.
-        ``labels`` [N, P] are class ids padded with -1.
-        """
+    def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
+        """As of ``Head``; the gradient of the table is one dense tensor, or the rows that a filter leaves."""
 
         def reduction(query, labels):
             return dense_reduction(self, loss, query, labels, self._variables())
 
         return self._by_table(reduction, self._scaled(query), labels)
 
-    def all_logits(self, query):
+    def _all_logits(self, query):
         if self.table_dtype == "float32":
-            return super().all_logits(query)
-
-        def logits(query):
-            return [block_by_block(self, query, self._variables())]
-
-        return self._by_table(logits, self._scaled(query))[0]
-
-    @property
-    def num_whole_gradients(self):
-        # The labels' share is added in place; what the encoder's lookups give to a shared table is not.
-        return 1 if self.tied_to is None else 2
+            return super()._all_logits(query)
+        (logits,) = self._by_table(
+            lambda query: [all_logits(self, query, self._variables())], self._scaled(query)
+        )
+        return logits
 
     @property
     def scan_options(self) -> dict[str, Any]:
@@ -423,15 +412,15 @@ class DenseHead(Head):
         handle = self.table_variable.handle
         return dense_scan(self._scaled(query), handle, bias, **self.scan_options, **options)
 
-    def find_best(self, query, k, exclude):
+    def best(self, query, k, exclude):
         if not library.takes_table(self.table_variable):
-            return super().find_best(query, k, exclude)
+            return super().best(query, k, exclude)
         _, scores, ids = self._scan(query, k=k, exclude=exclude)
         return scores, ids
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
-        reduction = loss.reduction_over_classes
-        if reduction not in REDUCTIONS or not library.takes_table(self.table_variable):
+        kernel = loss.over_classes.kernel
+        if kernel is None or not library.takes_table(self.table_variable):
             return super().losses_and_best(query, labels, loss, k, exclude)
-        reduced, _, ids = self._scan(query, reduction=reduction, k=k, exclude=exclude)
+        reduced, _, ids = self._scan(query, reduction=kernel, k=k, exclude=exclude)
         return loss.combine(reduced, self.score(query, labels), labels >= 0), ids

@@ -225,10 +225,10 @@ class EncodedHead(Head):
     def effective_query(self, query):
         return tf.cast(query, tf.float32)
 
-    def all_logits(self, query) -> tf.Tensor:
+    def _all_logits(self, query):
         """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
         if self.features is None:
-            return super().all_logits(query)
+            return super()._all_logits(query)
         vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 
@@ -248,7 +248,7 @@ class EncodedHead(Head):
             self.freshen()
         return super().score(query, class_ids)
 
-    def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
+    def _score_both(self, query, labels, class_ids):
         """As of ``Head``; each distinct class is encoded once, with gradients."""
         labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
         flat = tf.concat([tf.reshape(labels, [-1]), tf.reshape(class_ids, [-1])], 0)
@@ -263,15 +263,15 @@ class EncodedHead(Head):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum("nd,npd->np", query, of_labels), tf.einsum(products, query, candidates)
 
-    def training_losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
-        """As of ``Head``; all classes are encoded as in training."""
-        reduced, positives = self.reduce_classes(query, labels, loss, training=True)
+    def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
+        """As of ``Head``."""
+        reduced, positives = self.reduce(query, labels, loss, training)
         return loss.combine(reduced, positives, labels >= 0)
 
-    def reduce_classes(
+    def reduce(
         self, query, labels, loss: ClassificationLoss, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """A loss's reduction over all classes [N] and its positives' logits [N, P]; encodes all L."""
+        """As of ``Head``; all L classes are encoded."""
         vectors = self.encode(tf.range(self.num_classes), training)
         logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
         return loss.reduce_logits(logits, labels)

@@ -1,4 +1,4 @@
-"""The contract of a head, and all that follows from scoring one block of classes at a time."""
+"""The contract of a head, and what follows from scoring one block of classes at a time."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -13,13 +13,14 @@ from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
-from tfxc.ids import check_ids, excluded_ids, padded_ids, refuse_other_rows, require_queries
+from tfxc.ids import check_ids, excluded_ids, hits, padded_ids, refuse_other_rows, require_queries
 from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.reductions import CandidateReduction
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
 from tfxc.samplers.sampler import Sampler
-from tfxc.scored import MASKED_LOGIT, BestClasses, log_sum_exp
+from tfxc.scored import BestClasses, Scored
 from tfxc.search.candidates import best_allowed, search_or_allowed
 from tfxc.search.exact import BlockTopK
 
@@ -29,20 +30,19 @@ _BLOCK_MIN = 256
 
 
 class Head(keras.layers.Layer):
-    """How the L classes are scored. Subclasses give the vectors; all that follows from them is here.
+    """How the L classes are scored. A subclass gives the class vectors; ``Head`` derives the rest from them.
 
     The contract is two functions and a number: ``effective_query(query)`` [N, E], ``class_vectors_of(ids)``
     [n, E] and ``effective_dim`` = E, set in ``build``, such that their inner product is the logit of a class,
     with bias, normalisation and temperature already in. Samplers and indices read these as well.
 
     Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
-    ``prepare`` and ``block_logits`` (a block of classes), ``reduce_classes`` (a loss over all classes),
-    ``find_best`` (the best k), ``training_losses`` (for layers within that run otherwise in training),
-    ``describe``; and ``tie``, ``check_sampler``, ``check_loss``, ``check_optimizer`` accept what they are
-    given; and ``class_rows`` and ``config_for`` say what other classes change. A head without class vectors
-    gives ``prepare``, ``block_logits`` and ``score`` instead, sets ``indexable = False``, and refuses
-    samplers; one that these logits do not train gives ``losses`` and ``losses_and_best``, too. A head whose
-    ``reduce_classes`` heeds a loss's ``filter_below`` says so by ``can_filter = True``.
+    ``blocks`` (a block of classes), ``reduce`` (a loss over all classes), ``candidates`` (a loss over sampled
+    classes), ``best`` (the best k), ``describe``. ``tie``, ``check_sampler``, ``check_loss`` and
+    ``check_optimizer`` accept what they are given, but for a loss's ``filter_below``; ``class_rows`` and
+    ``config_for`` say what other classes change. A head without class vectors defines ``blocks`` and
+    ``score`` instead, sets ``indexable = False``, and refuses samplers; a head that is not trained by these
+    logits defines ``losses`` and ``losses_and_best``, too.
 
     Args:
         num_classes: L, a positive integer.
@@ -70,10 +70,6 @@ class Head(keras.layers.Layer):
 
     max_block_size = 8192
     indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
-    # Gradients as large as the head that are there at once in a step over all classes: that of the reduction,
-    # and its sum with that of the labels' scores.
-    num_whole_gradients = 2
-    can_filter = False  # whether reduce_classes heeds the loss's filter_below
     query_dim: Any = None  # D, once built
     features: Any = None  # what is known of the classes, of a head that computes their vectors from it
     num_probes: int | None = None  # of a head that can rank by looking into a part of its classes
@@ -109,15 +105,15 @@ class Head(keras.layers.Layer):
         """All logits float32 [..., L] of queries [..., D]."""
         self.require_width(query)
         shape = tf.shape(query)
-        logits = self.all_logits(tf.reshape(query, [-1, query.shape[-1] or self.query_dim]))
+        logits = self._all_logits(tf.reshape(query, [-1, query.shape[-1] or self.query_dim]))
         return tf.reshape(logits, tf.concat([shape[:-1], [self.num_classes]], 0))
 
-    def all_logits(self, query) -> tf.Tensor:
+    def _all_logits(self, query):
         """All logits [N, L] of queries [N, D]."""
-        return self.block_logits(self.prepare(query), 0, self.num_classes)
+        return self.blocks(query)(0, self.num_classes)
 
     def effective_query(self, query) -> tf.Tensor:
-        """What the class vectors are multiplied with: float32 [N, effective_dim] of queries [N, D]."""
+        """What class vectors are multiplied with: float32 [N, effective_dim], made of queries [N, D]."""
         raise NotImplementedError(f"{type(self).__name__} does not define effective_query(query).")
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
@@ -128,13 +124,14 @@ class Head(keras.layers.Layer):
         """Class vectors [stop - start, effective_dim] of the classes from ``start`` to before ``stop``."""
         return vector_of_each(self, tf.range(start, stop))
 
-    def prepare(self, query):
-        """What ``block_logits`` takes for queries [N, D]: done once, whatever the number of blocks."""
-        return self.effective_query(query)
+    def blocks(self, query) -> Callable[..., tf.Tensor]:
+        """Prepares queries [N, D] once, for any number of blocks of classes.
 
-    def block_logits(self, prepared, start, stop) -> tf.Tensor:
-        """Logits [N, stop - start] of one block of classes."""
-        return tf.matmul(prepared, self.class_vectors(start, stop), transpose_b=True)
+        Returns:
+            A function of ``start`` and ``stop`` to the logits [N, stop - start] of these classes.
+        """
+        query = self.effective_query(query)
+        return lambda start, stop: tf.matmul(query, self.class_vectors(start, stop), transpose_b=True)
 
     def score(self, query, class_ids) -> tf.Tensor:
         """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
@@ -155,35 +152,28 @@ class Head(keras.layers.Layer):
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
         return tf.einsum(products, self.effective_query(query), vectors)
 
-    def candidate_logits(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a training step asks: the logits [N, P] of labels and [N, S] of candidates, see ``score``.
-
-        Args:
-            query: float [N, D].
-            labels: int32 [N, P].
-            class_ids: int32 [N, S] or [S].
-        """
+    def _score_both(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logits [N, P] of labels [N, P] and [N, S] of class ids [N, S] or [S], as ``score`` gives them."""
         if class_ids.shape.rank == 1:
             return self.score(query, labels), self.score(query, class_ids)
-        # One call, so that the table gets one gradient.
+        # One call gives the table one gradient, and one split puts the gradient of the logits together once.
         logits = self.score(query, tf.concat([labels, class_ids], 1))
-        # Split, not sliced twice: the gradient is put together in one go.
         return tf.split(logits, [tf.shape(labels)[1], tf.shape(class_ids)[1]], axis=1)
 
-    def candidate_log_sum(self, query, labels, class_ids, offsets) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a softmax takes of a step: the logits [N, P] of labels, and log Σ exp [N, 1] over candidates.
+    def candidates(
+        self, query, labels, class_ids, log_expected_count, reduction: CandidateReduction
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The logits [N, P] of labels, and the fold [N, 1] of all candidates.
 
         Args:
             query: float [N, D].
-            labels: int32 [N, P].
-            class_ids: int32 [N, S]; -1 is an empty slot.
-            offsets: float32 [N, S], added to the candidates' logits; -inf empties a slot.
+            labels: int32 [N, P], padded with -1.
+            class_ids: int32 [N, S] or [S], as of a ``Draw``.
+            log_expected_count: float32 that broadcasts to [N, S], as of a ``Draw``.
+            reduction: how a loss sums scored candidates, its ``over_candidates``.
         """
-        class_ids = filled_ids(class_ids, offsets)
-        positives, logits = self.candidate_logits(query, labels, class_ids)
-        is_empty = class_ids < 0
-        logits += tf.where(is_empty, 0.0, offsets)
-        return positives, log_sum_exp(tf.where(is_empty, MASKED_LOGIT, logits))
+        positives, negatives, which = score_candidates(self, query, labels, class_ids, log_expected_count)
+        return positives, reduction.of(negatives, which)
 
     def freshen(self, force: bool = False) -> list:
         """Computes the class vectors that a head caches, if they are out of date; most heads cache none.
@@ -197,32 +187,32 @@ class Head(keras.layers.Layer):
         """
         return []
 
-    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
-        """A loss's reduction over all classes [N] and its positives' logits [N, P].
+    def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
+        """A loss's reduction over all classes [N] and the logits [N, P] of its positives.
 
-        Blocks of classes one after the other, each computed again for the backward pass: neither direction
-        holds a [N, L] tensor.
+        The backward pass computes each block of classes again: neither direction holds a [N, L] tensor.
 
         Args:
             query: float [N, D].
             labels: int32 [N, P] in [0, L), padded with -1.
             loss: a ``ClassificationLoss``.
         """
-        state = loss.initial(tf.shape(query)[0])
+        reduction = loss.over_classes
+        state = reduction.init(tf.shape(query)[0])
         for start in range(0, self.num_classes, self.max_block_size):
             stop = min(start + self.max_block_size, self.num_classes)
 
             @tf.recompute_grad
             def update(query, *parts, start=start, stop=stop):
-                logits = self.block_logits(self.prepare(query), start, stop)
-                return tuple(tf.nest.flatten(loss.update(tf.nest.pack_sequence_as(state, parts), logits)))  # noqa: B023
+                before = tf.nest.pack_sequence_as(state, parts)  # noqa: B023
+                return tuple(tf.nest.flatten(reduction.update(before, self.blocks(query)(start, stop))))
 
             with kept_by_graph():
                 state = tf.nest.pack_sequence_as(state, update(query, *tf.nest.flatten(state)))
-        return loss.finish(state), self.score(query, labels)
+        return reduction.finish(state), self.score(query, labels)
 
     def scan(self, query, fold: Callable, carry):
-        """Fold all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
+        """Folds all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
 
         Args:
             query: float [N, D].
@@ -230,14 +220,14 @@ class Head(keras.layers.Layer):
             carry: the first carry, a nest of tensors whose shapes stay.
 
         Returns:
-            The last carry. Memory: one block of logits, whatever L.
+            The last carry. The scan holds one block of logits, whatever L.
         """
-        prepared = self.prepare(query)
+        logits_of = self.blocks(query)
         size = block_size(tf.shape(query)[0], self.max_block_size)
 
         def step(start, carry):
             stop = tf.minimum(start + size, self.num_classes)
-            new = fold(carry, self.block_logits(prepared, start, stop), start)
+            new = fold(carry, logits_of(start, stop), start)
             tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
             return stop, new
 
@@ -256,24 +246,25 @@ class Head(keras.layers.Layer):
         Args:
             query: float [N, D].
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], or [1, X] for all queries, ragged or padded with -1, that are
-                never returned.
-            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: only these
-                are ranked. A width of 0 allows every class.
-            num_probes: None for the head's own; for a head that is made with ``num_probes``, another, at most
+            exclude: None, or class ids that are never returned: [N, X], or [1, X] for all queries, ragged or
+                padded with -1.
+            allow: None, or the only class ids that are ranked: [N, A], or [1, A] for all queries, ragged or
+                padded with -1. A width of 0 allows every class.
+            num_probes: None for the head's own. A head that is made with ``num_probes`` takes another, at
+            most
                 its number of buckets (a tensor is clamped to that).
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
-            equals. Where fewer than k classes are left, id -1 and score -inf. A class whose logit is NaN is
-            passed over.
+            equals; id -1 and score -inf where fewer than k classes are left. A class whose logit is NaN never
+            ranks.
 
         Raises:
             ValueError: if the head is not built, or for queries of another rank or width; if k is neither an
-                int in [1, L] nor an integer tensor, num_probes none of at least 1 or given to a head that has
-                none, or ids are not of rank 2.
+                int in [1, L] nor an integer tensor, if num_probes is below 1 or the head has none, or if ids
+                are not of rank 2.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
-                or allow of another number of rows, or a mask [N, L].
+                or allow that have another number of rows or are a mask [N, L].
         """
         if not self.built:
             raise ValueError(
@@ -306,45 +297,41 @@ class Head(keras.layers.Layer):
             out = tf.zeros([size, 0], tf.int32) if exclude is None else exclude
             return best_allowed(lambda ids: self.score(query, ids), allow, self.num_classes, size, k, out)
 
-        return search_or_allowed(
-            lambda: BestClasses(*self.find_best(query, k, exclude, **probes)), allowed, allow
-        )
+        return search_or_allowed(lambda: BestClasses(*self.best(query, k, exclude, **probes)), allowed, allow)
 
-    def find_best(self, query, k, exclude):
-        """``top_k`` with its arguments checked; a head that knows better than to scan overrides it."""
+    def best(self, query, k, exclude) -> tuple[tf.Tensor, tf.Tensor]:
+        """``top_k`` of checked arguments: scores and ids; by default from a scan of all classes."""
         ranking = BlockTopK(k, exclude)
         return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
 
-    def losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
+    def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
         """A loss over all classes of each query.
 
         Args:
             query: float [N, D].
             labels: int32 [N, P] in [0, L), padded with -1, each once.
             loss: a ``ClassificationLoss``.
+            training: whether layers of the head run as in training.
 
         Returns:
             float32 [N].
         """
-        reduced, positives = self.reduce_classes(query, labels, loss)
+        reduced, positives = self.reduce(query, labels, loss)
         return loss.combine(reduced, positives, labels >= 0)
-
-    def training_losses(self, query, labels, loss: ClassificationLoss) -> tf.Tensor:
-        """What a training step without a sampler asks: ``losses``, of layers that run as in training."""
-        return self.losses(query, labels, loss)
 
     def losses_and_best(
         self, query, labels, loss: ClassificationLoss, k: int, exclude=None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """What ``losses`` gives, exactly, and the ids [N, k] that ``top_k`` gives, from one pass."""
-        num_queries, ranking = tf.shape(query)[0], BlockTopK(k, exclude)
+        reduction, ranking = loss.over_classes, BlockTopK(k, exclude)
 
         def fold(carry, logits, start):
-            return loss.update(carry[0], logits), ranking.fold(carry[1], logits, start)
+            return reduction.update(carry[0], logits), ranking.fold(carry[1], logits, start)
 
-        first = loss.initial(num_queries), ranking.initial(num_queries)
+        num_queries = tf.shape(query)[0]
+        first = reduction.init(num_queries), ranking.initial(num_queries)
         state, (_, ids) = self.scan(query, fold, first)
-        return loss.combine(loss.finish(state), self.score(query, labels), labels >= 0), ids
+        return loss.combine(reduction.finish(state), self.score(query, labels), labels >= 0), ids
 
     def tie(self, encoder: keras.Model) -> None:
         """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
@@ -386,16 +373,10 @@ class Head(keras.layers.Layer):
 
     def check_loss(self, loss: ClassificationLoss) -> None:
         """Raises ValueError for a loss that makes no sense with this head."""
-        if loss.filter_below is not None and not self.can_filter:
+        if loss.filter_below is not None:
             raise ValueError(
                 f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
                 f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
-            )
-        if loss.filter_below is not None and loss.reduction_over_classes != "logsumexp":
-            raise ValueError(
-                f"filter_below={loss.filter_below} is a probability of the softmax, but "
-                f"{type(loss).__name__} sums something else over the classes. Leave filter_below out, or "
-                "take SoftmaxCrossentropy."
             )
 
     def check_optimizer(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -433,13 +414,41 @@ class Head(keras.layers.Layer):
         return f"Head: {self.num_classes:,} classes in {size / 2**20:,.1f} MB of weights"
 
 
-def filled_ids(class_ids, offsets):
-    """Class ids [N, S], -1 also where an offset of -inf empties the slot: its class then is not touched."""
-    return tf.where(offsets == float("-inf"), -1, class_ids)
+def score_candidates(head, query, labels, class_ids, log_expected_count):
+    """Scores labels and candidates, one by one. The way from a ``Draw`` to what a loss sees of it.
+
+    Here alone one code of an empty slot becomes the other. In a ``Draw`` the slot has id -1 or, where queries
+    share the ids and it is empty for some of them, a log expected count of +inf. For a loss it has the logit
+    ``MASKED_LOGIT``, a log expected count of 0, and no hit.
+
+    Args:
+        head: a built ``Head``.
+        query: float [N, D].
+        labels: int32 [N, P], padded with -1.
+        class_ids: int32 [N, S] or [S].
+        log_expected_count: float32 that broadcasts to [N, S].
+
+    Returns:
+        The logits [N, P] of labels, the candidates as ``Scored`` [N, S], and int32 [N, S], the column of the
+        label that a candidate equals, -1 for none.
+    """
+    class_ids, empty = without_empty(class_ids, log_expected_count)
+    positives, logits = head._score_both(query, labels, class_ids)
+    negatives = Scored(logits, tf.where(empty, 0.0, log_expected_count)).without(empty)
+    return positives, negatives, tf.where(empty, -1, hits(class_ids, labels))
+
+
+def without_empty(class_ids, log_expected_count):
+    """Class ids, -1 in each empty slot that is not shared, so that no class is touched for it; and which are.
+
+    Args: as of ``score_candidates``.
+    """
+    empty = (class_ids < 0) | (log_expected_count == float("inf"))
+    return class_ids if class_ids.shape.rank == 1 else tf.where(empty, -1, class_ids), empty
 
 
 def class_biases(bias, class_ids):
-    """Biases of classes; 0 for empty slots, which touch no class that is not scored anyway.
+    """Biases of classes; 0 for empty slots, which touch no class but those that are scored anyway.
 
     Args:
         bias: variable float32 [L]; its gradient is sparse.
@@ -448,8 +457,8 @@ def class_biases(bias, class_ids):
     Returns:
         float32, of the shape of ``class_ids``.
     """
-    # With momentum, even a gradient of zero moves a class: an empty slot reads one that is scored anyway, and
-    # where none is, nothing is read. (To read filled slots alone would take half as long again.)
+    # With momentum, even a gradient of zero moves a class: an empty slot reads a class that is scored anyway;
+    # where there is none, nothing is read. (Reading filled slots alone would take half as long again.)
     filled, size = class_ids >= 0, tf.size(class_ids)
     some_id = tf.reduce_max(class_ids)
     num_read = tf.where(some_id >= 0, size, 0)
@@ -459,10 +468,10 @@ def class_biases(bias, class_ids):
 
 
 def of_filled_slots(class_ids):
-    """The ids of the slots that are not empty, [n], and where each stands, int64 [n, 1].
+    """The ids [n] in the slots that are not empty, and the place of each, int64 [n, 1].
 
-    What is gathered by them has a gradient for the classes that are scored only: with momentum, even a
-    gradient of zero moves a class.
+    A gather by these ids has a gradient for the classes that are scored only: with momentum, even a gradient
+    of zero moves a class.
 
     Args:
         class_ids: int32 [S], -1 for an empty slot.
@@ -472,5 +481,5 @@ def of_filled_slots(class_ids):
 
 
 def block_size(num_queries, largest):
-    """How many classes, at most ``largest``, a block holds for that many queries (an int32 tensor)."""
+    """How many classes, at most ``largest``, a block has for a number of queries (an int32 tensor)."""
     return tf.clip_by_value(_BLOCK_ELEMENTS // tf.maximum(num_queries, 1), _BLOCK_MIN, largest)

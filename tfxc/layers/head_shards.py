@@ -9,14 +9,6 @@ from tfxc.samplers.sampler_shards import Share
 from tfxc.samplers.step import Step
 from tfxc.scored import Scored
 
-# How what the shards make of their classes becomes that of all classes.
-_MERGES = {
-    "logsumexp": lambda parts: tf.reduce_logsumexp(tf.stack(parts), 0),
-    "squared_hinge": tf.add_n,
-    "softplus": tf.add_n,
-    "sum": tf.add_n,
-}
-
 
 class HeadShards:
     """What a head is asked of its classes, answered by shards: heads that hold some classes each.
@@ -36,18 +28,18 @@ class HeadShards:
         >>> shards = HeadShards(heads, [0, 2])
         >>> shards.score(tf.ones([1, 4]), tf.constant([[0, 4, -1]])).shape
         TensorShape([1, 3])
-        >>> shards.find_best(tf.ones([1, 4]), 5, None)[1].shape
+        >>> shards.best(tf.ones([1, 4]), 5, None)[1].shape
         TensorShape([1, 5])
     """
 
     ANSWERS = (
         "call",
         "score",
-        "candidate_logits",
+        "_score_both",
         "class_vectors_of",
-        "reduce_classes",
+        "reduce",
         "scan",
-        "find_best",
+        "best",
         "losses_and_best",
         "check_loss",
     )
@@ -78,8 +70,8 @@ class HeadShards:
             return self._scores(query, nobody, class_ids)[1]
         return self._scores(query, class_ids, None)[0]
 
-    def candidate_logits(self, query, labels, class_ids):
-        """As ``Head.candidate_logits``."""
+    def _score_both(self, query, labels, class_ids):
+        """As ``Head._score_both``."""
         if class_ids.shape.rank == 1:
             return self._scores(query, labels, class_ids)
         logits = self._scores(query, tf.concat([labels, class_ids], 1), None)[0]
@@ -120,7 +112,7 @@ class HeadShards:
         None where candidates must come together: if the sampler is not cut into the same shards, has one set
         of draws for all queries, or the loss cannot merge what the shards make of theirs.
         """
-        if sampler.shared or loss.merge_of_candidates is None:
+        if sampler.shared or loss.over_candidates is None or loss.over_candidates.merge is None:
             return None
         return sampler.shards_at(self.starts, [_device(head) for head in self.heads])
 
@@ -149,16 +141,16 @@ class HeadShards:
             def answer(query, labels, *share):
                 share = Share(*share)
                 ids, log_expected_count = draws.draws_of(number, asked, share)
-                positives, candidates = head.candidate_logits(query, labels, ids)
+                positives, candidates = head._score_both(query, labels, ids)
                 candidates = Scored(candidates, tf.stop_gradient(log_expected_count)).without(ids < 0)
-                folded = loss.fold_candidates(candidates, hits(ids, labels))
+                folded = loss.over_candidates.of(candidates, hits(ids, labels))
                 return [folded, positives, draws.log_expected_counts_of(number, asked, share, labels)]
 
             return answer, [query, draws.own_ids(number, labels), *shares[number]]
 
         folded, positives, log_expected_counts = zip(*self._ask(question), strict=True)
         positives = Scored(tf.add_n(positives), tf.stop_gradient(tf.add_n(log_expected_counts)))
-        return loss.with_candidates(positives, _MERGES[loss.merge_of_candidates](folded), labels >= 0)
+        return loss.with_candidates(positives, loss.over_candidates.merge(folded), labels >= 0)
 
     def class_vectors_of(self, class_ids):
         """As ``Head.class_vectors_of``: here, and for an index only, class vectors travel. No gradient."""
@@ -171,17 +163,17 @@ class HeadShards:
         shape = [tf.size(class_ids, tf.int64), self.heads[0].effective_dim]
         return put_together(places, vectors, tf.stack([tf.cast(size, tf.int64) for size in shape]))
 
-    def reduce_classes(self, query, labels, loss):
-        """As ``Head.reduce_classes``."""
+    def reduce(self, query, labels, loss):
+        """As ``Head.reduce``."""
         self.check_loss(loss)  # one that was compiled before there were shards
 
         def question(head, start):
             inside = (labels >= start) & (labels < start + head.num_classes)
             own = tf.where(inside, labels - start, -1)
-            return lambda query, own: head.reduce_classes(query, own, loss), [query, own]
+            return lambda query, own: head.reduce(query, own, loss), [query, own]
 
         reduced, positives = zip(*self._ask(question), strict=True)
-        return _MERGES[loss.reduction_over_classes](list(reduced)), tf.add_n(list(positives))
+        return loss.over_classes.merge(reduced), tf.add_n(list(positives))
 
     def scan(self, query, fold, carry):
         """As ``Head.scan``, one shard after the other, each of which folds its blocks. No gradient."""
@@ -194,13 +186,13 @@ class HeadShards:
                 carry = head.scan(query, fold_own, carry)
         return carry
 
-    def find_best(self, query, k, exclude):
-        """As ``Head.find_best``."""
+    def best(self, query, k, exclude):
+        """As ``Head.best``."""
         found = []
         for head, start in zip(self.heads, self.starts, strict=True):
             with tf.device(_device(head)):
                 out = None if exclude is None else exclude - start
-                scores, ids = head.find_best(query, tf.minimum(k, head.num_classes), out)
+                scores, ids = head.best(query, tf.minimum(k, head.num_classes), out)
                 found.append((scores, tf.where(ids >= 0, ids + start, -1)))
         return _best_of(found, k)
 
@@ -215,15 +207,15 @@ class HeadShards:
                 scores = tf.where(ids >= 0, head.score(query, ids), float("-inf"))
                 found.append((scores, tf.where(ids >= 0, ids + start, -1)))
                 reduced.append(part)
-        whole = _MERGES[loss.reduction_over_classes](reduced)
+        whole = loss.over_classes.merge(reduced)
         return loss.combine(whole, self.score(query, labels), labels >= 0), _best_of(found, k)[1]
 
     def check_loss(self, loss):
         """Raises ValueError for a loss that shards cannot compute together."""
-        if loss.reduction_over_classes not in _MERGES:
+        if loss.over_classes.merge is None:
             raise ValueError(
                 f"What {type(loss).__name__} sums over the classes cannot be merged over parameter servers. "
-                "Use SoftmaxCrossentropy, BinaryCrossentropy or SquaredHinge."
+                "Give its Reduction a merge, or use SoftmaxCrossentropy, BinaryCrossentropy or SquaredHinge."
             )
         if loss.filter_below is not None:
             raise ValueError(
@@ -263,8 +255,7 @@ class _ReductionAlone:
     """A loss that ends with its reduction over classes."""
 
     def __init__(self, loss):
-        self.reduction_over_classes = loss.reduction_over_classes
-        self.initial, self.update, self.finish = loss.initial, loss.update, loss.finish
+        self.over_classes = loss.over_classes
 
     def combine(self, reduced, positive_logits, is_label):
         return reduced

@@ -168,22 +168,22 @@ class MACHHead(Head):
         shape = (dim // self.num_groups, width // self.num_groups)
         initializer = self.kernel_initializer
         for group in range(self.num_groups):
-            # An initializer gives the same numbers each time: every group takes a copy. Functions have none.
+            # An initializer gives the same numbers each time: each group takes a copy. A function has none.
             if hasattr(initializer, "from_config"):
                 initializer = type(initializer).from_config(initializer.get_config())
-            # Attributes of their own: Keras 3 keeps no weight of a list in a tf.train.Checkpoint.
+            # An attribute for each: tf.train.Checkpoint misses weights that Keras 3 finds in a list.
             weight = add_weight(self, f"kernel_{group}", shape, initializer)
             setattr(self, f"kernel_{group}", weight)
         self.bias = add_weight(self, "bias", (width,), self.bias_initializer)
         numbers = range(self.first_repetition, self.first_repetition + self.num_repetitions)
         hashes = universal_coefficients(self.num_classes, numbers, self.seed)
-        # Weights, since what was learnt is of no use with other functions.
+        # Saved as weights, since what was learnt is of no use with other functions.
         self.hashes = add_weight(self, "hashes", hashes.shape, constant(hashes), "int64", trainable=False)
         super().build(input_shape)
 
     @property
     def kernels(self) -> list:
-        """The weights of each group, [D / groups, R · M / groups]."""
+        """The weights of the groups, each [D / groups, R · M / groups]."""
         return [getattr(self, f"kernel_{group}") for group in range(self.num_groups)]
 
     @property
@@ -201,7 +201,7 @@ class MACHHead(Head):
         logits = tf.concat(logits, 1) if self.num_groups > 1 else logits[0]
         return tf.reshape(logits + tf_variable(self.bias), [-1, self.num_repetitions, self.num_buckets])
 
-    def prepare(self, query) -> tf.Tensor:
+    def _bucket_scores(self, query):
         """Scores [N, R, M] of the buckets, at least 0: probabilities, or logarithms above the least one."""
         logits = self.bucket_logits(query)
         if self.decoder != _GEOMETRIC:
@@ -209,27 +209,19 @@ class MACHHead(Head):
         above = _LOG_ACTIVATIONS[self.activation](logits) - _LEAST_LOG
         return tf.where(above < 0, 0.0, above)  # NaN stays
 
-    def block_logits(self, prepared, start, stop) -> tf.Tensor:
-        """Scores [N, stop - start] of one block of classes; no logits."""
-        return self._decoded(prepared, tf.range(start, stop))
+    def blocks(self, query):
+        """As of ``Head``; scores, not logits."""
+        of_buckets = self._bucket_scores(query)
+        return lambda start, stop: self._decoded(of_buckets, tf.range(start, stop))
 
     def score(self, query, class_ids) -> tf.Tensor:
-        """Scores [N, S] of chosen classes: what ranks given candidates.
-
-        Args:
-            query: float [N, D].
-            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with score 0.
-
-        Raises:
-            ValueError: for ids that are no integers.
-            tf.errors.InvalidArgumentError: for an id outside [-1, L).
-        """
+        """As of ``Head``; scores, not logits."""
         class_ids = check_ids(class_ids, self.num_classes, "class")
-        scores = self._decoded(self.prepare(query), tf.maximum(class_ids, 0))
+        scores = self._decoded(self._bucket_scores(query), tf.maximum(class_ids, 0))
         return scores * tf.cast(class_ids >= 0, tf.float32)
 
-    def _decoded(self, prepared, class_ids):
-        scores = class_scores(prepared, self.family, class_ids, self._ranking_decoder)
+    def _decoded(self, of_buckets, class_ids):
+        scores = class_scores(of_buckets, self.family, class_ids, self._ranking_decoder)
         return self._finished(scores)
 
     @property
@@ -237,32 +229,32 @@ class MACHHead(Head):
         return self.decoder if self.decoder in DECODERS else "mean"
 
     def _finished(self, scores):
-        """The scores as the user asked for them, from those that ranked; the order stays."""
-        if self.decoder == _GEOMETRIC:  # where there is no class, -inf stays
+        """The scores that the user asked for, from those that rank; the order stays."""
+        if self.decoder == _GEOMETRIC:  # -inf, for no class, stays
             return tf.where(tf.math.is_inf(scores), scores, tf.exp(scores + _LEAST_LOG))
         if self.decoder != _UNBIASED:
             return scores
         chance = self.family.collision_probability
         return (scores - chance) / (1 - chance)
 
-    def find_best(self, query, k, exclude, num_probes=None):
+    def best(self, query, k, exclude, num_probes=None):
         if self.num_probes is None and not use_compiled():
-            return super().find_best(query, k, exclude)
-        prepared, arguments = self.prepare(query), (exclude, self._ranking_decoder)
+            return super().best(query, k, exclude)
+        of_buckets, arguments = self._bucket_scores(query), (exclude, self._ranking_decoder)
         if self.num_probes is None:
-            scores, ids = mach_top_k(prepared, self.family, k, *arguments)
+            scores, ids = mach_top_k(of_buckets, self.family, k, *arguments)
         else:
             num_probes = self.num_probes if num_probes is None else num_probes
-            scores, ids = mach_top_k_probed(prepared, self.family, k, num_probes, *arguments)
+            scores, ids = mach_top_k_probed(of_buckets, self.family, k, num_probes, *arguments)
         return self._finished(scores), ids
 
-    def losses(self, query, labels, loss):
+    def losses(self, query, labels, loss, training=False):
         logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])
         buckets = tf.where(labels >= 0, self.family.buckets(tf.maximum(labels, 0)), -1)
-        # Of no queries without labels, a size of -1 would not be found.
+        # A size of -1 is ambiguous where there is no query and no label.
         shape = [tf.shape(logits)[0], tf.shape(labels)[1]]
         buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), shape)
-        # A bucket of two labels would be left out of its own term, as that of the other label.
+        # A bucket of two labels would be left out of its own term, as the bucket of the other label.
         if not loss.labels_share_probability or loss.decoupled:
             buckets = drop_duplicates(buckets)
         losses = loss.combine(*loss.reduce_logits(logits, buckets), buckets >= 0)

@@ -77,8 +77,7 @@ class UniformSparseHead(Head):
     """
 
     indexable = False  # its class vectors are sketches
-    num_whole_gradients = 1  # one op gives reduction and labels' scores
-    max_block_size = 1 << 17  # every block lays the queries out anew, which pays for many classes only
+    max_block_size = 1 << 17  # each block lays the queries out anew, which pays with many classes only
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class UniformSparseHead(Head):
                 f"fan_in is {self.fan_in}, but there are only {self.num_inputs} inputs to read: choose at "
                 f"most {self.num_inputs}, or put a wide Dense(..., activation='relu') in front of the head."
             )
-        self.seed = _of_first_process(self.seed)  # or connections would grow elsewhere in each
+        self.seed = _of_first_process(self.seed)  # else each process would grow other connections
         shape = (self.num_classes, self.fan_in)
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
@@ -129,9 +128,9 @@ class UniformSparseHead(Head):
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
         sketch = random_sketch(self.num_inputs, _SKETCH_DIM - 1, self.seed)
-        # In one bucket with inputs the biases of all classes would be multiplied by what those come to.
+        # Biases have a bucket of their own: inputs in the same one would be multiplied by the biases.
         bucket, sign = np.append(sketch.bucket, np.int32(sketch.dim)), np.append(sketch.sign, np.float32(1))
-        # Weights, since an index built from sketches is of no use with others.
+        # The sketch is saved as weights, since an index built with one sketch is of no use with another.
         with colocated_with(
             tf_variable(self.num_rewires)
         ):  # of many inputs they are high, too, and have no classes
@@ -143,8 +142,9 @@ class UniformSparseHead(Head):
         super().build(input_shape)
 
     def _random_weights(self, shape):
-        """Uniform, of variance 0.001 / K: nothing pulls the weights of a rare class back, and large ones
-        would stay as noise. (Keras would take L for the fan-in, and three times the memory.)
+        """Uniform weights of variance 0.001 / K: nothing pulls back a rare class's, so large ones would stay.
+
+        A Keras initializer would take L for the fan-in, and three times the memory.
         """
         weights = np.random.default_rng([self.seed, 1]).random(shape, np.float32)
         weights -= 0.5
@@ -169,56 +169,35 @@ class UniformSparseHead(Head):
         return super().config_for(old_ids)
 
     def class_rows(self):
-        # A mean over classes that read other inputs would mean nothing: new ones start as at first.
+        # The mean of classes that read different inputs means nothing: new classes start as all did at first.
         biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
         return [ClassRows(self.kernel), ClassRows(self.indices), *biases]
 
-    def prepare(self, query):
-        return query
+    def blocks(self, query):
+        weights = self._weights()
+        return lambda start, stop: sparse_head_logits(query, *weights, start, stop, self.group_size)
 
-    def block_logits(self, prepared, start, stop):
-        return sparse_head_logits(prepared, *self._weights(), start, stop, self.group_size)
-
-    def score(self, query, class_ids) -> tf.Tensor:
-        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
-
-        Args:
-            query: float [N, E].
-            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
-
-        Raises:
-            ValueError: for queries of another width, or ids that are no integers.
-            tf.errors.InvalidArgumentError: for an id outside [-1, L).
-        """
-        self.require_width(query)  # a wider one would go unnoticed
+    def score(self, query, class_ids):
+        self.require_width(query)  # the op would not notice a wider one
         each = class_ids = int32_ids(class_ids, self.num_classes)
         if class_ids.shape.rank == 1:
             each = tf.broadcast_to(class_ids, [tf.shape(query)[0], tf.size(class_ids)])
         kernel, indices = tf_variable(self.kernel), tf_variable(self.indices)
         logits = sparse_head_candidates(query, kernel, indices, each, self.group_size)
         if self.use_bias:
-            with tf.control_dependencies([logits]):  # bad ids are for the op to name
+            with tf.control_dependencies([logits]):  # the op names bad ids
                 logits += class_biases(self.bias, class_ids)
         return logits
 
-    def reduce_classes(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
-        """A loss's reduction over all classes [N] and its positives' logits [N, P], in one pass of an op.
-
-        Raises:
-            ValueError: for a loss whose reduction the op does not know.
-        """
-        if loss.reduction_over_classes is None:
-            raise ValueError(
-                f"UniformSparseHead cannot stream {type(loss).__name__} over all classes. Use SquaredHinge, "
-                "BinaryCrossentropy or SoftmaxCrossentropy, or give ExtremeClassifier a sampler."
-            )
+    def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
+        """As of ``Head``, in one pass where the op knows the reduction."""
+        if loss.over_classes.kernel is None:
+            return super().reduce(query, labels, loss)
         kernel, indices, bias = self._weights()
-        return sparse_head_reduce(
-            query, kernel, indices, bias, labels, loss.reduction_over_classes, self.group_size
-        )
+        return sparse_head_reduce(query, kernel, indices, bias, labels, loss.over_classes, self.group_size)
 
     def effective_query(self, query) -> tf.Tensor:
-        """Count sketch [N, 256] of the query and 1 for the bias: what samplers see."""
+        """The count sketch [N, 256] of the query and 1 for the bias, which samplers see."""
         query = tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
         return sketch_queries(query, self._sketch)
 
@@ -268,7 +247,7 @@ class UniformSparseHead(Head):
         strength = weights if self.group_size == 1 else group_norms(weights, self.group_size)
         by_group = smallest(strength, num_moved)
         dropped = np.repeat(by_group, self.group_size, axis=0)[: self.num_classes]
-        # A third number: [seed, 0] is the stream of seed alone, which drew the first connections.
+        # The third number keeps the stream apart from that of the first connections: [seed, 0] is seed alone.
         rng = np.random.default_rng([self.seed, int(tf_variable(self.num_rewires).numpy()), 1])
         indices.assign(grow(indices.numpy(), by_group, self.num_inputs, rng))
         magnitude = float(np.abs(np.take_along_axis(weights, dropped, 1)).mean())
@@ -281,11 +260,11 @@ class UniformSparseHead(Head):
 
 
 def _of_first_process(seed):
-    """The seed of the first of several processes that train one model; each may have drawn its own."""
+    """The seed of the first of several processes that train one model: each may have drawn another."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return seed
     if not tf.distribute.in_cross_replica_context():
-        return seed  # built by a first step, as the docstring says
+        return seed  # the first step builds the model, for which the docstring asks for a seed
     with tf.init_scope():
-        return int(tf.Variable(seed, dtype=tf.int64).numpy())  # all begin with what the first one gives it
+        return int(tf.Variable(seed, dtype=tf.int64).numpy())  # the first process initializes it for all

@@ -3,6 +3,16 @@
 from tfxc.losses.binary import BinaryCrossentropy
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.gbce import GBCE
+from tfxc.losses.reductions import (
+    LOGSUMEXP,
+    SOFTPLUS,
+    SQUARED_HINGE,
+    CandidateReduction,
+    Reduction,
+    over_corrected,
+    sum_of,
+    weighted_sum_of,
+)
 from tfxc.losses.softmax import SoftmaxCrossentropy
 from tfxc.losses.softmax_at_k import SoftmaxAtK
 from tfxc.losses.squared_hinge import SquaredHinge
@@ -10,11 +20,19 @@ from tfxc.scored import MASKED_LOGIT, Scored
 
 __all__ = [
     "GBCE",
+    "LOGSUMEXP",
     "MASKED_LOGIT",
+    "SOFTPLUS",
+    "SQUARED_HINGE",
     "BinaryCrossentropy",
+    "CandidateReduction",
     "ClassificationLoss",
+    "Reduction",
     "Scored",
     "SoftmaxAtK",
     "SoftmaxCrossentropy",
     "SquaredHinge",
+    "over_corrected",
+    "sum_of",
+    "weighted_sum_of",
 ]

@@ -1,15 +1,15 @@
 """Binary cross-entropy over all classes or over sampled candidates."""
 
-from typing import Literal
-
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.sum_over_classes import SumOverClasses
+from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.reductions import SOFTPLUS, CandidateReduction, weighted_sum_of
+from tfxc.scored import MASKED_LOGIT
 
 
 @register
-class BinaryCrossentropy(SumOverClasses):
+class BinaryCrossentropy(ClassificationLoss):
     """Binary cross-entropy, summed over the classes: the loss for "which of L labels apply".
 
     Over all classes, ``loss = Σ_j softplus(o_j) − Σ_p o_{y_p}``. Over S sampled candidates with
@@ -41,21 +41,11 @@ class BinaryCrossentropy(SumOverClasses):
         (the weighted estimate).
     """
 
-    reduction_over_classes = "softplus"
+    over_classes = SOFTPLUS
+    over_candidates: CandidateReduction | None = weighted_sum_of(tf.nn.softplus)
 
-    def __init__(
-        self,
-        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
-        name: str = "binary_crossentropy",
-        dtype=None,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+    def combine(self, reduced, positives, is_label):
+        return reduced - tf.reduce_sum(tf.where(is_label, positives, 0.0), 1)
 
-    def term(self, logits):
-        return tf.nn.softplus(logits)
-
-    def logit_gradient(self, reduced, logits):
-        return tf.sigmoid(logits)
-
-    def combine(self, reduced, positive_logits, is_label):
-        return reduced - tf.reduce_sum(tf.where(is_label, positive_logits, 0.0), 1)
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        return SOFTPLUS.of(tf.where(is_label, -positives.logits, MASKED_LOGIT)) + folded[:, 0]

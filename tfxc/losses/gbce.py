@@ -13,15 +13,15 @@ from tfxc.losses.binary import BinaryCrossentropy
 class GBCE(BinaryCrossentropy):
     """Generalised binary cross-entropy: few negatives, calibrated by a power of the positive's probability.
 
-    With candidates not corrected for how they were drawn, a plain binary cross-entropy learns probabilities
-    near 1 for whatever is ever a label. Here the label's probability is raised to the power
-    ``β = α (t (1 − 1/α) + 1/α)``, α how often the class is expected among the S candidates of an example:
-    ``loss = (β Σ_p softplus(−o_{y_p}) + Σ_s softplus(o_s)) / (P + S)``, a draw that hits a positive giving 0.
-    For ``Uniform`` draws ``α = S / L``, since they run over all classes; the paper leaves the label out of
-    them, where it is ``S / (L − 1)``. With any other sampler each class has its own α and is calibrated as
-    well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
+    A plain binary cross-entropy, with candidates not corrected for how they were drawn, learns probabilities
+    near 1 for every class that is ever a label. This loss raises the label's probability to the power
+    ``β = α (t (1 − 1/α) + 1/α)``, where α is the expected count of the class among the S candidates of an
+    example: ``loss = (β Σ_p softplus(−o_{y_p}) + Σ_s softplus(o_s)) / (P + S)``. A draw that hits a positive
+    contributes 0. For ``Uniform`` draws ``α = S / L``, since they run over all classes; the paper leaves the
+    label out of the draws and has ``S / (L − 1)``. With any other sampler each class has its own α and is
+    calibrated as well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
 
-    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``: else the
+    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``. Else the
     vectors have to push all classes down, become alike, and the model may rank by popularity for many epochs.
 
     Args:
@@ -52,11 +52,13 @@ class GBCE(BinaryCrossentropy):
         Negative Sampling", 2023.
     """
 
+    over_candidates = None
+
     def __init__(
         self,
         calibration: float = 0.75,
         reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
-        name: str = "gbce",
+        name: str | None = None,
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)

@@ -8,11 +8,17 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import one_of
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
-from tfxc.scored import MASKED_LOGIT, Scored, log_sum_exp
+from tfxc.losses.reductions import LOGSUMEXP, SOFTPLUS, over_corrected
+from tfxc.scored import MASKED_LOGIT, Scored
 
-_ESTIMATORS = ("ranking", "partition", "nce")
+# How each estimator sums candidates: for "ranking" and "nce" those that hit a label count like all others.
+_OVER_CANDIDATES = {
+    "ranking": over_corrected(LOGSUMEXP),
+    "partition": over_corrected(LOGSUMEXP, without_hits=True),
+    "nce": over_corrected(SOFTPLUS),
+}
 _SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
-_LEAST_KNOWN = 2**-18  # what is left of 1 is known to a few percent
+_LEAST_KNOWN = 2**-18  # a remainder of 1 that float32 knows to a few percent
 
 
 @register
@@ -29,32 +35,32 @@ class SoftmaxCrossentropy(ClassificationLoss):
       ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
       hit a positive, y_p itself or another, count like all: without them the estimate would fit other
       probabilities, however many samples. A positive that the sampler never draws (count 0) is taken as
-      certain, uncorrected.
-    * ``"partition"``: only the draws are corrected, and those that hit any positive left out, so that
+      certain and not corrected.
+    * ``"partition"``: only the draws are corrected, and those that hit any positive are left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
       full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
       With ``InBatch`` it is in effect the log-Q correction as corrected by Khrylchenko et al.
-    * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class on its own, data or
-      noise? ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)`` to
-      the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a positive
-      count as noise.
+    * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class is data or noise, on
+      its own: ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)``
+      to the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a
+      positive count as noise.
 
-    With ``decoupled=True`` a positive does not compete with the example's other ones, which its term leaves
-    out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike. Over all
-    classes the rest of the sum is known to 6e-8 of the whole. Where positives have all but 4e-6 of it, the
-    other classes are not lowered for those that lag behind, and if that is by 17 nats or more, their terms
-    are upper bounds.
+    With ``decoupled=True`` a positive does not compete with the example's other positives, which its term
+    leaves out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike.
+    Over all classes, float32 knows the rest of the sum to 6e-8 of the whole. Where positives have all but
+    4e-6 of it, the other classes are not lowered for positives that lag behind, and the terms of positives
+    that lag by 17 nats or more are upper bounds.
 
     With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out gradients that hardly count,
-    and the time for them: of the tiles of 96 classes in which every class has, for the example, a probability
-    below the threshold. The loss stays exact; a label is raised by as much or, if it lies in such a tile, by
-    less than ``filter_below`` more. Of an example's gradient by the logits (absolute values summed) the
-    probability of the classes left out is missing: less than ``filter_below`` times their number and never
-    more than 1. Where probabilities are peaked, as a trained model's are, it is small; at the start of a
-    training, when each is about 1 / L, a threshold above that leaves the labels alone: train without it
-    first. The table's gradient holds only rows of tiles that are left for some example, so that ``LazyAdam``
-    too passes over the others, which do not move on by their momentum. Sampled steps, evaluation and the loss
-    called on logits do not use it.
+    and the time for them: those of the tiles of 96 classes in which every class has, for the example, a
+    probability below the threshold. The loss stays exact; a label is raised by as much or, if it lies in such
+    a tile, by less than ``filter_below`` more. An example's gradient by the logits (absolute values summed)
+    lacks the probability of the classes that are left out: less than ``filter_below`` times their number and
+    never more than 1. This is small where probabilities are peaked, as a trained model's are. At the start of
+    a training, when each is about 1 / L, a threshold above that spares the labels alone: train without it
+    first. The table's gradient holds only rows of tiles that remain for some example, so ``LazyAdam`` too
+    passes over the others, and their momentum does not move them. Sampled steps, evaluation and the loss
+    called on logits do not use the filter.
 
     Args:
         estimator: "ranking", "partition" or "nce".
@@ -90,7 +96,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         Large-Vocabulary Language Models", 2024 (filter).
     """
 
-    reduction_over_classes = "logsumexp"
+    over_classes = LOGSUMEXP
     labels_share_probability = True
 
     def __init__(
@@ -99,11 +105,11 @@ class SoftmaxCrossentropy(ClassificationLoss):
         decoupled: bool = False,
         filter_below: float | None = None,
         reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
-        name: str = "softmax_crossentropy",
+        name: str | None = None,
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.estimator = one_of(estimator, "estimator", _ESTIMATORS)
+        self.estimator = one_of(estimator, "estimator", tuple(_OVER_CANDIDATES))
         if decoupled and estimator == "nce":
             raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
         if filter_below is not None and not (isinstance(filter_below, numbers.Real) and 0 < filter_below < 1):
@@ -112,7 +118,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
                 f"but got {filter_below!r}."
             )
         if decoupled and filter_below is not None:
-            # Where labels have nearly all probability, the others are unlikely, but all that a term is of.
+            # Where labels have nearly all probability, the other classes are unlikely, but make up the terms.
             raise ValueError(
                 f"filter_below={filter_below} leaves out the gradients of unlikely classes, but with "
                 "decoupled=True they count where labels are nearly certain: choose one of the two."
@@ -124,79 +130,45 @@ class SoftmaxCrossentropy(ClassificationLoss):
         own = {"estimator": self.estimator, "decoupled": self.decoupled, "filter_below": self.filter_below}
         return {**super().get_config(), **own}
 
-    def initial(self, num_queries):
-        return tf.fill([num_queries], MASKED_LOGIT), tf.zeros([num_queries])
-
-    def update(self, state, logits):
-        largest, total = state
-        new = tf.stop_gradient(tf.maximum(largest, tf.reduce_max(logits, 1)))
-        return new, total * tf.exp(largest - new) + tf.reduce_sum(tf.exp(logits - new[:, tf.newaxis]), 1)
-
-    def finish(self, state):
-        largest, total = state
-        return largest + tf.math.log(total)
-
-    def logit_gradient(self, reduced, logits):
-        return tf.exp(logits - reduced[:, tf.newaxis])
-
-    def combine(self, reduced, positive_logits, is_label):
-        terms = reduced[:, tf.newaxis] - positive_logits
+    def combine(self, reduced, positives, is_label):
+        terms = reduced[:, tf.newaxis] - positives
         if self.decoupled:
-            share = tf.exp(tf.where(is_label, -terms, MASKED_LOGIT))  # an empty slot's may be infinite
+            share = tf.exp(tf.where(is_label, -terms, MASKED_LOGIT))  # the term of padding may be infinite
             rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)
             negatives = rest - share
             log_negatives = reduced[:, tf.newaxis] + tf.math.log(tf.maximum(negatives, _SMALLEST_SHARE))
-            # Of the gradient of an unknown difference one positive would push another down.
+            # By the gradient of a difference that is not known, one positive would push another down.
             known = negatives > _LEAST_KNOWN
             log_negatives = tf.where(known, log_negatives, tf.stop_gradient(log_negatives))
-            behind = tf.nn.softplus(log_negatives - positive_logits)
+            behind = tf.nn.softplus(log_negatives - positives)
             terms = tf.where(rest < 0.5, behind, terms + tf.math.log(tf.maximum(rest, 0.5)))
-        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+        return mean_over_labels(terms, is_label)
 
     @property
-    def merge_of_candidates(self):
-        if self._counts_hits:
-            return None
-        return "sum" if self.estimator == "nce" else "logsumexp"
-
-    @property
-    def log_sum_of_candidates(self):
-        if self._counts_hits or self.estimator == "nce":
-            return None
-        return "all" if self.estimator == "ranking" else "others"
-
-    @property
-    def _counts_hits(self):
-        """Whether a positive's term needs the number of candidates that are that positive."""
-        return self.decoupled and self.estimator == "ranking"
+    def over_candidates(self):
+        # A decoupled term of "ranking" counts the candidates that are its positive, so it wants them all.
+        return None if self.decoupled and self.estimator == "ranking" else _OVER_CANDIDATES[self.estimator]
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        if not self._counts_hits:
+        if self.over_candidates is not None:
             return super().sampled(positives, negatives, is_label, hits, label_slots)
-        # log((1 + h) exp(o') + exp(a)) − o' without overflow, h candidates being the positive itself.
+        # log((1 + h) exp(o') + exp(a)) − o' without overflow, where h candidates are the positive itself.
         num_hits = _num_hits(hits, tf.shape(is_label)[1])
         if label_slots is not None:
             num_hits += tf.maximum(label_slots - 1.0, 0.0)
         log_own = tf.math.log1p(num_hits)
-        log_sum = log_sum_exp(negatives.without(hits >= 0).corrected)
+        log_sum = LOGSUMEXP.of_candidates(negatives.without(hits >= 0).corrected)
         terms = log_own + tf.nn.softplus(log_sum - _corrected(positives) - log_own)
-        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
-
-    def fold_candidates(self, negatives, hits):
-        if self.estimator == "nce":
-            return tf.reduce_sum(tf.nn.softplus(negatives.corrected), axis=1, keepdims=True)
-        if self.estimator == "ranking":
-            return log_sum_exp(negatives.corrected)
-        return log_sum_exp(negatives.without(hits >= 0).corrected)
+        return mean_over_labels(terms, is_label)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):
         terms = self.terms(positives, folded, is_label, label_slots)
-        return mean_over_labels(tf.where(is_label, terms, 0.0), is_label)
+        return mean_over_labels(terms, is_label)
 
     def terms(
         self, positives: Scored, folded: tf.Tensor, is_label: tf.Tensor, label_slots: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """The term [N, P] of each positive, of which the loss is the mean; arguments as there."""
+        """The term [N, P] of each positive, whose mean is the loss; arguments as of ``with_candidates``."""
         corrected, own = _corrected(positives), positives.logits
         if self.estimator == "nce":
             if label_slots is not None:
@@ -206,33 +178,33 @@ class SoftmaxCrossentropy(ClassificationLoss):
             if label_slots is None:
                 return tf.nn.softplus(folded - corrected)
             log_sum = _with_positives(folded, corrected, label_slots)
-            # One sum for all of an example's positives: one for each would take [N, P, P]. A positive with
-            # slots stands in it already.
+            # All positives of an example have one sum: a sum for each would take [N, P, P]. A positive with
+            # slots is in that sum already.
             return tf.where(label_slots > 0, log_sum - corrected, tf.nn.softplus(log_sum - corrected))
         if self.decoupled:
             return tf.nn.softplus(folded - own)
-        log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
-        return log_sum_exp(tf.concat([log_own, folded], 1)) - own
+        log_own = LOGSUMEXP.of_candidates(tf.where(is_label, own, MASKED_LOGIT))
+        return LOGSUMEXP.of_candidates(tf.concat([log_own, folded], 1)) - own
 
 
 def _corrected(positives):
-    """Their corrected logits; corrected by log 0, a positive would count as settled and never train."""
+    """Corrected logits of positives. One corrected by log 0 would count as settled and never train."""
     return positives.logits - tf.where(
         tf.math.is_inf(positives.log_expected_count), 0.0, positives.log_expected_count
     )
 
 
 def _with_positives(log_sum, corrected, label_slots):
-    """log Σ exp [N, 1]: of the candidates [N, 1] and of the positives in their slots."""
+    """log Σ exp [N, 1] of the candidates, by theirs, and of the positives in their slots."""
     filled = corrected + tf.math.log(tf.maximum(label_slots, 1.0))
     filled = tf.where(label_slots > 0, filled, MASKED_LOGIT)
-    return log_sum_exp(tf.concat([filled, log_sum], 1))
+    return LOGSUMEXP.of_candidates(tf.concat([filled, log_sum], 1))
 
 
 def _num_hits(hits, num_labels):
-    """How many candidates are which positive, float32 [N, P]; a one-hot would take [N, S, P]."""
+    """How many candidates equal each positive, float32 [N, P]; a one-hot matrix would take [N, S, P]."""
     num_queries = tf.shape(hits)[0]
     own = num_labels * tf.range(num_queries)[:, tf.newaxis] + hits
-    own = tf.where(hits >= 0, own, -1)  # which a sum by segments leaves out
+    own = tf.where(hits >= 0, own, -1)  # a sum by segments leaves out segment -1
     counts = tf.math.unsorted_segment_sum(tf.ones_like(own, tf.float32), own, num_queries * num_labels)
     return tf.reshape(counts, [num_queries, num_labels])

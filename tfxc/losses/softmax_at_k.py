@@ -1,4 +1,4 @@
-"""Softmax cross-entropy that cares for the examples whose label is, or nearly is, among the k best."""
+"""Softmax cross-entropy that weighs examples by whether their label is, or nearly is, among the k best."""
 
 from typing import Literal
 
@@ -7,29 +7,32 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import positive_int, real_number
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
+from tfxc.losses.reductions import LOGSUMEXP, over_corrected
 from tfxc.losses.softmax import SoftmaxCrossentropy
 from tfxc.scored import MASKED_LOGIT
+
+_OVER_CANDIDATES = over_corrected(LOGSUMEXP)
 
 
 @register
 class SoftmaxAtK(SoftmaxCrossentropy):
     """The softmax loss at k (SL@K): a label far below the k best classes counts less.
 
-    For recommendations that are judged by their first k, from data in which much could not be foreseen: each
-    label's term of the sampled ``SoftmaxCrossentropy`` ("ranking") is weighted by ``σ((o_y − τ) / T)``, τ the
-    k-th largest logit of the example. It is estimated from what the step scores: a draw whose expected count
-    is e stands for 1 / e classes, a label for itself. Where these are fewer than k classes, the weight is
-    near 1. Weights are constants: no gradient flows through them, as one would in the paper.
+    Take it for recommendations that are judged by their first k, and data in which much cannot be foreseen.
+    Each label's term of the sampled ``SoftmaxCrossentropy`` ("ranking") is weighted by ``σ((o_y − τ) / T)``,
+    where τ is the k-th largest logit of the example. A step estimates τ from the classes it scores: a draw
+    whose expected count is e stands for 1 / e classes, a label for itself. Where these are fewer than k
+    classes, the weight is near 1. Weights are constants: unlike in the paper, no gradient flows through them.
 
-    The k-th class is the one with which expected counts come to k, to the nearest class: to k − ½. That is
-    right in the mean, but with few draws among very many classes τ is mostly too low, and the loss nearer to
-    ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the best:
-    ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. Without a sampler it does not
-    train. Over all classes, so in ``evaluate``, it is ``SoftmaxCrossentropy``, by which losses compare.
+    The k-th class is the one at which the classes so counted come to k, to the nearest class: to k − ½. That
+    is right in the mean, but with few draws among very many classes τ is mostly too low, and the loss nearer
+    to ``SoftmaxCrossentropy``. Above some ten thousand classes let a search bring the best:
+    ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. The loss does not train without a
+    sampler. Over all classes, as in ``evaluate``, it is ``SoftmaxCrossentropy``, so that losses compare.
 
     Args:
-        k: of the metric that counts, NDCG@k say, or some more.
-        temperature: T > 0, in logits; the larger, the nearer to ``SoftmaxCrossentropy``.
+        k: the k of the metric that counts, such as NDCG@k, or somewhat more.
+        temperature: T > 0, in logits; a larger one is nearer to ``SoftmaxCrossentropy``.
         reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
         name: name of the loss.
         dtype: of the result; by default float32.
@@ -60,13 +63,14 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     """
 
     needs_sampler = True
+    over_candidates = None
 
     def __init__(
         self,
         k: int = 20,
         temperature: float = 4.0,
         reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
-        name: str = "softmax_at_k",
+        name: str | None = None,
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
@@ -79,15 +83,15 @@ class SoftmaxAtK(SoftmaxCrossentropy):
         return {**ClassificationLoss.get_config(self), "k": self.k, "temperature": self.temperature}
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        folded = self.fold_candidates(negatives, hits)
+        folded = _OVER_CANDIDATES.of(negatives, hits)
         terms = self.terms(positives, folded, is_label, label_slots)
         above = positives.logits - kth_largest(self.k, positives, negatives.without(hits >= 0), is_label)
         weights = tf.stop_gradient(tf.sigmoid(above / self.temperature))
-        return mean_over_labels(tf.where(is_label, weights * terms, 0.0), is_label)
+        return mean_over_labels(weights * terms, is_label)
 
 
 def kth_largest(k, positives, negatives, is_label):
-    """The logit [N, 1] down to which, by expected counts, there are k classes, or the masked one.
+    """The logit [N, 1] down to which, by expected counts, there are k classes; ``MASKED_LOGIT`` if fewer.
 
     Args:
         k: how many.
@@ -100,7 +104,7 @@ def kth_largest(k, positives, negatives, is_label):
     logits = tf.concat([tf.where(is_label, positives.logits, MASKED_LOGIT), negatives.logits], 1)
     ordered, order = tf.math.top_k(logits, tf.shape(logits)[1])
     num_classes = tf.cumsum(tf.gather(num_classes, order, batch_dims=1), axis=1)
-    # To the nearest class: rounding loses of sums of ones, too.
+    # To the nearest class, since even sums of ones are rounded.
     before = tf.reduce_sum(tf.cast(num_classes < k - 0.5, tf.int32), 1, keepdims=True)
     ordered = tf.pad(ordered, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
     return tf.gather(ordered, before, batch_dims=1)

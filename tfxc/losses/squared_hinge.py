@@ -1,15 +1,15 @@
 """Squared hinge loss over all classes or over sampled candidates."""
 
-from typing import Literal
-
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.sum_over_classes import SumOverClasses
+from tfxc.losses.classification_loss import ClassificationLoss
+from tfxc.losses.reductions import SQUARED_HINGE, squared_hinge, weighted_sum_of
+from tfxc.scored import MASKED_LOGIT
 
 
 @register
-class SquaredHinge(SumOverClasses):
+class SquaredHinge(ClassificationLoss):
     """Squared hinge, summed over the classes: for "which of L labels apply", where most classes are easy.
 
     Over all classes, ``loss = Σ_j max(0, 1 − y_j o_j)²`` with ``y_j = 1`` for the labels and −1 for all
@@ -42,27 +42,18 @@ class SquaredHinge(SumOverClasses):
         with 670k Labels on a Single Commodity GPU", 2023 (gradients that are exactly 0).
     """
 
-    reduction_over_classes = "squared_hinge"
+    over_classes = SQUARED_HINGE
+    over_candidates = weighted_sum_of(squared_hinge)
 
-    def __init__(
-        self,
-        reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
-        name: str = "squared_hinge",
-        dtype=None,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
-
-    def term(self, logits):
-        return tf.square(tf.nn.relu(1.0 + logits))
-
-    def logit_gradient(self, reduced, logits):
-        return 2.0 * tf.nn.relu(1.0 + logits)
-
-    def combine(self, reduced, positive_logits, is_label):
-        # The reduction took every class for a negative; of the difference of squares this is the exact form.
+    def combine(self, reduced, positives, is_label):
+        # The reduction counts each label as a negative. What follows is the difference of the two squares,
+        # without the rounding of large ones.
         own = tf.where(
-            positive_logits < -1.0,
-            tf.square(1.0 - positive_logits),
-            tf.where(positive_logits > 1.0, -tf.square(1.0 + positive_logits), -4.0 * positive_logits),
+            positives < -1.0,
+            tf.square(1.0 - positives),
+            tf.where(positives > 1.0, -tf.square(1.0 + positives), -4.0 * positives),
         )
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
+
+    def with_candidates(self, positives, folded, is_label, label_slots=None):
+        return SQUARED_HINGE.of(tf.where(is_label, -positives.logits, MASKED_LOGIT)) + folded[:, 0]

@@ -1,11 +1,12 @@
 """A training step: queries, a draw of candidates, scores, losses."""
 
+import functools
+
 import tensorflow as tf
 
-from tfxc.ids import hits
 from tfxc.labels import labelled_queries
 from tfxc.layers.class_cache import old_class_vectors
-from tfxc.layers.head import Head
+from tfxc.layers.head import Head, score_candidates
 from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
 from tfxc.samplers import Sampler, Step
@@ -24,12 +25,13 @@ def head_loss(
 ) -> tf.Tensor:
     """The loss of queries and their labels, over a sampler's candidates or over all classes.
 
-    What ``ExtremeClassifier`` computes in a training step, for models of your own: in the ``compute_loss``
-    of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other losses. Keep
-    head and sampler in attributes of the model, so that Keras tracks them; named ``head`` and ``sampler``,
-    ``SamplerRefresh``, ``SparseEvolution`` and ``HardNegativeMining`` find them too. Give the sampler in
-    training only: without it the loss is the exact one. Under a ``tf.distribute`` strategy each replica gets
-    its share of the mean, since gradients are summed; build head and sampler in the strategy's scope.
+    ``ExtremeClassifier`` computes the same in a training step. Call it in models of your own: in the
+    ``compute_loss`` of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other
+    losses. Keep head and sampler in attributes of the model, so that Keras tracks them; where these are named
+    ``head`` and ``sampler``, ``SamplerRefresh``, ``SparseEvolution`` and ``HardNegativeMining`` find them
+    too. Give the sampler in training only: without it the loss is the exact one. Under a ``tf.distribute``
+    strategy each replica gets its share of the mean, since gradients are summed; build head and sampler in
+    the strategy's scope.
 
     Args:
         head: a head of ``tfxc.layers``; built for the width of the queries if it is not yet.
@@ -80,7 +82,7 @@ def head_loss(
 
 
 def check_kinds(head, sampler):
-    """Raises ValueError for what is no head, no sampler (or None), or one that the head cannot use."""
+    """Raises ValueError unless head and sampler (or None) are of tfxc and fit together."""
     if not isinstance(head, Head):
         raise ValueError(f"head must be one of tfxc.layers, as DenseHead(num_classes), but got {head!r}.")
     if not isinstance(sampler, Sampler | None):
@@ -94,7 +96,7 @@ def check_kinds(head, sampler):
 
 
 def check_loss(head, loss):
-    """Raises ValueError for what is no loss of ``tfxc.losses``, or one that the head cannot use."""
+    """Raises ValueError unless the loss is one of ``tfxc.losses`` that the head can use."""
     if not isinstance(loss, ClassificationLoss):
         raise ValueError(
             f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
@@ -104,7 +106,7 @@ def check_loss(head, loss):
 
 
 def require_sampler(loss, sampler):
-    """Raises ValueError for a loss that does not train without a sampler, where there is none."""
+    """Raises ValueError where there is no sampler and the loss needs one to train."""
     if loss.needs_sampler and sampler is None:
         raise ValueError(
             f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "
@@ -113,7 +115,7 @@ def require_sampler(loss, sampler):
 
 
 def build_parts(head, sampler, query_dim):
-    """Builds what is not built yet of a head and its sampler (or None) for queries of that width.
+    """Builds a head and its sampler (or None), where they are not built yet, for queries of that width.
 
     Raises:
         ValueError: for a head that was built for queries of another width.
@@ -129,7 +131,7 @@ def build_parts(head, sampler, query_dim):
 def example_losses(head, loss, query, labels, sampler, example_ids=None, training=False):
     """Losses [N] of queries [N, D] and labels [N, P], distinct in their rows and padded with -1."""
     if sampler is None:
-        return (head.training_losses if training else head.losses)(query, labels, loss)
+        return head.losses(query, labels, loss, training)
 
     shards = head.shards
     draws = None if shards is None else shards.draws_of(sampler, loss)
@@ -145,31 +147,24 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
 
     step = Step(head.effective_query(query), labels, example_ids, score, class_vectors)
     draw = sampler.sample(step)
-    if draw.ids.shape.rank == 2 and loss.log_sum_of_candidates and not sampler.needs_scores:
-        return _losses_by_log_sum(head, loss, query, labels, draw)
-    positives, negatives, which = _scored(head, query, labels, draw)
-    sampler.learn(step, draw, positives, negatives.without(which >= 0))
-    return loss.sampled(positives, negatives, labels >= 0, which, draw.label_slots)
 
+    @functools.cache
+    def one_by_one():
+        positives, *candidates = score_candidates(head, query, labels, draw.ids, draw.log_expected_count)
+        return Scored(positives, draw.label_log_expected_count), *candidates
 
-def _losses_by_log_sum(head, loss, query, labels, draw):
-    """Losses [N] that take of candidates, each query's own, nothing but the log-sum-exp."""
-    ids = draw.ids
-    if loss.log_sum_of_candidates == "others":
-        ids = tf.where(hits(ids, labels) >= 0, -1, ids)
-    positives, log_sum = head.candidate_log_sum(query, labels, ids, -draw.log_expected_count)
+    def scored():
+        positives, negatives, which = one_by_one()
+        return positives, negatives.without(which >= 0)
+
+    if sampler.needs_scores:
+        sampler.learn(step, draw, *scored())
+    is_label = labels >= 0
+    if one_by_one.cache_info().currsize or loss.over_candidates is None:
+        positives, negatives, which = one_by_one()
+        return loss.sampled(positives, negatives, is_label, which, draw.label_slots)
+    # Nothing needs the scores of candidates one by one, so the head may sum them its own way.
+    given = labels, draw.ids, draw.log_expected_count
+    positives, folded = head.candidates(query, *given, loss.over_candidates)
     positives = Scored(positives, draw.label_log_expected_count)
-    return loss.with_candidates(positives, log_sum, labels >= 0, draw.label_slots)
-
-
-def _scored(head, query, labels, draw):
-    """Positives and candidates as ``Scored`` [N, P], [N, S], and what candidates hit; without empty slots."""
-    positives, negatives = head.candidate_logits(query, labels, draw.ids)
-    empty = (draw.ids < 0) | (draw.log_expected_count == float("inf"))
-    log_expected_count = tf.where(empty, 0.0, draw.log_expected_count)
-    which = tf.where(empty, -1, hits(draw.ids, labels))
-    return (
-        Scored(positives, draw.label_log_expected_count),
-        Scored(negatives, log_expected_count).without(empty),
-        which,
-    )
+    return loss.with_candidates(positives, folded, is_label, draw.label_slots)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc.ops import library
-from tfxc.ops.candidate_scores import candidate_scores_reference, checked_inputs
+from tfxc.ops.candidate_scores import checked_inputs, scores_in_tensorflow
 from tfxc.ops.table_rows import mark_read_only
 from tfxc.scored import MASKED_LOGIT
 
@@ -11,15 +11,15 @@ library.reads_tables("CandidateLogSumExp", "CandidateLogSumExpGrad")
 
 
 def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize=False, row_offset=0):
-    """Scores each query's labels, and sums up the exponentials of its candidates' scores.
+    """Scores each query's labels, and sums the exponentials of its candidates' scores.
 
-    ``log_sum[n] = log sum over s of exp(query[n] · w_s + offsets[n, s])``, ``w_s`` being the class vector of
-    candidate s as of :func:`~tfxc.ops.candidate_scores.candidate_scores`. The compiled op reads a candidate's
-    row once: while it is in the cache it is added to the mean of them by their shares of the sum, which is
-    the query's gradient; class vectors of labels are kept, ``[N, P, D]``. So the way back reads no row; that
-    of normalised scores reads those of the touched classes once: take all gradients, then change the table.
-    Without the compiled library, in XLA and for other tables :func:`candidate_log_sum_exp_reference` does the
-    same in TensorFlow ops.
+    ``log_sum[n] = log sum over s of exp(query[n] · w_s + offsets[n, s])``, where ``w_s`` is the class vector
+    of candidate s, as in :func:`~tfxc.ops.candidate_scores.candidate_scores`. The compiled op reads a
+    candidate's row once: while the row is in the cache, the op adds it to the mean of all rows by their
+    shares of the sum, which is the query's gradient. It keeps the class vectors of labels, ``[N, P, D]``. So
+    the backward pass reads no row; that of normalised scores reads the rows of the touched classes once: take
+    all gradients, then change the table. Without the compiled library, in XLA and for other tables
+    TensorFlow's ops do the same.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors.
@@ -27,8 +27,8 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
         label_ids: ``[N, P]`` int32 in ``[0, L)``; -1 has score 0 and no gradient.
         class_ids: ``[N, S]`` int32 in ``[0, L)``, the candidates; -1 is an empty slot, which adds nothing.
         offsets: ``[N, S]``, or what broadcasts to it, added to the candidates' scores. A slot with -infinity
-            is empty, too. Offsets for all queries have the static shape ``[1, S]``: with a batch size that is
-            not known they are taken as one row for each query.
+            is empty, too. Offsets for all queries must have the static shape ``[1, S]``: where a graph does
+            not know the number of rows, it takes them as a row for each query.
         normalize: Whether class vectors are scaled to length one. The query is taken as it is.
         row_offset: Number of table rows before the row of class 0.
 
@@ -64,29 +64,14 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     return made.label_scores, made.log_sum
 
 
-def candidate_log_sum_exp_reference(
-    table, query, label_ids, class_ids, offsets, normalize=False, row_offset=0
-):
-    """:func:`candidate_log_sum_exp` in stock TensorFlow ops.
-
-    >>> table = tf.Variable([[3.0, 4.0]])
-    >>> nothing = tf.zeros([1, 0], tf.int32), tf.zeros([1, 0])
-    >>> scores, log_sum = candidate_log_sum_exp_reference(table, [[1.0, 0.0]], [[0]], *nothing)
-    >>> scores.numpy().tolist(), float(log_sum[0, 0]) < -9e29
-    ([[3.0]], True)
-    """
-    inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
-    return _in_tensorflow(table, *inputs, normalize, row_offset)
-
-
 def _check(table, query, label_ids, class_ids, offsets, row_offset):
     query, label_ids = checked_inputs(table, query, label_ids, row_offset, "label_ids")
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     offsets = tf.cast(offsets, query.dtype)
     if not _broadcasts_to(offsets.shape, class_ids.shape):
         raise ValueError(
-            f"offsets must have the shape of class_ids, one for each candidate, or broadcast to it, but their"
-            f" shapes are {offsets.shape} and {class_ids.shape}."
+            "offsets must have the shape of class_ids, or broadcast to it, but their shapes are "
+            f"{offsets.shape} and {class_ids.shape}. Give one offset for each candidate."
         )
     width = class_ids.shape[1] if class_ids.shape.rank == 2 else None
     if width is None or offsets.shape.rank != 2 or offsets.shape[1] != width or offsets.shape[0] == 1:
@@ -106,11 +91,11 @@ def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_o
     out = offsets == float("-inf")
     class_ids = tf.where(out, -1, class_ids)
     ids = tf.concat([label_ids, class_ids], 1)
-    scores = candidate_scores_reference(table, query, ids, normalize, row_offset)
+    scores = scores_in_tensorflow(table, query, ids, normalize, row_offset)
     label_scores, scores = tf.split(scores, [num_labels, num_candidates], axis=1)
-    offsets = tf.where(out, 0.0, offsets)  # infinity times 0 would be a gradient of NaN
+    offsets = tf.where(out, 0.0, offsets)  # infinity times 0 would make a gradient of NaN
     scores = tf.where(class_ids >= 0, scores + offsets, MASKED_LOGIT)
-    # Something to sum up if there is no candidate.
+    # A slot that is summed where there is no candidate.
     scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=MASKED_LOGIT)
     return label_scores, tf.reduce_logsumexp(scores, axis=1, keepdims=True)
 

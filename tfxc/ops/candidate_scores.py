@@ -20,10 +20,9 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
     there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
     gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among the ids.
-    The way back reads the rows again: take all gradients of a step, then change the table.
-    A table of bfloat16 is read as it is; everything is computed in float32, and so is the gradient.
-    Without the compiled library, in XLA and for other tables
-    :func:`candidate_scores_reference` does the same in TensorFlow ops.
+    The backward pass reads the rows again: take all gradients of a step, then change the table.
+    The op reads a table of bfloat16 as it is, and computes everything in float32, the gradient too.
+    Without the compiled library, in XLA and for other tables TensorFlow's ops do the same.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than
@@ -48,26 +47,15 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     """
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
-        return _scores(table, query, class_ids, normalize, row_offset)
+        return scores_in_tensorflow(table, query, class_ids, normalize, row_offset)
     mark_read_only(table)
     return library.load().tfxc_candidate_scores(
         table=table.handle, query=query, class_ids=class_ids, normalize=normalize, row_offset=row_offset
     )
 
 
-def candidate_scores_reference(table, query, class_ids, normalize=False, row_offset=0):
-    """:func:`candidate_scores` in stock TensorFlow ops.
-
-    >>> table = tf.Variable([[3.0, 4.0]])
-    >>> candidate_scores_reference(table, [[1.0, 0.0]], [[0]], normalize=True).numpy().tolist()
-    [[0.6000000238418579]]
-    """
-    query, class_ids = checked_inputs(table, query, class_ids, row_offset)
-    return _scores(table, query, class_ids, normalize, row_offset)
-
-
 def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
-    """Query and class ids as tensors of the dtypes that are computed with, once all fits."""
+    """Query and class ids as tensors of the dtypes that ops take; raises ValueError if they do not fit."""
     if not isinstance(table, tf.Variable):
         raise ValueError(
             f"table must be a tf.Variable, which the op reads in place, but it is a {type(table).__name__}. "
@@ -97,7 +85,7 @@ def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
 
 
 def normalized(rows):
-    """Float32 rows [..., D] divided by their length; to one no longer than 1e-12 no gradient flows back.
+    """Float32 rows [..., D] divided by their length; a row no longer than 1e-12 gets no gradient.
 
     Example:
         >>> normalized(tf.constant([[0.0, 4.0], [0.0, 0.0]])).numpy().tolist()
@@ -105,16 +93,17 @@ def normalized(rows):
     """
     squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     is_short = squared_norm <= _MIN_SQUARED_NORM
-    # The inner where keeps 0 · inf = NaN out of the gradient of the branch not taken.
+    # The inner tf.where keeps 0 · inf = NaN out of the gradient of the branch that is not taken.
     unit = rows * tf.math.rsqrt(tf.where(is_short, 1.0, squared_norm))
     return tf.where(is_short, tf.stop_gradient(rows * 1e12), unit)
 
 
-def _scores(table, query, class_ids, normalize, row_offset):
+def scores_in_tensorflow(table, query, class_ids, normalize, row_offset):
+    """``candidate_scores`` of checked inputs, in TensorFlow's ops."""
     occupied, num_classes = class_ids >= 0, tf.shape(table)[0] - row_offset
     with tf.control_dependencies(in_range(class_ids, -1, num_classes, "class_ids: the id")):
         filled = tf.where(occupied)
-    # Rows of empty slots are made up, not gathered: with momentum, even a gradient of zero moves a class.
+    # Empty slots gather no row: with momentum, even a gradient of zero moves a class.
     rows = gather_rows(table, tf.gather_nd(class_ids, filled) + row_offset)
     rows = tf.scatter_nd(filled, rows, tf.concat([tf.shape(class_ids, tf.int64), [table.shape[1]]], 0))
     if normalize:

@@ -15,8 +15,6 @@ import math
 import tensorflow as tf
 
 from tfxc.ops import library
-from tfxc.ops.candidate_scores import normalized
-from tfxc.ops.reductions import REDUCTIONS
 
 library.reads_tables("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad")
 
@@ -182,26 +180,3 @@ def left_by_filter(logits, reduced, threshold):
     least = reduced + math.log(threshold)
     is_left = ~(tf.reduce_max(tiles, 2) < least[:, tf.newaxis])
     return tf.repeat(is_left, TILE_CLASSES, axis=1)[:, :num_classes]
-
-
-def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, k=0, exclude=None):
-    """What ``dense_scan`` gives, by its definition, for the rows [L, D] of the classes; any float dtype.
-
-    >>> reduced, scores, ids = dense_scan_reference(
-    ...     tf.constant([[1.0]]), tf.constant([[2.0], [-1.0]]), tf.zeros([0]), reduction="squared_hinge", k=1)
-    >>> reduced.numpy().tolist(), scores.numpy().tolist(), ids.numpy().tolist()
-    ([9.0], [[2.0]], [[0]])
-    """
-    if normalize:
-        rows = normalized(rows)
-    logits = tf.matmul(query, rows, transpose_b=True)
-    if bias.shape[0] != 0:
-        logits += bias
-    reduced = tf.zeros_like(logits[:, 0]) if reduction is None else REDUCTIONS[reduction](logits)
-    low = tf.constant(float("-inf"), logits.dtype)
-    ranked = tf.where(tf.math.is_nan(logits), low, logits)
-    if exclude is not None:
-        ids = tf.range(tf.shape(rows)[0])
-        ranked = tf.where(tf.reduce_any(exclude[:, :, tf.newaxis] == ids, 1), low, ranked)
-    scores, ids = tf.math.top_k(ranked, k)
-    return reduced, scores, tf.where(scores > low, ids, -1)

@@ -8,11 +8,10 @@ TensorFlow ops add up one input of each class at a time, in blocks of classes: `
 
 import tensorflow as tf
 
-from tfxc.arguments import one_of, positive_int
+from tfxc.arguments import positive_int
 from tfxc.ids import fitting_int32
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
-from tfxc.ops.reductions import REDUCTIONS
 from tfxc.ops.table_rows import mark_read_only
 from tfxc.require import in_range
 
@@ -73,24 +72,23 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
         indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
         bias: ``[L]`` float32, or ``[0]`` for none.
         labels: ``[N, P]`` int32 class ids, padded with -1.
-        reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)`` or "logsumexp".
+        reduction: ``LOGSUMEXP``, ``SOFTPLUS`` or ``SQUARED_HINGE`` of ``tfxc.losses``.
         group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         The reduction ``[N]`` and the labels' logits ``[N, P]`` (0 on padding), float32.
 
     Raises:
-        ValueError: A shape or dtype does not fit, or an unknown reduction.
+        ValueError: A shape or dtype does not fit.
         tf.errors.InvalidArgumentError: An input outside ``[0, E)``, or a label outside ``[-1, L)``.
 
     >>> weights, indices = tf.Variable([[2.0], [-1.0]]), tf.Variable([[0], [1]])
     >>> reduced, positives = sparse_head_reduce(
-    ...     [[1.0, 0.0]], weights, indices, tf.zeros([0]), [[1]], "squared_hinge")
+    ...     [[1.0, 0.0]], weights, indices, tf.zeros([0]), [[1]], tfxc.losses.SQUARED_HINGE)
     >>> reduced.numpy().tolist(), positives.numpy().tolist()
     ([10.0], [[0.0]])
     """
     query = _check(query, weights, indices, bias, group_size)
-    one_of(reduction, "reduction", REDUCTIONS)
     labels = _check_ids(query, labels)
     if not library.use_compiled():
         positives = _candidates(query, weights, indices, bias, labels, group_size)
@@ -102,7 +100,7 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
         indices=indices.handle,
         bias=bias,
         labels=labels,
-        reduction=reduction,
+        reduction=reduction.kernel,
         group_size=group_size,
     )
 
@@ -216,11 +214,11 @@ def _candidates(query, weights, indices, bias, class_ids, group_size):
 
 def _reduce(query, weights, indices, bias, reduction, group_size):
     """Blocks of classes one after the other; each is computed again for the backward pass."""
-    function, parts = REDUCTIONS[reduction], []
+    parts = []
     for start in range(0, weights.shape[0], _BLOCK_CLASSES):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
         block = tf.recompute_grad(
-            lambda query, bias, start=start, stop=stop: function(
+            lambda query, bias, start=start, stop=stop: reduction.of(
                 _block_logits(
                     query, weights, indices, bias, tf.constant(start), tf.constant(stop), group_size
                 )
@@ -228,8 +226,7 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
         )
         with kept_by_graph():
             parts.append(block(query, bias))
-    parts = tf.stack(parts, 1)
-    return tf.reduce_logsumexp(parts, 1) if reduction == "logsumexp" else tf.reduce_sum(parts, 1)
+    return reduction.merge(parts)
 
 
 @tf.RegisterGradient("Tfxc>SparseHeadLogits")

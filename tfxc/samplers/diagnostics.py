@@ -162,10 +162,10 @@ def cumulative_probability(sampler: Sampler | None, head, query, labels, example
         question, _ = _ask(sampler, head, query, labels, example_ids)
     size = len(query), head.num_classes
     logits, log_expected_counts = (np.empty(size, np.float32) for _ in range(2))
-    prepared = head.prepare(query)
+    logits_of = head.blocks(query)
     for start in range(0, head.num_classes, _BLOCK):
         block = slice(start, min(start + _BLOCK, head.num_classes))
-        logits[:, block] = head.block_logits(prepared, block.start, block.stop)
+        logits[:, block] = logits_of(block.start, block.stop)
         log_expected_counts[:, block] = (
             logits[:, block]
             if question is None

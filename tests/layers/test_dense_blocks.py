@@ -19,6 +19,7 @@ from tfxc import ExtremeClassifier
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
+from tfxc.layers.dense_blocks import all_logits
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops import library
 from tfxc.optimizers import LazyAdam
@@ -49,7 +50,7 @@ def way(request):
 
 
 def streamed(layer, loss, query, labels):
-    reduced, positives = layer.reduce_classes(query, labels, loss)
+    reduced, positives = layer.reduce(query, labels, loss)
     return loss.reduce(loss.combine(reduced, positives, labels >= 0), WEIGHTS)
 
 
@@ -99,7 +100,7 @@ def test_equals_the_plain_loss_for_any_labels(tiny_blocks, loss, labels):  # noq
 def test_one_class_one_example_one_block(loss):
     layer, query, labels = make_head("bias", 1, 1), tf.constant([[0.7]]), tf.constant([[0]])
     with tf.GradientTape() as tape:
-        reduced, positives = layer.reduce_classes(query, labels, loss)
+        reduced, positives = layer.reduce(query, labels, loss)
         value = loss.combine(reduced, positives, labels >= 0)[0]
     want = loss([[0]], layer(query))
     np.testing.assert_allclose(value, want, atol=1e-6)
@@ -126,7 +127,7 @@ def test_a_class_that_is_switched_off_is_not_what_padding_reads(loss, function):
 def test_no_examples():
     layer = make_head("bias", 9, 3)
     with tf.GradientTape() as tape:
-        reduced, _ = layer.reduce_classes(tf.zeros([0, 3]), tf.zeros([0, 1], tf.int32), SoftmaxCrossentropy())
+        reduced, _ = layer.reduce(tf.zeros([0, 3]), tf.zeros([0, 1], tf.int32), SoftmaxCrossentropy())
         total = tf.reduce_sum(reduced)
     for gradient in tape.gradient(total, variables_of(layer)):
         np.testing.assert_array_equal(gradient, tf.zeros_like(gradient))
@@ -243,7 +244,7 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
     def step(query):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            reduced, positives = layer.reduce_classes(query, labels, loss)
+            reduced, positives = layer.reduce(query, labels, loss)
             value = loss.reduce(loss.combine(reduced, positives, labels >= 0))
         return tape.gradient(value, [query, *variables_of(layer)])
 
@@ -288,7 +289,7 @@ def test_a_second_derivative_is_refused(filter_below, op):
     loss = SoftmaxCrossentropy(filter_below=filter_below)
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
-            reduced, _ = head.reduce_classes(query, tf.constant([[0], [1]]), loss)
+            reduced, _ = head.reduce(query, tf.constant([[0], [1]]), loss)
         gradient = inner.gradient(reduced, query)
     with pytest.raises(NotImplementedError, match=f"{op} has no derivative: compiled ops"):
         outer.gradient(gradient, query)
@@ -303,3 +304,27 @@ def check_sizes(shapes, layer, num_queries):
             assert shape.num_elements() <= max(table, num_queries * 8192), shape
         elif shape.rank:
             assert layer.num_classes not in shape.as_list(), shape
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, wrap):  # noqa: F811
+    layer, query = make_head("bfloat16", 29, 4), tf.constant(queries(3, 4))
+    variables, upstream = variables_of(layer), tf.constant(queries(3, 29, seed=2))
+
+    def in_blocks(query):
+        return all_logits(layer, layer._scaled(query), variables)
+
+    def at_once(query):
+        return tf.matmul(layer.effective_query(query), layer.class_vectors(0, 29), transpose_b=True)
+
+    @wrap
+    def results(function):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            logits = function(query)
+        return [logits, *tape.gradient(logits, [query, *variables], output_gradients=upstream)]
+
+    found = results(in_blocks)
+    assert isinstance(found[2], tf.Tensor) and found[2].dtype == tf.float32
+    for one, other in zip(found, results(at_once), strict=True):
+        np.testing.assert_allclose(one, tf.convert_to_tensor(other), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,171 @@
+"""What a loss sums over all classes, and over the candidates that stand for them.
+
+The mathematics of a sum lives here alone. Heads stream a ``Reduction`` in blocks of classes, parameter
+servers merge the results of their own classes, and compiled ops know three of them by name.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfxc.scored import MASKED_LOGIT, Scored
+
+
+class Reduction(NamedTuple):
+    """A number for each query that is made of the logits of all classes, one block after the other.
+
+    Args:
+        init: function of the number of queries N to the state before any class: a tensor, or a nest of them.
+        update: function of a state and the next logits [N, b] to the state after them.
+        finish: function of the last state to the reduction float32 [N].
+        gradient: function of the reduction [N] and a block of logits [N, b] to the gradient [N, b] of the
+            reduction by these logits.
+        merge: function of a list of the reductions of several parts of the classes to that of all of them, or
+            None, and then the loss does not train over all classes on parameter servers.
+        kernel: the name by which the compiled ops know the reduction, or None, and then heads compute it in
+            blocks of logits.
+
+    Example:
+        >>> state = LOGSUMEXP.init(1)
+        >>> for block in ([[0.0, 0.0]], [[0.0, 0.0]]):  # four classes in two blocks
+        ...     state = LOGSUMEXP.update(state, tf.constant(block))
+        >>> round(float(LOGSUMEXP.finish(state)[0]), 4)
+        1.3863
+    """
+
+    init: Callable[..., Any]
+    update: Callable[[Any, tf.Tensor], Any]
+    finish: Callable[[Any], tf.Tensor]
+    gradient: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    merge: Callable[[list], tf.Tensor] | None = None
+    kernel: str | None = None
+
+    def of(self, logits: tf.Tensor) -> tf.Tensor:
+        """The reduction [N] of all logits [N, L] at once."""
+        return self.finish(self.update(self.init(tf.shape(logits)[0]), logits))
+
+    def of_candidates(self, logits: tf.Tensor) -> tf.Tensor:
+        """The reduction [N, 1] of logits [N, S]; where S is 0, it is finite and its gradient 0."""
+        num_queries = tf.shape(logits)[0]
+        state = self.update(self.init(num_queries), tf.fill([num_queries, 1], MASKED_LOGIT))
+        return self.finish(self.update(state, logits))[:, tf.newaxis]
+
+
+class CandidateReduction(NamedTuple):
+    """A number for each query that is made of its scored candidates.
+
+    Args:
+        fold: function of ``Scored`` [N, S] to float32 [N, 1]; the logit of an empty slot is ``MASKED_LOGIT``.
+        merge: function of a list of the folds of several parts of the candidates to that of all of them, or
+            None, and then candidates of several parameter servers are brought together.
+        without_hits: whether candidates that equal a label of their query are left out.
+        kernel: the name by which a head's compiled op knows the fold, or None.
+
+    Example:
+        >>> largest = CandidateReduction(lambda scored: tf.reduce_max(scored.logits, 1, keepdims=True))
+        >>> candidates = Scored(tf.constant([[0.0, 2.0]]), tf.zeros([1, 2]))
+        >>> float(largest.of(candidates, hits=tf.constant([[-1, -1]]))[0, 0])
+        2.0
+    """
+
+    fold: Callable[[Scored], tf.Tensor]
+    merge: Callable[[list], tf.Tensor] | None = None
+    without_hits: bool = False
+    kernel: str | None = None
+
+    def of(self, candidates: Scored, hits: tf.Tensor) -> tf.Tensor:
+        """The fold [N, 1] of candidates, ``hits`` int32 [N, S] being -1 for those that equal no label."""
+        return self.fold(candidates.without(hits >= 0) if self.without_hits else candidates)
+
+
+def sum_of(
+    term: Callable[[tf.Tensor], tf.Tensor],
+    derivative: Callable[[tf.Tensor], tf.Tensor],
+    kernel: str | None = None,
+) -> Reduction:
+    """The reduction ``Σ_j term(o_j)``, which takes each class on its own.
+
+    Args:
+        term: elementwise function of logits.
+        derivative: its derivative, elementwise too.
+        kernel: as of ``Reduction``.
+
+    Example:
+        >>> sum_of(tf.square, lambda logits: 2 * logits).of(tf.constant([[1.0, 3.0]])).numpy().tolist()
+        [10.0]
+    """
+    return Reduction(
+        init=lambda num_queries: tf.zeros([num_queries]),
+        update=lambda total, logits: total + tf.reduce_sum(term(logits), 1),
+        finish=lambda total: total,
+        gradient=lambda reduced, logits: derivative(logits),
+        merge=lambda parts: tf.add_n(list(parts)),
+        kernel=kernel,
+    )
+
+
+def weighted_sum_of(term: Callable[[tf.Tensor], tf.Tensor]) -> CandidateReduction:
+    """The fold ``Σ_s term(o_s) / e_s`` over candidates s that equal no label, e_s their expected counts.
+
+    It is an unbiased estimate of the sum of ``term`` over all classes that are no labels.
+
+    Args:
+        term: elementwise function of logits, 0 at ``MASKED_LOGIT``.
+
+    Example:
+        >>> half_of_all = Scored(tf.constant([[1.0, 3.0]]), tf.math.log([[0.5, 0.5]]))
+        >>> float(weighted_sum_of(tf.nn.relu).of(half_of_all, hits=tf.constant([[-1, -1]]))[0, 0])
+        8.0
+    """
+
+    def fold(candidates):
+        drawn = tf.exp(-candidates.log_expected_count) * term(candidates.logits)
+        return tf.reduce_sum(drawn, 1, keepdims=True)
+
+    return CandidateReduction(fold, lambda parts: tf.add_n(list(parts)), without_hits=True)
+
+
+def over_corrected(reduction: Reduction, without_hits: bool = False) -> CandidateReduction:
+    """The fold that applies a reduction to corrected logits, ``o_s − log e_s``.
+
+    Args:
+        reduction: one in which ``MASKED_LOGIT`` counts for nothing.
+        without_hits: as of ``CandidateReduction``.
+
+    Example:
+        >>> once = Scored(tf.constant([[0.0, 0.0]]), tf.zeros([1, 2]))
+        >>> round(float(over_corrected(LOGSUMEXP).of(once, hits=tf.constant([[-1, 0]]))[0, 0]), 4)
+        0.6931
+    """
+    return CandidateReduction(
+        lambda candidates: reduction.of_candidates(candidates.corrected),
+        reduction.merge,
+        without_hits,
+        reduction.kernel,
+    )
+
+
+def _next_log_sum(state, logits):
+    largest, total = state
+    new = tf.stop_gradient(tf.maximum(largest, tf.reduce_max(logits, 1)))
+    new = tf.minimum(new, -MASKED_LOGIT)  # infinity less itself is NaN
+    return new, total * tf.exp(largest - new) + tf.reduce_sum(tf.exp(logits - new[:, tf.newaxis]), 1)
+
+
+def squared_hinge(logits: tf.Tensor) -> tf.Tensor:
+    """What a negative loses, ``max(0, 1 + o)²``."""
+    return tf.square(tf.nn.relu(1.0 + logits))
+
+
+# log Σ_j exp(o_j). The state is the largest logit and the sum relative to it.
+LOGSUMEXP = Reduction(
+    init=lambda num_queries: (tf.fill([num_queries], MASKED_LOGIT), tf.zeros([num_queries])),
+    update=_next_log_sum,
+    finish=lambda state: state[0] + tf.math.log(state[1]),
+    gradient=lambda reduced, logits: tf.exp(logits - reduced[:, tf.newaxis]),
+    merge=lambda parts: tf.reduce_logsumexp(tf.stack(parts), 0),
+    kernel="logsumexp",
+)
+SOFTPLUS = sum_of(tf.nn.softplus, tf.sigmoid, "softplus")
+SQUARED_HINGE = sum_of(squared_hinge, lambda logits: 2.0 * tf.nn.relu(1.0 + logits), "squared_hinge")
