@@ -33,9 +33,9 @@ class DenseHead(Head):
     ``logit[n, i] = query[n] · table[i] / temperature + bias[i]``; with ``normalize``, query and class
     vectors have length 1 and the logit is their cosine over the temperature.
 
-    As a plain layer (``call``) it gives all logits. Inside ``ExtremeClassifier`` it is asked for chosen
-    classes (``score``), for the best (``top_k``) and for a loss over all classes in blocks, none of
-    which holds a ``[N, L]`` tensor.
+    As a plain layer (``call``) the head returns all logits. ``ExtremeClassifier`` asks it for chosen classes
+    (``score``), for the best (``top_k``) and for losses over all classes in blocks, none of which holds a
+    ``[N, L]`` tensor.
 
     Args:
         num_classes: L, the number of classes.
@@ -44,22 +44,22 @@ class DenseHead(Head):
             0.05 to 0.1.
         temperature: positive number that divides the inner product.
         tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared. A model
-            other than ``ExtremeClassifier`` needs the layer, which no file tells: build it by code, and load
-            its weights.
+            other than ``ExtremeClassifier`` needs the layer itself, which no file holds: build such a model
+            by code, and load its weights.
         row_offset: the table row of class 0; 1 for an embedding that keeps row 0 for padding.
         embeddings_initializer: initializer of a table of its own.
-        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
-            ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
-            cross-entropy; from 0 the first epochs go into pushing every class down.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
+            applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
+            binary cross-entropy. From 0, the first epochs only push every class down.
         table_dtype: "float32", or "bfloat16": see below.
 
-    ``table_dtype="bfloat16"`` halves the table, [L, D] of 2 bytes a number, and what a step reads and writes
-    of it: for tables that are most of the memory. With ``RowwiseAdagrad`` a class takes 2·D + 4 bytes, with
-    ``LazyAdam``, whose moments stay float32, 10·D. Everything is computed in float32. The optimizers of
-    ``tfxc.optimizers`` round what they write up or down by chance, so that small steps add up in the mean; by
-    their ``seed``, so that a training that is resumed goes on to the bit. Other optimizers would lose small
-    steps and are refused. A step over all classes has a float32 gradient of the table: take a sampler, or
-    ``filter_below``. With ``tied_to``, give the embedding ``dtype="bfloat16"``, too.
+    ``table_dtype="bfloat16"`` halves the table, to 2 bytes a number, and the bytes of it that a step reads
+    and writes: for tables that are most of the memory. A class takes 2·D + 4 bytes with ``RowwiseAdagrad``,
+    and 10·D with ``LazyAdam``, whose moments stay float32. Everything is computed in float32. The optimizers
+    of ``tfxc.optimizers`` round what they write up or down at random, so that small steps add up in the mean;
+    a ``seed`` makes the rounding repeatable, so that a resumed training has the same bits. Other optimizers
+    would lose small steps and are refused. A step over all classes has a float32 gradient of the table: take
+    a sampler, or ``filter_below``. With ``tied_to``, give the embedding ``dtype="bfloat16"``, too.
 
     Call arguments:
         query: float [..., D].

@@ -29,25 +29,25 @@ class MACHHead(Head):
 
     Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
     ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum, the
-    median or the geometric mean over r. The latter ranks by the product of the probabilities, as if
-    repetitions were independent: a likely class in one of the buckets does not lift a class whose others are
-    unlikely. "unbiased", for the softmax, scales the mean such that its expectation over the hash
+    median or the geometric mean over r. The geometric mean ranks by the product of the probabilities, as if
+    repetitions were independent: a likely class in one of the buckets does not lift a class whose other
+    buckets are unlikely. "unbiased", for the softmax, scales the mean such that its expectation over the hash
     functions is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance
-    that two classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of its
-    classes' probabilities; the sigmoid, the chance that any of them applies, which is no sum.) Scores are no
-    logits: train it in ``ExtremeClassifier``.
+    that two classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of the
+    probabilities of its classes; the sigmoid gives it the chance that any of them applies, which is no sum.)
+    Scores are not logits: train the head in ``ExtremeClassifier``.
 
     **The loss** of a MACH head, in training as in ``evaluate``, is the mean over the repetitions of the given
-    loss over the M buckets, with the buckets of the labels for labels. It compares MACH heads of equal M, not
-    heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do not
-    (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``: probabilities add up.
-    With ``decoupled=True`` they count once there too.
+    loss over the M buckets, whose labels are the buckets of the labels. It compares MACH heads of equal M,
+    not heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do
+    not (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``, whose probabilities
+    add up; with ``decoupled=True`` they count once there too.
 
-    Training holds a few ``[B, R · M]`` tensors; ranking no ``[B, L]``. ``top_k`` is exact: the compiled one
-    most often needs to look at few classes, in TensorFlow's own ops (``export``, no compiler) all are scored
-    in blocks. With ``num_probes`` it is an approximation that looks into the best buckets only, many times
-    faster where L is large; ``evaluate`` then measures what is served. Of few probes it may find fewer than
-    k classes.
+    Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact: the
+    compiled op mostly looks at few classes, and TensorFlow's own ops (``export``, no compiler) score all of
+    them in blocks. With ``num_probes`` it is an approximation that looks into the best buckets only, many
+    times faster where L is large; ``evaluate`` then measures what is served. With few probes it may find
+    fewer than k classes.
 
     Args:
         num_classes: L.
@@ -56,15 +56,15 @@ class MACHHead(Head):
         decoder: "mean", "min", "median", "geometric" (of logarithms, so exact to 1e-5 of itself) or, with the
             softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
-        num_probes: None to rank exactly, or how many buckets of each repetition are looked into. Where a
-            quarter of all classes stand in these, all are ranked, which is faster; an export looks into them
+        num_probes: None to rank exactly, or how many buckets of each repetition ``top_k`` looks into. Where
+            these hold a quarter of all classes, it ranks all, which is faster; an export looks into them
             alone, and finds nearly all of the best where L is large.
-        first_repetition: number of the first repetition. With one seed, other numbers are other hash
-            functions: heads may be trained apart and merged by :func:`merge_mach_heads`.
+        first_repetition: number of the first repetition. With one seed, different numbers give different hash
+            functions: heads may be trained separately and merged by :func:`merge_mach_heads`.
         num_groups: how many equal parts the query has, each of which feeds equally many repetitions.
         kernel_initializer: initializer of the weights.
-        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does, at
-            ``Constant(log(labels a point / M))``.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
+            applies, at ``Constant(log(labels a point / M))``.
         seed: int, at least 0, of the hash functions; default: from Python's ``random``.
 
     Call arguments:

@@ -23,34 +23,34 @@ _SKETCH_DIM = 256
 class UniformSparseHead(Head):
     """Each of the L classes reads exactly K of the E inputs: 8 bytes a weight, and 8 more for Adam.
 
-    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``, the K inputs of a class being
-    distinct. At 670 thousand classes and K = 32 weights and connections take 172 MB, where a dense head of
-    512 inputs takes 1.4 GB. The connections are drawn at random; ``tfxc.callbacks.SparseEvolution`` moves
-    them while the model trains. Classes need many inputs to choose from: put a
+    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``, where the K inputs of a class are
+    distinct. At 670 thousand classes and K = 32, weights and connections take 172 MB, and a dense head of 512
+    inputs 1.4 GB. The head draws the connections at random; ``tfxc.callbacks.SparseEvolution`` moves them
+    while the model trains. Classes need many inputs to choose from: put a
     ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
 
     ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k
-    (docs/benchmarks/tagging.md); rare labels do better by the former. The hinge is the cheaper one at many
-    classes: where the margin holds the gradient is exactly 0 and its work is skipped. Samplers work too: a
-    step then costs nothing in L. Those that look at class vectors (``MIDX``) see a count sketch of 256
-    dimensions, whose inner products are the logits plus noise; the estimate of the loss stays exact, since a
-    sampler knows its own distribution.
+    (docs/benchmarks/tagging.md); rare labels do better with the former. The hinge is cheaper at many classes:
+    where the margin holds, the gradient is exactly 0 and the op skips its work. Samplers work too: the cost
+    of a step then does not depend on L. Samplers that look at class vectors (``MIDX``) see a count sketch of
+    256 dimensions, whose inner products are the logits plus noise; the estimate of the loss stays exact,
+    since a sampler knows its own distribution.
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
-    takes about half the time, and a weight's connection 4 / G bytes; the price is that a group has one choice
-    of inputs (docs/benchmarks/tagging.md has the figures).
-    ``tfxc.sparsity.group_classes`` numbers the classes so that those which share labels share a group.
+    takes about half the time, and the connection of a weight 4 / G bytes; in return a group has one choice of
+    inputs (docs/benchmarks/tagging.md has the figures). ``tfxc.sparsity.group_classes`` numbers the classes
+    so that those which share labels share a group.
 
     Args:
         num_classes: L.
         fan_in: K, in [1, E]; 32 or 64 are good values.
-        group_size: G, at least 1; 16 suits the processor. Where G does not divide L the last one is
+        group_size: G, at least 1; 16 suits the processor. Where G does not divide L, the last group is
             smaller.
         use_bias: whether each class has a bias; for "which of L labels apply" it should.
-        bias_initializer: initializer of the biases. For "which of L labels apply" start where none does:
-            ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the binary
-            cross-entropy; from 0 the first epochs go into pushing every class down.
+        bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
+            applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
+            binary cross-entropy. From 0, the first epochs only push every class down.
         seed: int, at least 0, of the first connections and of those that grow later; default: from Python's
             ``random``. Give one where several processes train a model that its first step builds.
 
