@@ -117,7 +117,7 @@ MUTANTS = [
         "tfxc/layers/head.py",
         "tf.where(empty, 0.0, log_expected_count)).without(empty)",
         "tf.where(empty, 0.0, log_expected_count))",
-        "tests/losses/test_softmax.py tests/model/test_step.py tests/samplers/test_in_batch.py",
+        f"{CONSISTENCY} -k InBatch",
     ),
     Mutant(
         "decoupled, over all classes: the other labels stay in",
