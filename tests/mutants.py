@@ -117,7 +117,7 @@ MUTANTS = [
         "tfxc/layers/head.py",
         "tf.where(empty, 0.0, log_expected_count)).without(empty)",
         "tf.where(empty, 0.0, log_expected_count))",
-        f"{CONSISTENCY} -k InBatch",
+        "tests/layers/test_head.py -k empty_slot",
     ),
     Mutant(
         "decoupled, over all classes: the other labels stay in",

@@ -20,9 +20,10 @@ from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.class_vectors import blocks
 from tfxc.layers import DenseHead, Head, UniformSparseHead
-from tfxc.layers.head import block_size, class_biases
+from tfxc.layers.head import block_size, class_biases, score_candidates
 from tfxc.losses import LOGSUMEXP, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge, over_corrected
 from tfxc.ops.library import stock_ops
+from tfxc.scored import MASKED_LOGIT
 from tfxc.search import InvertedIndex
 
 
@@ -333,6 +334,21 @@ def test_candidates_of_other_heads_are_summed_up_as_scored():
     for head in UniformSparseHead(13, 4, seed=0), PlainHead(13):
         head.build((None, 5))
         check_log_sum(head)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_empty_slot_is_masked_and_no_hit(shared):
+    """However a draw says so: by id -1, or by a count that is infinite for some queries."""
+    head, query, labels = make_head("plain", 13, 5), queries(2, 5), tf.constant([[7, -1], [3, 9]])
+    ids = tf.constant([4, -1, 7]) if shared else tf.constant([[4, -1, 7], [9, 3, -1]])
+    count = tf.constant([[0.5, 0.0, np.inf], [np.inf, 0.0, -1.0]])
+    positives, candidates, which = score_candidates(head, query, labels, ids, count)
+    empty = (ids.numpy() < 0) | np.isinf(count)
+    np.testing.assert_allclose(positives, head.score(query, labels), rtol=1e-6)
+    want = np.where(empty, MASKED_LOGIT, head.score(query, ids))
+    np.testing.assert_allclose(candidates.logits, want, rtol=1e-6)
+    np.testing.assert_array_equal(candidates.log_expected_count, np.where(empty, 0, count))
+    assert which.numpy().tolist() == [[-1, -1, -1], [-1, -1, -1] if shared else [-1, 0, -1]]
 
 
 def test_empty_slots_touch_no_bias_that_is_not_scored():
