@@ -17,9 +17,9 @@ import pandas
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.backup.folder import BackupFolder
 from tfxc.data import Vocabulary, from_frame, open_sequences
 from tfxc.mining.hard_negative_table import HardNegativeTable
+from tfxc.resume.folder import BackupFolder
 
 
 class Vocabularies:

@@ -29,7 +29,7 @@ import tfxc
 from tfxc import checked_file
 from tfxc._keras import keras
 from tfxc._keras.training import variables_of_training
-from tfxc.callbacks import hard_negative_mining
+from tfxc.mining import hard_negative_mining
 
 EPOCHS, STEPS, BATCH, NUM_CLASSES, DIM = 7, 20, 8, 60, 12
 SAVE_FREQ = 7

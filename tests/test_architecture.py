@@ -22,15 +22,19 @@ FLOORS = (
         "checked_file",
         "class_rows",
         "clustering",
+        "fit_callback",
         "ids",
         "malloc",
         "require",
         "scored",
+        "step_clock",
     },
     {"ops", "sparsity", "hashing", "class_vectors", "labels"},
-    {"samplers", "losses", "metrics", "search", "optimizers", "backup"},
-    {"layers", "callbacks", "mining"},
-    {"model"},
+    {"samplers", "losses", "metrics", "search", "optimizers"},
+    {"layers"},
+    {"mining", "resume"},
+    {"callbacks"},
+    {"model", "serving"},
     {"catalogue", "cluster"},
 )
 # What Keras keeps to itself, and which Keras runs: for _keras alone to know. So is all that begins so.
@@ -40,7 +44,9 @@ KERAS_PREFIX = "_keras"
 APART = {"data", "encoders"}  # these import the ground floor alone
 ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
 ALLOWED.update(dict.fromkeys(APART, FLOORS[0]))
-ALLOWED["model"].add("data")  # a training that goes on orders its data
+ALLOWED["resume"].add("data")  # a training that goes on orders its data
+ALLOWED["model"].add("data")  # the first batch of a pipeline builds a model
+ALLOWED["serving"].add("data")  # class names are a column of tfxc.data
 ALLOWED["catalogue"].add("data")  # sequences tell what stands beside a new class
 
 

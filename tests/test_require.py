@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfxc.model.errors import clean_errors
+from tfxc.model.fit import clean_errors
 from tfxc.require import finite_rows, in_range, require
 
 

@@ -6,20 +6,7 @@ import sys
 
 # As in malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# The most bytes that glibc comes to by itself, which adjusts both limits to what it is asked for.
-_MOST_TRIMMED, _MOST_MAPPED = 64 << 20, 32 << 20
 _LARGE_BLOCK, _NUM_ARENAS = 4 << 20, 2
-
-
-def keep_large_blocks():
-    """Lets glibc keep up to 64 MB of free memory, and blocks of up to 32 MB among them.
-
-    Where there is no glibc, or the environment says how malloc is to be tuned, this does nothing.
-
-    Example:
-        >>> keep_large_blocks()
-    """
-    _tune({_MMAP_THRESHOLD: _MOST_MAPPED, _TRIM_THRESHOLD: _MOST_TRIMMED})
 
 
 def return_large_blocks():

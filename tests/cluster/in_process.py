@@ -190,7 +190,7 @@ def exports(model, alone, words, folder):
         own.export(f"{folder}/{name}")
     inputs = [tf.constant([["tea"], ["rum"]]), tf.constant([[1.0], [5.0]])]
     found["words"] = words.predict(inputs, verbose=0)["ids"].tolist()
-    broken = unittest.mock.patch.object(tfxc.model.export, "write_tables", side_effect=KeyboardInterrupt)
+    broken = unittest.mock.patch.object(tfxc.serving.export, "write_tables", side_effect=KeyboardInterrupt)
     with broken, contextlib.suppress(KeyboardInterrupt):
         model.export(f"{folder}/shards")
     return found

@@ -1,4 +1,4 @@
-"""Inputs that do not reach the encoder."""
+"""What goes into an encoder and what comes out of it."""
 
 from collections import OrderedDict
 
@@ -10,8 +10,16 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_en
 
 import tfxc
 from tfxc._keras import keras
+from tfxc.data import row_batches
 from tfxc.metrics import RecallAtK
-from tfxc.model.inputs import flatten_reserved, split_inputs
+from tfxc.model.inputs import (
+    check_queries,
+    first_examples,
+    flatten_reserved,
+    last_position,
+    query_width,
+    split_inputs,
+)
 from tfxc.samplers import Uniform
 
 
@@ -64,7 +72,7 @@ def test_a_subclassed_encoder_that_reads_an_array_gets_that():
 def test_a_reserved_input_that_is_misspelt_is_named():
     x, encoder = tf.zeros([2, DIM]), keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(3)])
     for name, meant in (("exlude", "exclude"), ("exclude_ids", "exclude"), ("example_id", "example_ids")):
-        with pytest.warns(UserWarning, match=f"'{name}' is read by nobody.* The model reads '{meant}'"):
+        with pytest.warns(UserWarning, match=f"Nothing reads the input '{name}'.* The model reads '{meant}'"):
             split_inputs({"features": x, name: tf.zeros([2, 1], tf.int32)}, encoder)
 
 
@@ -231,3 +239,142 @@ def test_what_is_to_be_excluded_is_named_where_it_is_no_class_id():
     model = make_model()
     with pytest.raises(ValueError, match="An excluded class id must be an integer, but the ids are float32"):
         model.predict({"features": features(3), "exclude": np.ones([3, 2], np.float32)}, verbose=0)
+
+
+ROWS = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+
+
+class Batches(keras.utils.Sequence):
+    """Two batches of inputs and labels."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"x": ROWS[index:]}, np.zeros(3 - index)
+
+
+@pytest.mark.parametrize(
+    "rows", [ROWS, tf.constant(ROWS), scipy.sparse.csr_matrix(ROWS), scipy.sparse.coo_matrix(ROWS)]
+)
+def test_of_rows_it_is_the_first(rows):
+    found = first_examples([{"x": rows}, None])
+    dense = tf.sparse.to_dense(found[0]["x"]) if scipy.sparse.issparse(rows) else found[0]["x"]
+    assert dense.numpy().tolist() == [[0.0, 1.0]] and found[1] is None
+
+
+def test_sparse_and_ragged_tensors_keep_their_kind():
+    sparse, ragged = tf.sparse.from_dense(ROWS), tf.ragged.constant([[1, 2], [3]])
+    found = first_examples({"sparse": sparse, "ragged": ragged})
+    assert tf.sparse.to_dense(found["sparse"]).numpy().tolist() == [[0.0, 1.0]]
+    assert found["ragged"].to_list() == [[1, 2]]
+
+
+def test_of_batches_it_is_the_first():
+    data = tf.data.Dataset.from_tensor_slices(({"x": ROWS}, [0, 1, 2])).batch(2)
+    assert first_examples(data)["x"].numpy().tolist() == ROWS[:2].tolist()
+    assert first_examples(Batches())["x"].tolist() == ROWS.tolist()
+
+
+def test_the_order_of_shuffled_data_is_not_spent():
+    rows = row_batches(100, 10, lambda rows: rows, seed=0)
+    rows.epoch_order.next = 3
+    for data in (rows, tf.data.Dataset.zip(rows.map(lambda rows: rows + 1), rows).prefetch(1), rows.repeat()):
+        first_examples(data)
+        assert rows.epoch_order.next == 3
+
+
+@pytest.mark.both_keras
+def test_a_subclassed_encoder_trains_on_the_orders_of_others():
+    class Encoder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(4)
+
+        def call(self, x):
+            return self.dense(x)
+
+    for encoder in (Encoder(), keras.Sequential([keras.Input([2]), keras.layers.Dense(4)])):
+        data = row_batches(6, 2, lambda rows: (tf.gather(np.tile(ROWS, [2, 1]), rows), rows), seed=0)
+        model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6))
+        model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy())
+        model.fit(data, epochs=2, verbose=0)
+        assert data.epoch_order.next == 2
+
+
+def test_a_generator_is_not_read():
+    batches = iter([(ROWS, [0, 1, 2])])
+    assert first_examples(batches) is None
+    assert len(list(batches)) == 1
+
+
+def test_a_data_set_without_a_batch_is_told_and_counts_no_epoch():
+    data = row_batches(3, 2, lambda rows: rows, seed=0)
+    empty = data.filter(lambda rows: tf.size(rows) > 2)
+    with pytest.raises(ValueError, match="has no batch.*drop_remainder"):
+        first_examples(empty)
+    assert data.epoch_order.next == 0
+
+
+class Gives(keras.Model):
+    """An encoder of any output."""
+
+    def __init__(self, give):
+        super().__init__()
+        self.give = give
+
+    def call(self, x):
+        return self.give(x)
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda x: x[:, 0], r"but gave float32 \(4,\)"),
+        (lambda x: x[:, tf.newaxis, tf.newaxis], rf"but gave float32 \(4, 1, 1, {DIM}\)"),
+        (lambda x: tf.cast(x, tf.int32), rf"but gave int32 \(4, {DIM}\)"),
+        (lambda x: {"query": x}, "but gave a dict"),
+    ],
+)
+def test_other_outputs_are_refused(give, message):
+    model = tfxc.ExtremeClassifier(Gives(give), tfxc.layers.DenseHead(50))
+    with pytest.raises(ValueError, match=message):
+        model.queries(features(4))
+
+
+def test_queries_are_taken():
+    for shape in ([4, 3], [4, 2, 3], [0, 3]):
+        query = tf.zeros(shape, tf.bfloat16)
+        assert check_queries(query) is query
+
+
+def test_outputs_that_are_known_are_checked_at_once():
+    x = keras.Input((DIM,))
+    for outputs, message in (
+        ([x, x], r"gives a list of 2: make keras.Model\(encoder.inputs, query\)"),
+        (keras.layers.Reshape((1, 1, DIM))(x), r"gives \(None, 1, 1, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_model(encoder=keras.Model(x, outputs))
+    assert query_width(keras.Model(x, keras.layers.Dense(3)(x))) == 3
+    assert query_width(Gives(lambda x: x)) is None
+
+
+def test_a_width_that_is_not_known_is_asked_for_where_nothing_is_built():
+    def hidden(x):
+        return tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), [None, None])
+
+    x = features(4)
+    model = tfxc.ExtremeClassifier(Gives(hidden), tfxc.layers.DenseHead(50), k=2)
+    with pytest.raises(ValueError, match="whose width is not known: call the model on one batch first"):
+        tf.function(model.queries)(x)
+    want = model(x)["ids"]
+    np.testing.assert_array_equal(model.rank(x, 2)["ids"], want)
+
+
+def test_the_last_position_that_is_not_masked():
+    ids = tf.constant([[1, 2, 0], [3, 0, 0], [0, 0, 4], [0, 0, 0]])
+    embedded = keras.layers.Embedding(5, 2, mask_zero=True)(ids)
+    want = np.stack([embedded[0, 1], embedded[1, 0], embedded[2, 2], embedded[3, 0]])
+    np.testing.assert_array_equal(last_position(embedded), want)
+    np.testing.assert_array_equal(last_position(tf.identity(embedded)), embedded[:, -1])

@@ -189,6 +189,6 @@ def test_weights_that_do_not_fit_are_refused_with_what_to_do(tmp_path, other):
         if other == "sampler"
         else make_model(head=tfxc.layers.DenseHead(7))
     )
-    message = r"Of another sampler.*skip_mismatch=True\). Of other classes: .*tfxc.change_classes"
+    message = r"If the sampler differs.*skip_mismatch=True\). If the classes differ: .*tfxc.change_classes"
     with pytest.raises(ValueError, match=f"(?s){message}"):
         model.load_weights(path)

@@ -168,6 +168,17 @@ def adopt_own_loss_and_metrics(model):
         model.compiled_loss = None
 
 
+if IS_KERAS_3:
+    from keras.src.backend.tensorflow.trainer import TFEpochIterator
+
+    class EpochsFromBatch(TFEpochIterator):
+        """Numbers the batches of the first epoch from ``first_batch`` on; the later epochs are whole."""
+
+        def _enumerate_iterator(self):
+            first, self.first_batch = self.first_batch, 0
+            return (step for step in super()._enumerate_iterator() if step[0] >= first)
+
+
 class StartsAtBatch:
     """A model whose ``fit`` begins its first epoch at ``first_batch``, a number that is taken once.
 
@@ -179,16 +190,9 @@ class StartsAtBatch:
     def _maybe_symbolic_build(self, iterator=None, **kwargs):
         """Keras 3 calls this with what numbers the batches, before the first of them."""
         super()._maybe_symbolic_build(iterator=iterator, **kwargs)
-        first, self.first_batch = self.first_batch, 0
-        if iterator is None or not first:
-            return
-        numbered = iterator._enumerate_iterator
-
-        def remaining():
-            iterator._enumerate_iterator = numbered  # the next epochs are whole
-            return (step for step in numbered() if step[0] >= first)
-
-        iterator._enumerate_iterator = remaining
+        if iterator is not None and self.first_batch:
+            iterator.__class__ = EpochsFromBatch  # Keras makes the iterator within fit
+            iterator.first_batch, self.first_batch = self.first_batch, 0
 
     def _maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch):
         """tf-keras asks here at which epoch and batch it begins."""

@@ -4,13 +4,12 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tfxc._keras import keras
-from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.samplers import proposal_quality
 from tfxc.samplers.sampler import knows_counts
+from tfxc.step_clock import StepCallback, StepClock
 
 
-class SamplerDiagnostics(keras.callbacks.Callback):
+class SamplerDiagnostics(StepCallback):
     """Measures on a probe batch how near the sampler's proposal is to the softmax over all classes.
 
     Shown in the logs, so on the progress bar and, where ``keras.callbacks.TensorBoard`` comes later in the
@@ -49,12 +48,9 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     """
 
     def __init__(self, x, y, every: int | Literal["epoch"] = "epoch") -> None:
-        super().__init__()
-        self._clock = StepClock(every)
+        super().__init__(StepClock(every))
         self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
         self.every = every
-        if every == EPOCH:
-            ignore_batches(self)
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)
@@ -74,9 +70,8 @@ class SamplerDiagnostics(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
 
-    def on_train_batch_end(self, batch, logs=None):
-        if self._clock.due():
-            self._log(logs)
+    def on_step_due(self, logs=None):
+        self._log(logs)
 
     def on_epoch_end(self, epoch, logs=None):
         self._clock.stop()

@@ -5,17 +5,16 @@ import time
 import warnings
 from typing import Literal
 
-from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
-from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.layers.class_cache import cache_of
+from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
 AUTO = "auto"
 _FIRST_STEPS = 100
 
 
-class SamplerRefresh(keras.callbacks.Callback):
+class SamplerRefresh(StepCallback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
     A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first;
@@ -52,13 +51,10 @@ class SamplerRefresh(keras.callbacks.Callback):
     """
 
     def __init__(self, every: int | Literal["epoch", "auto"] = "epoch", growth: float = 1.0) -> None:
-        super().__init__()
         self.growth = real_number(growth, "growth")
-        self._clock = StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth)
+        super().__init__(StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth))
         if not 1 <= self.growth < math.inf or (every in (EPOCH, AUTO) and self.growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
-        if every == EPOCH:
-            ignore_batches(self)
         self.every = every
         self._optimizer = self._sampler = self._last_step = None
         self._is_exchanged = self._has_warned = False
@@ -76,9 +72,9 @@ class SamplerRefresh(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._seconds = 0.0
+        self._clock.start(self.model)
         if not self._has_sampler:
             return
-        self._clock.start(self.model)
         self._epoch_start = self._clock.now
         is_late = self._last_step is None and self._is_late()
         if self._last_step is None and self._clock.last and self.every != AUTO and not is_late:
@@ -86,8 +82,8 @@ class SamplerRefresh(keras.callbacks.Callback):
         if self.every == EPOCH or (self.every == AUTO and self._is_old()) or is_late:
             self._refresh()
 
-    def on_train_batch_end(self, batch, logs=None):
-        if self._has_sampler and self._clock.due():
+    def on_step_due(self, logs=None):
+        if self._has_sampler:
             self._refresh()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -5,15 +5,14 @@ import time
 import warnings
 from typing import Literal
 
-from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import steps_variable, variable_index
 from tfxc.arguments import positive_int, real_number
-from tfxc.callbacks.step_clock import EPOCH, StepClock, ignore_batches
 from tfxc.optimizers.slots import slots_of
+from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
 
-class SparseEvolution(keras.callbacks.Callback):
+class SparseEvolution(StepCallback):
     """Moves the weakest connections of sparse heads while they train (sparse evolutionary training).
 
     Shown in the logs of the epoch: ``rewire/moved``, ``rewire/dropped_magnitude`` (mean |weight| of what was
@@ -50,18 +49,15 @@ class SparseEvolution(keras.callbacks.Callback):
         stop_after: int | None = None,
         schedule: Literal["constant", "cosine"] = "constant",
     ) -> None:
-        super().__init__()
+        super().__init__(StepClock(every))
         self.fraction = real_number(fraction, "fraction")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction must be in (0, 1], but got {fraction}.")
-        self._clock = StepClock(every)
         if schedule not in ("constant", "cosine") or (schedule == "cosine" and stop_after is None):
             raise ValueError(f'schedule must be "constant", or "cosine" with stop_after; got {schedule!r}.')
         self.every = every
         self.stop_after = None if stop_after is None else positive_int(stop_after, "stop_after")
         self.schedule = schedule
-        if every == EPOCH:
-            ignore_batches(self)
 
     def on_train_begin(self, logs=None):
         self._has_begun = False
@@ -113,9 +109,8 @@ class SparseEvolution(keras.callbacks.Callback):
             self._rewire(epoch)
         self._has_begun = True
 
-    def on_train_batch_end(self, batch, logs=None):
-        if self._clock.due():
-            self._rewire(self._clock.now)
+    def on_step_due(self, logs=None):
+        self._rewire(self._clock.now)
 
     def on_epoch_end(self, epoch, logs=None):
         self._clock.stop()

@@ -23,9 +23,9 @@ from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
 from tfxc.data.sequences import Sequences
-from tfxc.model.adapted import copy_adapted, follow_weights
+from tfxc.layers.adapted import copy_adapted, follow_weights
+from tfxc.model.checks import refuse_consumed
 from tfxc.model.classifier import ExtremeClassifier
-from tfxc.model.consumed import consume, refuse_consumed
 from tfxc.model.on_servers import is_on_servers
 from tfxc.optimizers.slots import slots_of
 
@@ -120,7 +120,7 @@ def change_classes(
         except BaseException:
             spool.restore()
             raise
-    consume(model)
+    model.is_consumed = True
     return changed
 
 

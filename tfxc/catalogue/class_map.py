@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfxc.data.names import first_repeated
-from tfxc.model.raw_names import names_array
+from tfxc.serving.class_names import names_array
 
 
 class ClassMap:

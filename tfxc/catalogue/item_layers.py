@@ -18,7 +18,7 @@ from tfxc._keras.layers import (
 )
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
-from tfxc.model.adapted import LOOKUPS
+from tfxc.layers.adapted import LOOKUPS
 
 # How an embedding says its number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}

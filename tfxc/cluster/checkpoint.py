@@ -14,14 +14,14 @@ from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, part
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.atomic_write import sync, sync_entry
-from tfxc.backup.state import digest_of
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
+from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
-from tfxc.model.adapted import follow_weights
-from tfxc.model.consumed import refuse_consumed
+from tfxc.model.checks import refuse_consumed
 from tfxc.ops.remote import Shard
 from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
+from tfxc.resume.state import digest_of
 from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfxc.atomic_write import put_in_place
 from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
@@ -126,7 +127,7 @@ class HardNegativeTable:
     def swap(self, new, epoch):
         """Puts a sealed table, made of the queries of an epoch, in the place of the old one."""
         path = self.folder / _NAME.format(epoch)
-        os.replace(new.filename, path)
+        put_in_place(new.filename, path)
         old = self.epoch
         self._map(path, epoch)
         if old not in (None, epoch):

@@ -1,5 +1,6 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
+import contextlib
 import inspect
 import os
 import warnings
@@ -8,9 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxc._keras import keras, refuse_keras_3, register, unpack_x_y_sample_weight
+from tfxc._keras import keras, register, unpack_x_y_sample_weight
 from tfxc._keras.layers import Untracked, forget_layer, inputs_read_by, no_autocast
-from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
     LogsOfAllReplicas,
     Mean,
@@ -18,58 +18,50 @@ from tfxc._keras.training import (
     adopt_own_loss_and_metrics,
     drop_compiled_metrics,
     forget_compile,
-    is_compiled,
-    list_of_callbacks,
     metrics_not_compiled,
-    refuse_callbacks_that_keep_the_lowest,
     updated_metrics,
 )
 from tfxc.arguments import lists_as_tensors, positive_int, require_count
-from tfxc.callbacks.hard_negative_mining import warn_without_mining, without_old_tables
-from tfxc.callbacks.sampler_refresh import AUTO, warn_without_refresh, with_refresh
-from tfxc.callbacks.step_clock import EPOCH
+from tfxc.callbacks.sampler_refresh import warn_without_refresh
+from tfxc.fit_callback import FitCallback
 from tfxc.ids import PADDING, padded_ids
 from tfxc.labels import as_array, labelled_queries
 from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
-from tfxc.model.adapted import follow_weights
-from tfxc.model.errors import clean_errors
-from tfxc.model.export import export_classifier, export_item_encoder
-from tfxc.model.finite import require_finite, require_finite_inputs, require_finite_step
-from tfxc.model.first_examples import as_tensor, first_examples
-from tfxc.model.fit_position import FitPosition
-from tfxc.model.forked import refuse_forked
-from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
-from tfxc.model.given_options import (
+from tfxc.model.checks import (
     compile_options,
     ranking_metrics,
     refuse_class_weight,
+    refuse_consumed,
     refuse_optimizer,
-    refuse_other_classes,
+    require_finite,
+    require_finite_inputs,
+    require_finite_step,
 )
-from tfxc.model.inputs import flatten_reserved, split_inputs
-from tfxc.model.large_blocks import KeepLargeBlocks
-from tfxc.model.memory import warn_of_large_save
-from tfxc.model.names_file import read_names, write_names
-from tfxc.model.on_servers import check_data, check_parts
-from tfxc.model.queries import check_queries, last_position, query_width
-from tfxc.model.raw_names import kept_names, names_array
-from tfxc.model.resume import resuming
-from tfxc.model.saving import (
-    refuse_weights_that_do_not_load,
-    refuse_what_does_not_load,
-    with_what_differs,
-    written_aside,
+from tfxc.model.fit import clean_errors, fit_arguments, require_ready, with_own_callbacks
+from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
+from tfxc.model.inputs import (
+    as_tensor,
+    check_queries,
+    first_examples,
+    first_input,
+    flatten_reserved,
+    last_position,
+    query_width,
+    split_inputs,
 )
+from tfxc.model.on_servers import check_parts
+from tfxc.model.saving import SavingMixin
 from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
-from tfxc.ops.remote import with_servers
 from tfxc.samplers.sampler import Sampler
 from tfxc.search.inverted_index import InvertedIndex
+from tfxc.serving.class_names import kept_names, names_array
+from tfxc.serving.export import export_classifier, export_item_encoder
 
 
 @register
-class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
+class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Model):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
     A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
@@ -175,43 +167,6 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         """
         return self._names.value
 
-    def get_config(self):
-        shared = self.head.shared_layers(self.encoder)
-        parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
-        parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
-        return {"name": self.name, "k": self.k, **parts, **({"shared_layers": shared} if shared else {})}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        shared = config.pop("shared_layers", None)
-        for name in ("encoder", "head", "sampler"):
-            config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
-        if shared:
-            config["head"] = config["head"].sharing(config["encoder"], shared)
-        return cls(**config)
-
-    def get_build_config(self):
-        """What Keras keeps of a model whose encoder does not tell its width before it is called."""
-        return {"query_dim": self.head.query_dim} if self.built else None
-
-    def build_from_config(self, config):
-        query_dim = config.get("query_dim")  # files of before have none
-        if query_dim is not None and self.encoder.built:
-            self._build_parts(query_dim)
-            self.built = True
-
-    def save_assets(self, folder):
-        """Keras calls this when it saves a model: writes the class names."""
-        if self.class_names is not None:
-            write_names(self.class_names, folder)
-
-    def load_assets(self, folder):
-        """Keras calls this when it loads a model: reads the class names."""
-        names = read_names(folder)
-        if names is not None:
-            self._names = Untracked(names)
-
     def _build_parts(self, query_dim):
         check_kinds(self.head, self.sampler)  # the sampler may be a new one
         self.head.tie(self.encoder)
@@ -219,12 +174,13 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
+        refuse_consumed(self)
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
         options = compile_options(kwargs)
-        plain = ranking_metrics(metrics, "metrics")
-        weighted = ranking_metrics(weighted_metrics, "weighted_metrics")
-        refuse_other_classes(plain + weighted, self.head.num_classes)
+        num_classes = self.head.num_classes
+        plain = ranking_metrics(metrics, "metrics", num_classes)
+        weighted = ranking_metrics(weighted_metrics, "weighted_metrics", num_classes)
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
@@ -240,50 +196,6 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         self.classification_loss = loss
         self._num_ranked = max([self.k] + [metric.k for metric in plain + weighted])
 
-    def get_compile_config(self):
-        """What Keras keeps of ``compile``; a ``MultiOptimizer`` tells whose a weight is once it is built."""
-        if self.built and is_compiled(self):
-            build_optimizer(self.optimizer, self.trainable_variables)
-        config = super().get_compile_config()
-        if config:  # the optimizer as it is now: a name, which compile takes, too, tells of no learning rate
-            config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
-        return config
-
-    def compile_from_config(self, config):
-        """Keras calls this when it loads a compiled model."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            build_optimizer(self.optimizer, self.trainable_variables)
-
-    def save(self, filepath, overwrite=True, **kwargs):
-        """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
-
-        Warns before it starts where that takes more than 4 GB of memory, and says what takes less.
-
-        Raises:
-            ValueError: for a file of HDF5, or a model on parameter servers, which could not be loaded.
-        """
-        refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
-        warn_of_large_save(self)
-        expire_averaged(self)
-        with written_aside(filepath, overwrite, **kwargs) as path:
-            super().save(path, overwrite=overwrite, **kwargs)
-
-    def save_weights(self, filepath, overwrite=True, **kwargs):
-        """As Keras's ``save_weights``, with the care that ``save`` takes."""
-        refuse_weights_that_do_not_load(self, filepath, kwargs.get("save_format"))
-        expire_averaged(self)
-        with written_aside(filepath, overwrite, **kwargs) as path:
-            super().save_weights(path, overwrite=overwrite, **kwargs)
-
-    def load_weights(self, filepath, *args, **kwargs):
-        """As Keras's ``load_weights``. Class vectors are computed anew of the features that the head has."""
-        with with_what_differs():
-            status = super().load_weights(filepath, *args, **kwargs)
-        expire_class_vectors(self.head)
-        follow_weights(self)
-        return status
-
     def summary(self, *args, **kwargs):
         """As Keras's, and a line about the head's memory."""
         super().summary(*args, **kwargs)
@@ -296,51 +208,17 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
         ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
         ``BackupAndRestore`` among them it goes on where the newest backup stands.
         """
-        refuse_forked()
-        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
-        given = inspect.signature(super().fit).bind(x, *args, **kwargs)
-        refuse_class_weight(given.arguments.get("class_weight"))
-        if not is_compiled(self):
-            raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
-        if not self.built:
-            self._build_before_callbacks(x)
-        if self.built:  # slots that are made while the first step is traced would have it traced twice
-            with self.distribute_strategy.scope():
-                self._build_parts(self.head.query_dim)
-                build_optimizer(self.optimizer, self.trainable_variables)
-            self.head.check_optimizer(self.optimizer)
-        if isinstance(x, tf.data.Dataset):  # has its own order; Keras warns that its default does nothing
-            given.arguments.setdefault("shuffle", False)
-        if "y" in given.arguments:
-            given.arguments["y"] = as_array(given.arguments["y"])
-        held_out = given.arguments.get("validation_data")
-        if isinstance(held_out, list | tuple) and len(held_out) > 1:
-            x_of_them, labels, *weights = held_out
-            given.arguments["validation_data"] = (x_of_them, as_array(labels), *weights)
-        with self.distribute_strategy.scope():
-            on_servers = with_servers()
-        if on_servers:
-            check_data(x)
-            if self.sampler is not None:
-                self.sampler.weights_restored()  # its weights may have been loaded by TensorFlow
-        callbacks = list_of_callbacks(given.arguments.get("callbacks"))
-        refuse_callbacks_that_keep_the_lowest(self, callbacks)
-        warn_without_mining(self.sampler, callbacks)
-        every = EPOCH if on_servers else AUTO  # there Keras refuses callbacks that look at batches
-        callbacks = with_fresh_cache(with_refresh(callbacks, self.sampler, self.head, every), self.head)
-        place = None if on_servers else FitPosition()  # with servers steps are made elsewhere
-        given.arguments["callbacks"] = callbacks if on_servers else [place, KeepLargeBlocks(), *callbacks]
-        with clean_errors(place), without_old_tables(callbacks), resuming(self, given.arguments):
-            history = super().fit(**given.arguments)
-        # Averages may have taken the place of the weights. And a step counts itself before it changes them: a
-        # cache that a thread made meanwhile, to rank, is older than it says.
-        expire_class_vectors(self.head)
-        return history
+        arguments = fit_arguments(super().fit, x, *args, **kwargs)
+        require_ready(self, arguments)
+        arguments["callbacks"] = with_own_callbacks(self, arguments["callbacks"])
+        with clean_errors(), contextlib.ExitStack() as stack:
+            for callback in arguments["callbacks"]:
+                if isinstance(callback, FitCallback):
+                    stack.enter_context(callback.during_fit(self, arguments))
+            return super().fit(**arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
-        refuse_forked()
         y = as_array(y)
         self._freshen(x)
         with clean_errors():
@@ -348,7 +226,6 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An id outside its range is named first."""
-        refuse_forked()
         self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().predict, x, *args, **kwargs)
@@ -387,6 +264,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def _freshen(self, x=None):
         """Brings traced functions and cached class vectors up to date; in a graph, what to wait for."""
+        refuse_consumed(self)
         if not tf.executing_eagerly():
             return self.head.freshen()
         numbers_of_graphs = self.k, self.head.num_probes
@@ -394,7 +272,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
             self._traced_with = numbers_of_graphs
             self._ranking = self.predict_function = self.test_function = None
         if not self.built and x is not None and cache_of(self.head) is not None:
-            self._build_before_callbacks(x)
+            self._build_on(x)
             if not self.built:
                 raise ValueError(
                     f"{type(self.head).__name__} computes its class vectors before they are read, but the "
@@ -403,17 +281,16 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
                 )
         return self.head.freshen()
 
-    def _build_before_callbacks(self, x):
-        """Runs a subclassed encoder, whose width only its output tells, on the first examples of ``x``.
+    def _build_on(self, x):
+        """Builds a model by its first examples, if only the output of its encoder tells the width of queries.
 
-        Not on those of a generator, which could not be read again: then the first step builds.
+        The first step builds on data of a generator, which cannot be read twice.
         """
-        x = first_examples(x)
-        if x is None:
-            return
-        with self.distribute_strategy.scope():
-            self._encoded(split_inputs(x, self.encoder)[0], training=False)
-        self.built = True
+        first = None if self.built else first_examples(x)
+        if first is not None:
+            with self.distribute_strategy.scope():
+                self._encoded(split_inputs(first, self.encoder)[0], training=False)
+            self.built = True
 
     def call(self, inputs, training=None):
         with tf.control_dependencies([] if training else self._freshen(inputs)):
@@ -470,6 +347,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
 
     def _encoded(self, inputs, training):
         """The encoder's output; the first one builds head and sampler."""
+        refuse_consumed(self)
         with kept_by_graph():  # swish has a custom gradient
             query = check_queries(self.encoder(inputs_read_by(self.encoder, inputs), training=training))
         if query.shape[-1] is None and not self.head.built:
@@ -521,17 +399,16 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
             return self._step(*unpack_x_y_sample_weight(data))
 
     def _step(self, x, y, sample_weight):
-        # At the end of data of unknown length Keras begins a step that gets none: it must not draw either.
-        inputs = tf.nest.flatten(split_inputs(x, self.encoder)[0])
-        parts = [part for part in inputs if part is not None]  # optional inputs may be None
-        given = tf.nest.flatten(parts, expand_composites=True)[:1]
+        examples = first_input(x)
+        # At the end of data of unknown length Keras begins a step without data, which must not draw either.
+        given = tf.nest.flatten(examples, expand_composites=True)[:1]
         with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
             # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
             total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
-        self._track(loss, parts[0])
+        self._track(loss, examples)
         variables = self.trainable_variables
         if not variables:
             warnings.warn(
@@ -581,7 +458,7 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
     ) -> None:
         """Writes a SavedModel of TensorFlow's own ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
 
-        See ``tfxc.model.export.export_classifier``.
+        See ``tfxc.serving.export.export_classifier``.
         """
         expire_averaged(self)
         self._freshen()
@@ -590,6 +467,6 @@ class ExtremeClassifier(StartsAtBatch, LogsOfAllReplicas, keras.Model):
     def export_item_encoder(self, path: str | os.PathLike[str]) -> None:
         """Writes the item encoder of an ``EncodedHead``: features in, class vectors out.
 
-        See ``tfxc.model.export.export_item_encoder``.
+        See ``tfxc.serving.export.export_item_encoder``.
         """
         export_item_encoder(self.head, path)

@@ -1,15 +1,20 @@
-"""Inputs that are not the encoder's: class ids not to be ranked, and the ids of examples."""
+"""What goes into an encoder and what comes out: reserved inputs, first examples, queries."""
 
 import difflib
 import warnings
 
+import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
-from tfxc._keras.layers import shape_called_with
+from tfxc._keras import unpack_x_y_sample_weight
+from tfxc._keras.layers import mask_of, shape_called_with
+from tfxc.data.batching import epoch_orders
 from tfxc.ids import excluded_ids
 from tfxc.labels import pad_labels
 
 _RESERVED = ("exclude", "example_ids")
+_WANTED = "The encoder must give floats [B, D] or, for sequences, [B, T, D]"
 
 
 def split_inputs(inputs, encoder):
@@ -17,11 +22,11 @@ def split_inputs(inputs, encoder):
 
     Args:
         inputs: anything an encoder takes; a dict may hold reserved keys too.
-        encoder: if one input is left and the encoder does not take a dict, that one is given bare. One whose
-            inputs are not known, since it is subclassed and was not called yet, gets the dict, unless the
-            input has the name "inputs", which ``with_example_ids`` gives to one without.
+        encoder: if one input is left and the encoder takes no dict, it gets that input bare. A subclassed
+            encoder that was not called yet does not tell what it takes. It gets the dict, unless the input
+            has the name "inputs", which ``with_example_ids`` gives to an input without a name.
 
-    Warns of a key that is no input of the encoder, but nearly a reserved one.
+    Warns about a key that is no input of the encoder, but resembles a reserved one.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
@@ -32,10 +37,10 @@ def split_inputs(inputs, encoder):
     if not isinstance(inputs, dict):
         return inputs, {}
     _warn_of_misspelt(inputs, encoder)
-    if not any(name in inputs for name in _RESERVED):
+    rest = _without_reserved(inputs)
+    if len(rest) == len(inputs):
         return inputs, {}
     reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
-    rest = {name: value for name, value in inputs.items() if name not in _RESERVED}
     if len(rest) == 1 and not _takes_dict(encoder, *rest):
         rest = next(iter(rest.values()))
     if "exclude" in reserved:
@@ -43,8 +48,24 @@ def split_inputs(inputs, encoder):
     return rest, reserved
 
 
+def first_input(inputs):
+    """The first of the encoder's inputs [B, ...] that is not None: it has a row for each example.
+
+    Example:
+        >>> x = {"example_ids": tf.range(4), "price": None, "size": tf.zeros([4, 2])}
+        >>> first_input(x).shape
+        TensorShape([4, 2])
+    """
+    inputs = _without_reserved(inputs) if isinstance(inputs, dict) else inputs
+    return next(part for part in tf.nest.flatten(inputs) if part is not None)
+
+
+def _without_reserved(inputs):
+    return {name: value for name, value in inputs.items() if name not in _RESERVED}
+
+
 def _padded(exclude):
-    """Ids to leave out as a dense tensor; what is none is left to ``flatten_reserved``."""
+    """Ids to leave out as a dense tensor; ``flatten_reserved`` refuses what is not of that kind."""
     if isinstance(exclude, tf.SparseTensor | tf.RaggedTensor):
         return pad_labels(exclude)
     return tf.convert_to_tensor(exclude)
@@ -60,7 +81,7 @@ def _takes_dict(encoder, name):
 
 def _warn_of_misspelt(inputs, encoder):
     tensors = getattr(encoder, "inputs", None)
-    # What a subclassed encoder reads is not known, and a single input may have any name.
+    # A subclassed encoder does not tell what it reads, and a single input may have any name.
     if not tensors or len(inputs) == 1:
         return
     own, by_key = {tensor.name.split(":")[0] for tensor in tensors}, getattr(encoder, "input", None)
@@ -71,9 +92,9 @@ def _warn_of_misspelt(inputs, encoder):
         )
     for name in set(map(str, inputs)) - set(_RESERVED) - own:
         meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.75)
-        if meant:  # what an encoder does not read is passed over
+        if meant:  # other inputs that the encoder does not read do no harm
             warnings.warn(
-                f"The input {name!r} is read by nobody: the encoder has none of that name. The model reads "
+                f"Nothing reads the input {name!r}: the encoder has no input of that name. The model reads "
                 f"{meant[0]!r}: is that what you mean?",
                 stacklevel=2,
             )
@@ -83,10 +104,10 @@ def flatten_reserved(reserved, query, where, num_classes):
     """Excluded class ids [N, X] and example ids [N], where given, of the queries that count.
 
     Args:
-        reserved: as of ``split_inputs``: excluded ids [B, X], or [1, X] for all of the batch; example ids as
-            of ``flatten_example_ids``.
+        reserved: from ``split_inputs``: excluded ids [B, X], or [1, X] for all rows of the batch; example ids
+            as in ``flatten_example_ids``.
         query: [B, ...], the encoder's output.
-        where: None, or for sequences the places [N, 2] in the batch of what counts.
+        where: None, or for sequences the places [N, 2] in the batch of the queries that count.
         num_classes: L.
 
     Raises:
@@ -108,7 +129,7 @@ def flatten_example_ids(ids, where):
 
     Args:
         ids: integers [B] or, for sequences, [B, T].
-        where: as of ``flatten_reserved``.
+        where: as in ``flatten_reserved``.
 
     Raises:
         ValueError: for other ids.
@@ -120,3 +141,122 @@ def flatten_example_ids(ids, where):
             f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
         )
     return ids if where is None else tf.gather_nd(ids, where)
+
+
+def first_examples(x):
+    """Inputs of a few examples of what ``fit`` takes: the first batch of a data set, the first row of arrays.
+
+    Args:
+        x: what ``fit`` takes.
+
+    Returns:
+        Tensors in the structure of ``x``; None for a generator, which can be read only once.
+
+    Raises:
+        ValueError: for a data set without a batch.
+
+    Example:
+        >>> first_examples({"price": np.array([2.0, 3.0])})["price"].numpy().tolist()
+        [2.0]
+    """
+    if isinstance(x, tf.data.Dataset):
+        orders = [(order, order.next) for order in epoch_orders(x)]
+        batch = next(iter(x), None)
+        for order, epoch in orders:  # this reading is no epoch
+            order.next = epoch
+        if batch is None:
+            raise ValueError(
+                "The data set has no batch: it is empty, or drop_remainder=True leaves nothing of it."
+            )
+        return unpack_x_y_sample_weight(batch)[0]
+    if hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
+        return unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
+    if hasattr(x, "__next__"):
+        return None
+    return tf.nest.map_structure(_first_row, x)
+
+
+def as_tensor(part):
+    """The tensor of an array or a SciPy matrix. Tensors of any kind, and None, come back unchanged.
+
+    Example:
+        >>> as_tensor(scipy.sparse.eye(2)).dense_shape.numpy().tolist()
+        [2, 2]
+    """
+    if scipy.sparse.issparse(part):
+        part = part.tocoo()
+        indices = np.stack([part.row, part.col], 1).astype(np.int64)
+        return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
+    return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
+
+
+def _first_row(part):
+    if part is None:
+        return None
+    if isinstance(part, tf.SparseTensor):
+        shape = part.dense_shape
+        return tf.sparse.slice(part, tf.zeros_like(shape), tf.concat([[1], shape[1:]], 0))
+    return as_tensor((part.tocsr() if scipy.sparse.issparse(part) else part)[:1])
+
+
+def check_queries(query):
+    """Returns the output of an encoder if it can be queries.
+
+    Raises:
+        ValueError: for several outputs, another number of dimensions, or numbers that are no floats.
+
+    Example:
+        >>> check_queries(tf.zeros([4, 8])).shape
+        TensorShape([4, 8])
+        >>> check_queries(tf.zeros([4]))
+        Traceback (most recent call last):
+        ...
+        ValueError: The encoder must give floats [B, D] or, for sequences, [B, T, D], but gave float32 (4,).
+    """
+    if not tf.is_tensor(query) or not hasattr(query, "shape"):
+        raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
+    if not query.dtype.is_floating or query.shape.rank not in (2, 3):
+        raise ValueError(f"{_WANTED}, but gave {query.dtype.name} {query.shape}.")
+    return query
+
+
+def query_width(encoder):
+    """D of an encoder's queries, or None if the encoder does not tell it before its first call.
+
+    Raises:
+        ValueError: for an encoder whose outputs cannot be queries.
+
+    Example:
+        >>> query_width(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]))
+        3
+    """
+    try:
+        shape = encoder.output_shape
+    except (AttributeError, RuntimeError):
+        return None
+    if isinstance(shape, dict | list) or (shape and isinstance(shape[0], tuple | list)):
+        kind = "dict" if isinstance(shape, dict) else "list"
+        raise ValueError(
+            f"{_WANTED}, but gives a {kind} of {len(shape)}: make keras.Model(encoder.inputs, query) of the "
+            "output that is the query. For several tasks, add several tfxc.head_loss in a model of your own."
+        )
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{_WANTED}, but gives {tuple(shape)}.")
+    return shape[-1]
+
+
+def last_position(query):
+    """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked.
+
+    Example:
+        >>> last_position(tf.reshape(tf.range(6.0), [1, 3, 2])).numpy().tolist()
+        [[4.0, 5.0]]
+    """
+    if query.shape.rank != 3:
+        return query
+    mask = mask_of(query)
+    if mask is None:
+        return query[:, -1]
+    steps = tf.range(tf.shape(mask)[1])
+    last = tf.reduce_max(tf.where(tf.cast(mask, tf.bool), steps, 0), axis=1)
+    return tf.gather(query, last, batch_dims=1)

@@ -14,7 +14,7 @@ from tfxc.arguments import positive_int
 from tfxc.layers.dense_head import DenseHead
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.layers.uniform_sparse_head import UniformSparseHead
-from tfxc.model.consumed import refuse_consumed
+from tfxc.model.checks import refuse_consumed
 from tfxc.ops.remote import shards_of
 from tfxc.samplers import InBatch, Mixture
 

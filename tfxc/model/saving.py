@@ -1,15 +1,121 @@
-"""Where Keras writes a model that it saves, so that a write that is cut off leaves the earlier file whole."""
+"""How Keras saves a classifier and loads it again."""
 
 import contextlib
 import os
 
-from tfxc._keras import SAVES_TO_FOLDERS
+from tfxc._keras import SAVES_TO_FOLDERS, keras
+from tfxc._keras.layers import Untracked
+from tfxc._keras.optimizers import build_optimizer
+from tfxc._keras.training import is_compiled
 from tfxc.atomic_write import atomic_write
+from tfxc.layers.adapted import follow_weights
+from tfxc.layers.class_cache import expire_class_vectors
+from tfxc.model.checks import refuse_consumed
+from tfxc.model.fresh_cache import expire_averaged
+from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import is_on_servers
+from tfxc.serving.class_names import read_names, write_names
+
+
+class SavingMixin:
+    """What Keras asks of a model that it saves or loads. To stand before ``keras.Model`` among the bases."""
+
+    def get_config(self):
+        shared = self.head.shared_layers(self.encoder)
+        parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
+        parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
+        return {"name": self.name, "k": self.k, **parts, **({"shared_layers": shared} if shared else {})}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        shared = config.pop("shared_layers", None)
+        for name in ("encoder", "head", "sampler"):
+            config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+        if shared:
+            config["head"] = config["head"].sharing(config["encoder"], shared)
+        return cls(**config)
+
+    def get_build_config(self):
+        """What Keras keeps of a model whose encoder does not tell its width before it is called."""
+        return {"query_dim": self.head.query_dim} if self.built else None
+
+    def build_from_config(self, config):
+        if self.encoder.built:
+            self._build_parts(config["query_dim"])
+            self.built = True
+
+    def save_assets(self, folder):
+        """Keras calls this when it saves a model: writes the class names."""
+        if self.class_names is not None:
+            write_names(self.class_names, folder)
+
+    def load_assets(self, folder):
+        """Keras calls this when it loads a model: reads the class names."""
+        names = read_names(folder)
+        if names is not None:
+            self._names = Untracked(names)
+
+    def get_compile_config(self):
+        """What Keras keeps of ``compile``; a built ``MultiOptimizer`` tells which part trains a weight."""
+        if self.built and is_compiled(self):
+            build_optimizer(self.optimizer, self.trainable_variables)
+        config = super().get_compile_config()
+        if config:  # the optimizer as it is: a name, which compile takes, too, tells no learning rate
+            config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
+        return config
+
+    def compile_from_config(self, config):
+        """Keras calls this when it loads a compiled model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            build_optimizer(self.optimizer, self.trainable_variables)
+
+    def save(self, filepath, overwrite=True, **kwargs):
+        """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
+
+        Warns before it starts if that takes more than 4 GB of memory, and says what takes less.
+
+        Raises:
+            ValueError: for a file of HDF5, or a model on parameter servers, which could not be loaded.
+        """
+        refuse_consumed(self)
+        refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
+        warn_of_large_save(self)
+        expire_averaged(self)
+        with written_aside(filepath, overwrite, **kwargs) as path:
+            super().save(path, overwrite=overwrite, **kwargs)
+
+    def save_weights(self, filepath, overwrite=True, **kwargs):
+        """As Keras's ``save_weights``, written aside like ``save``."""
+        refuse_consumed(self)
+        refuse_weights_that_do_not_load(self, filepath, kwargs.get("save_format"))
+        expire_averaged(self)
+        with written_aside(filepath, overwrite, **kwargs) as path:
+            super().save_weights(path, overwrite=overwrite, **kwargs)
+
+    def load_weights(self, filepath, *args, **kwargs):
+        """As Keras's ``load_weights``. Class vectors are computed anew from the head's features."""
+        refuse_consumed(self)
+        with explained_mismatch():
+            status = super().load_weights(filepath, *args, **kwargs)
+        expire_class_vectors(self.head)
+        follow_weights(self)
+        return status
+
+    @property
+    def weights(self):
+        refuse_consumed(self)
+        return super().weights
+
+    def _trackable_children(self, *args, **kwargs):
+        """What a ``tf.train.Checkpoint`` writes or reads."""
+        refuse_consumed(self)
+        return super()._trackable_children(*args, **kwargs)
 
 
 def written_aside(filepath, overwrite=True, **kwargs):
-    """A context that gives the path Keras is to write to: aside, if it writes one file on this machine.
+    """A context that gives the path for Keras to write to: aside, if it writes one file on this machine.
 
     Args:
         filepath, overwrite, kwargs: what ``save`` or ``save_weights`` of a Keras model was given.
@@ -36,17 +142,17 @@ def written_aside(filepath, overwrite=True, **kwargs):
 
 
 @contextlib.contextmanager
-def with_what_differs():
-    """Adds to what Keras says of weights that do not fit a model what users have changed mostly."""
+def explained_mismatch():
+    """Adds the likely causes to the error of Keras about weights that do not fit a model."""
     try:
         yield
     except ValueError as error:
         if "expected" not in str(error):
             raise
         raise ValueError(
-            f"{error} The file is of a model of other parts. Of another sampler, or if the encoder alone is "
-            "wanted: load_weights(..., skip_mismatch=True). Of other classes: load the whole model and call "
-            "tfxc.change_classes(model, names)."
+            f"{error} The file is of a model with other parts. If the sampler differs, or for the encoder "
+            "alone: load_weights(..., skip_mismatch=True). If the classes differ: load the whole model and "
+            "call tfxc.change_classes(model, names)."
         ) from error
 
 
@@ -84,7 +190,7 @@ def refuse_weights_that_do_not_load(model, filepath, save_format=None):
 def refuse_shards(model, filepath, save_format=None):
     """Raises ValueError for a file of Keras's own format of a model whose tables lie in shards.
 
-    It would load into as many shards alone, and never into a model on one machine.
+    It would load into the same number of shards only, and never into a model on one machine.
     """
     own_format = os.fspath(filepath).endswith(".keras") or save_format == "keras"
     if (own_format or _is_hdf5(filepath, save_format)) and is_on_servers(model):

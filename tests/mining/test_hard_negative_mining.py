@@ -1,0 +1,377 @@
+"""When tables of hard negatives are made and used, and what happens when that fails."""
+
+import ctypes
+import functools
+import os
+import resource
+import shutil
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from classifier_checks import (
+    DIM,
+    NUM_CLASSES,
+    all_logits,
+    dense_encoder,
+    features,
+    make_model,
+)
+
+import tfxc
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
+from tfxc.callbacks import HardNegativeMining
+from tfxc.mining import background_search, hard_negative_mining
+from tfxc.resume.state import from_json, to_json
+from tfxc.samplers import HardNegatives, Mixture, Uniform
+
+NUM_EXAMPLES = 20
+X, Y = features(NUM_EXAMPLES), np.arange(NUM_EXAMPLES) % NUM_CLASSES
+NAN = float("nan")
+
+
+class Patient(background_search.BackgroundSearch):
+    """A search that is done when it has started, so that epochs of milliseconds are long enough."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._thread.join()
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setattr(hard_negative_mining, "BackgroundSearch", Patient)
+
+
+class EachEpoch(keras.callbacks.Callback):
+    """Calls a function with the epoch at its end."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.function(epoch)
+
+
+def model_of(sampler=None, **options):
+    sampler = sampler or HardNegatives(2, 4, num_retrieved=4, seed=1)
+    return make_model(sampler, tfxc.losses.BinaryCrossentropy(), run_eagerly=True, **options)
+
+
+@functools.cache
+def traced_model():
+    """For trainings of many epochs, whose weights are of no concern."""
+    sampler = HardNegatives(2, 4, num_retrieved=4, seed=1)
+    return make_model(sampler, tfxc.losses.BinaryCrossentropy())
+
+
+def fitted(model, mining, epochs, *callbacks, **options):
+    inputs = tfxc.data.with_example_ids(X)
+    callbacks = [mining, *callbacks]
+    return model.fit(
+        inputs, Y, batch_size=10, epochs=epochs, callbacks=callbacks, verbose=0, **options
+    ).history
+
+
+def files(folder):
+    return sorted(name[-12:-6] for name in os.listdir(folder))
+
+
+@pytest.mark.parametrize(
+    ("start", "every", "staleness", "last"),
+    [
+        (3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"),
+        (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005"),
+    ],
+)
+def test_schedule(patient, tmp_path, start, every, staleness, last):
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)
+    history = fitted(traced_model(), mining, 7)
+    np.testing.assert_array_equal(history["mining/staleness"], staleness)
+    filled = np.array(history["mining/filled"])
+    assert (filled[:start] == 0).all() and (filled[start:] > 0.5).all()
+    recall = np.array(history["mining/recall"])
+    assert (recall[np.isfinite(staleness)] == 1).all() and np.isnan(recall[: start - 1]).all()
+    assert history["mining/failures"] == [0] * 7 and max(history["mining/search_seconds"][start:]) < 60
+    assert files(tmp_path) == [last]
+
+
+@pytest.mark.parametrize("depth", [2, 0, 1])
+def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, depth):
+    mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
+    for _ in range(depth):
+        mixed = Mixture([mixed, Uniform(3)])
+    model = model_of(mixed, optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    tf_variable(model.head.bias).assign(np.linspace(-1, 1, NUM_CLASSES))
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 3, record)
+    assert (rows[1] == -1).all()
+    np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :6])
+    assert sampler.table is None  # the next data may number its examples otherwise
+
+
+def test_given_class_vectors_are_searched_instead(patient, tmp_path):
+    vectors = features(NUM_CLASSES, seed=5)[:, :4]
+    model = model_of(optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, class_vectors=vectors)
+    fitted(model, mining, 3, record)
+    scores = model.encoder(X).numpy()[:, :4] @ vectors.T
+    np.testing.assert_array_equal(rows[2], np.argsort(-scores, axis=1)[:, :4])
+
+
+def test_the_share_grows(patient, tmp_path):
+    model, active = model_of(HardNegatives(4, 2, seed=1)), []
+    record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))
+    history = fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, curriculum=4), 7, record)
+    assert active == [0, 0, 1, 2, 3, 4, 4] and files(tmp_path) == ["000005"]
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 2, 2, 2])
+
+
+def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
+    go_on, find = threading.Event(), background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+
+    def release(epoch):
+        if epoch == 3:
+            go_on.set()
+            mining._search._thread.join()
+
+    history = fitted(traced_model(), mining, 5, EachEpoch(release))
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, NAN, NAN, 4])
+
+
+def kill(thread):
+    """Ends a thread of Python code wherever it is."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+    thread.join()
+
+
+def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
+    begun = threading.Event()
+
+    def never_ends(*args):
+        begun.set()
+        while True:
+            time.sleep(0.001)
+
+    mining, find = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), background_search.build_index
+
+    def act(epoch):
+        if epoch == 3:
+            assert begun.wait(60)
+            kill(mining._search._thread)
+        elif mining._search is not None:
+            mining._search._thread.join()
+        # Only between searches: one under way may not have begun its index yet.
+        monkeypatch.setattr(background_search, "build_index", never_ends if epoch == 2 else find)
+
+    with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
+        history = fitted(traced_model(), mining, 7, EachEpoch(act))
+    assert history["mining/failures"] == [0, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
+
+
+def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.warns(UserWarning, match="Epoch 0: .*File too large.*goes on with uniform negatives"):
+            history = fitted(traced_model(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert history["mining/failures"] == [1, 1, 2, 2] and np.isnan(history["mining/staleness"]).all()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.both_keras
+def test_another_fit_goes_on(patient, tmp_path):
+    model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
+    np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
+
+
+def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, monkeypatch):
+    find = background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: time.sleep(0.5) or find(*args))
+    model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    staleness = [fitted(model, mining, 1)["mining/staleness"][0] for _ in range(4)]
+    np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
+
+
+def test_with_another_model_it_starts_anew(patient, tmp_path):
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model_of(), mining, 4)
+    model = model_of(HardNegatives(2, 4, num_retrieved=4), optimizer="sgd")
+    model.optimizer.learning_rate = 0.0
+    rows = []
+    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    history = fitted(model, mining, 3, record)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
+    np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :4])
+
+
+def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
+    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model, mining, 4)
+    model.sampler = HardNegatives(2, 4, num_retrieved=6, seed=1)
+    history = fitted(model, mining, 3)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
+    model.sampler = HardNegatives(1, 4, num_retrieved=6, seed=1)  # the same table serves it
+    np.testing.assert_array_equal(fitted(model, mining, 1)["mining/staleness"], [2])
+    model.sampler = HardNegatives(2, 4, num_retrieved=5, seed=1)
+    history = fitted(model, mining, 8, initial_epoch=5)
+    np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
+
+
+def test_a_table_of_other_classes_is_refused(patient, tmp_path):
+    encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES)
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, head, HardNegatives(2, 4, num_retrieved=4), class_names=names)
+    model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.BinaryCrossentropy())
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    fitted(model, mining, 4)
+    fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5, initial_epoch=4)
+    model = tfxc.change_classes(model, names[::-1])
+    with pytest.raises(
+        ValueError, match="ids of other classes: the model has other class names, or the same"
+    ):
+        fitted(model, mining, 6, initial_epoch=5)
+    history = fitted(model, mining, 2)  # from the beginning: tables of later epochs are of another run
+    assert np.isnan(history["mining/staleness"]).all()
+
+
+def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError("no space")
+
+    monkeypatch.setattr(background_search, "build_index", fail)
+    with pytest.warns(UserWarning, match="Epoch 1: hard negatives were not renewed .OSError: no space."):
+        fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
+
+
+def test_a_curriculum_ends_with_its_training(patient, tmp_path):
+    model = model_of()
+    fitted(model, HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 5, curriculum=5), 1)
+    assert int(tf_variable(model.sampler.num_active)) == 0
+    history = fitted(model, HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), 3)
+    assert history["mining/filled"][2] > 0.5
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
+    go_on, find = threading.Event(), background_search.build_index
+    monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
+    mining = HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 2, 1)
+    kept = []
+
+    def keep(epoch):
+        if epoch == 2:  # one search under way, or just ended, and queries that wait for the next
+            if finished:
+                go_on.set()
+                mining._search._thread.join()
+            arrays = {}
+            kept.append((to_json(mining.state_to_keep(), arrays), arrays))
+            go_on.set()
+
+    fitted(traced_model(), mining, 3, EachEpoch(keep))
+    state = from_json(*kept[0])
+    assert ("found" in state) == finished and ("searched" in state) != finished
+    again, model = HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), model_of()
+    again.set_model(model)
+    again.on_train_begin()
+    again.restore_state(state)
+    again._search.stop() if finished else again._search._thread.join()
+    again.on_epoch_begin(3)
+    assert again._epoch == 3 and model.sampler.table.epoch == 0
+    assert model.sampler.table.rows(np.arange(NUM_EXAMPLES)).min() >= 0
+    again.on_train_end()
+
+
+def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
+    def cut(epoch):
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(model, mining, 5, EachEpoch(cut))
+    assert model.sampler.table is None and mining._table.epoch is not None
+    with pytest.warns(UserWarning, match="HardNegatives has no table"):
+        model.fit(tfxc.data.with_example_ids(features(40)), np.zeros(40, np.int32), verbose=0)
+    fitted(model, mining, 1)  # which goes on with its table
+    assert model.sampler.take_filled_fraction() != 0
+
+
+def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path, monkeypatch):
+    killed, fill = tmp_path / "killed", background_search.BackgroundSearch._fill
+
+    def half_filled(self, rows, index, table):
+        if table.epoch is not None:
+            rows[:10] = 7
+            if not killed.exists():
+                shutil.copytree(tmp_path / "whole", killed)  # all that a process which is killed here leaves
+        fill(self, rows, index, table)
+
+    monkeypatch.setattr(background_search.BackgroundSearch, "_fill", half_filled)
+    fitted(traced_model(), HardNegativeMining(tmp_path / "whole", NUM_EXAMPLES, 2, 1), 4)
+    assert len(os.listdir(killed)) == 2  # the table, and what was being written
+    table = tfxc.mining.hard_negative_table.HardNegativeTable(killed, (NUM_EXAMPLES, 4), DIM + 1, NUM_CLASSES)
+    table.resume(epoch=1)
+    rows = table.rows(np.arange(NUM_EXAMPLES))
+    assert (rows >= 0).all() and not (rows == 7).all(1).any() and files(killed) == ["000000"]
+    history = fitted(traced_model(), HardNegativeMining(killed, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
+    np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
+
+
+def test_a_later_table_is_of_another_run(patient, tmp_path):
+    fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
+    assert np.isnan(history["mining/staleness"]).all()
+
+
+def test_arguments_are_checked(tmp_path):
+    for options, message in [
+        ({"num_examples": 0}, "num_examples must be an integer of at least 1, but got 0"),
+        ({"every_epochs": 0}, "every_epochs must be an integer of at least 1"),
+        ({"curriculum": 0}, "curriculum must be an integer of at least 1"),
+        ({"start_epoch": 1}, "start_epoch must be an integer of at least 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            HardNegativeMining(tmp_path, **{"num_examples": 5, **options})
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES)
+    with pytest.raises(ValueError, match="a model with one HardNegatives sampler"):
+        fitted(model_of(Uniform(3)), mining, 1)
+    for vectors in (np.zeros([NUM_CLASSES, DIM + 2]), np.zeros([3, 2]), np.zeros(NUM_CLASSES)):
+        with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
+            fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
+    vectors = np.zeros([NUM_CLASSES, 4], np.float32)
+    vectors[7, 2] = np.nan
+    with pytest.raises(ValueError, match="class_vectors must be finite, but row 7 holds NaN or infinity"):
+        fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, class_vectors=vectors), 1)
+    for index in ("foo", "PQ3", 5):
+        with pytest.raises(ValueError, match=f"index={index!r} is no factory string that FAISS knows"):
+            fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, index=index), 1)
+
+
+def test_training_without_it_is_warned_of(tmp_path):
+    for sampler in (HardNegatives(2, 4), Mixture([HardNegatives(2, 4), Uniform(3)])):
+        with pytest.warns(
+            UserWarning, match="no table, so all its draws are uniform: add .*HardNegativeMining"
+        ):
+            model_of(sampler).fit(tfxc.data.with_example_ids(X), Y, verbose=0)
+    model = traced_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)

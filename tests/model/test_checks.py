@@ -1,0 +1,239 @@
+"""What a classifier refuses: options of Keras, numbers that are not finite, uses of a consumed model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, make_model, weights_of
+
+import tfxc
+from tfxc import layers, losses, optimizers
+from tfxc._keras import IS_KERAS_3, keras
+from tfxc.losses import SoftmaxCrossentropy
+from tfxc.metrics import CoverageAtK, NDCGAtK, PSPAtK
+from tfxc.model.checks import require_finite
+from tfxc.samplers import Uniform
+
+
+def test_xla_is_switched_off_with_a_warning():
+    with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
+        model = make_model(Uniform(4), jit_compile=True)
+    model.fit(features(4), np.arange(4), verbose=0)
+
+
+def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
+    model = make_model(Uniform(4))
+    with pytest.raises(ValueError, match="scales the loss, as under the mixed_float16 policy"):
+        model.compile(keras.optimizers.SGD(1.0, loss_scale_factor=128.0), loss=SoftmaxCrossentropy())
+    with pytest.raises(ValueError, match="call compile"):
+        model.fit(features(4), np.arange(4), verbose=0)
+
+
+@pytest.mark.both_keras
+def test_class_weights_are_refused():
+    model = make_model()
+    with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
+        model.fit(features(4), np.arange(4), 4, 1, 0, None, 0.0, None, True, {0: 2.0})
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):
+            train(features(4), np.arange(4), class_weight={0: 2.0})
+
+
+def test_metrics_that_do_not_take_ranked_ids_are_refused():
+    model = make_model()
+    for metric in ("accuracy", keras.metrics.AUC()):
+        for metrics in (metric, [metric]):
+            with pytest.raises(
+                ValueError, match=r"metrics must be of tfxc\.metrics.* got .*(accur|AUC).*PrecisionAtK\(1\)"
+            ):
+                model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
+    for name in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
+            model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_other_classes_are_refused(argument):
+    for metric in (CoverageAtK(5, num_classes=40), PSPAtK(3, np.full(NUM_CLASSES + 1, 0.5))):
+        with pytest.raises(
+            ValueError,
+            match=rf"{metric.name} is made for {metric.num_classes} classes, but the head has {NUM_CLASSES}",
+        ):
+            make_model().compile("adam", SoftmaxCrossentropy(), **{argument: [metric]})
+    make_model(metrics=[CoverageAtK(5, num_classes=NUM_CLASSES), PSPAtK(3, np.full(NUM_CLASSES, 0.5))])
+
+
+@pytest.mark.both_keras
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has none of them")
+def test_legacy_optimizers_are_refused():
+    with pytest.raises(
+        ValueError, match=r"tfxc\.optimizers, such as LazyAdam\(1e-3\).*but got Adam of .*legacy"
+    ):
+        make_model(optimizer=keras.optimizers.legacy.Adam())
+
+
+def test_loss_weights_are_refused():
+    for given in (3.0, [0.5]):
+        with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):
+            make_model(loss_weights=given)
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize("eager", [False, True])
+def test_training_stops_before_the_weights_are_touched(eager):
+    x, y = features(20), np.arange(20)
+    model = make_model(run_eagerly=eager)
+    model.fit(x, y, batch_size=10, verbose=0)
+    before = weights_of(model)
+    bad = np.where(np.arange(20)[:, np.newaxis] == 3, np.nan, x)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="The query of training step 3 is nan at row 3 of the batch"
+    ):
+        model.fit(bad, y, batch_size=20, shuffle=False, verbose=0)
+    weight = np.full(20, np.inf, np.float32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="^The loss of training step 3 is .*clipnorm"):
+        model.fit(x, y, batch_size=20, sample_weight=weight, verbose=0)
+    for value, wanted in zip(weights_of(model), before, strict=True):
+        np.testing.assert_array_equal(value, wanted)
+    model.fit(x, y, verbose=0)
+
+
+def test_moving_averages_do_not_see_what_is_not_finite():
+    layers = [keras.Input((2, DIM)), keras.layers.BatchNormalization(), keras.layers.Flatten()]
+    model = make_model(encoder=keras.Sequential([*layers, keras.layers.Dense(DIM)]))
+    x, y = np.ones([4, 2, DIM], np.float32), np.arange(4)
+    x[2, 1, 0] = np.nan
+    before = weights_of(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The input of training step 1 is nan at row 2"):
+        model.fit(x, y, shuffle=False, verbose=0)
+    for was, now in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SignedRoot(keras.layers.Layer):
+    """Finite everywhere, but its slope at 0 is not."""
+
+    def call(self, inputs):
+        return tf.sign(inputs) * tf.abs(inputs) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "eager"),
+    [
+        ("dense", False),
+        ("dense", True),
+        ("embedding", False),
+        ("tied", True),
+        ("item encoder", True),
+    ],
+)
+def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
+    x, y = np.abs(features(20)) + 0.1, np.arange(20)
+    encoder, head, bad = dense_encoder(), None, x * (y != 3)[:, np.newaxis]
+    if kind == "dense":
+        layers = [keras.Input((DIM,)), keras.layers.Dense(DIM, use_bias=False), SignedRoot()]
+        encoder = keras.Sequential(layers)
+        name = "dense.*/kernel"
+    elif kind == "item encoder":
+        layers = [keras.Input((3,)), keras.layers.Dense(DIM, use_bias=False), SignedRoot()]
+        items = np.arange(1.0, 76.0, dtype=np.float32).reshape(25, 3)
+        head, name = tfxc.layers.EncodedHead(keras.Sequential(layers), items), "dense.*/kernel"
+        bad = x
+    else:
+        table = keras.layers.Embedding(26, DIM, embeddings_initializer="ones", name="items")
+        encoder = keras.Sequential(
+            [keras.Input((1,), dtype="int32"), table, keras.layers.Flatten(), SignedRoot()]
+        )
+        head = tfxc.layers.DenseHead(25, tied_to="items", row_offset=1) if kind == "tied" else None
+        x, bad, name = y[:, np.newaxis] + 1, y[:, np.newaxis] * (y != 3)[:, np.newaxis], "items/embeddings"
+        table.embeddings.assign(np.concatenate([np.zeros([1, DIM]), np.ones([25, DIM])]))
+    model = make_model(encoder=encoder, head=head, run_eagerly=eager)
+    model.fit(x, y, batch_size=10, verbose=0)
+    if kind == "item encoder":
+        items[3] = 0
+        head.features = tf.constant(items)
+    before = weights_of(model)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=f"^The gradient of {name} in training step 3 is -?nan and the step was skipped.* batch 1",
+    ):
+        model.fit(bad, y, batch_size=20, shuffle=False, verbose=0)
+    for value, wanted in zip(weights_of(model), before, strict=True):
+        if value.shape:  # but the age of the cached class vectors
+            np.testing.assert_array_equal(value, wanted)
+    assert int(model.optimizer.iterations) == 2
+
+
+def test_a_gradient_that_is_large_may_be_clipped():
+    optimizer = tfxc.optimizers.LazySGD(1.0, global_clipnorm=1.0)
+    model = make_model(optimizer=optimizer)
+    before = weights_of(model)
+    model.fit(features(5), np.arange(5), sample_weight=np.full(5, 1e15, np.float32), verbose=0)
+    moved = [new - old for new, old in zip(weights_of(model), before, strict=True)]
+    assert np.sqrt(sum(np.sum(part**2) for part in moved)) == pytest.approx(1, rel=1e-3)
+
+
+def test_half_precision_inputs_are_summed_in_more():
+    x = np.full([4, 1024], 200.0, np.float16)
+    layers = [keras.Input((1024,), dtype="float16"), keras.layers.Rescaling(1e-4, dtype="float32")]
+    encoder = [*layers, keras.layers.Dense(DIM), keras.layers.BatchNormalization()]
+    model = make_model(encoder=keras.Sequential(encoder))
+    model.fit(tf.data.Dataset.from_tensors((x, np.arange(4))), verbose=0)
+    optimizer = keras.optimizers.SGD()
+    assert require_finite(tf.constant(x), "query", optimizer).dtype == tf.float16
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 2), (3, 2)])
+def test_shapes(shape):
+    optimizer = keras.optimizers.SGD()
+    assert require_finite(tf.ones(shape), "query", optimizer).shape == shape
+    if 0 not in shape:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="inf"):
+            require_finite(tf.fill(shape, float("-inf")), "query", optimizer)
+
+
+def test_evaluation_goes_on():
+    model = make_model(tfxc.samplers.Uniform(5))
+    assert np.isnan(model.evaluate(features(5) * np.nan, np.arange(5), verbose=0))
+
+
+NAMES = [f"item {i}" for i in range(NUM_CLASSES)]
+MESSAGE = r"change_classes consumed this model; use what it returned: model = tfxc.change_classes\(model"
+
+
+@pytest.mark.both_keras
+def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
+    model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(NUM_CLASSES), class_names=NAMES)
+    model.compile(optimizers.LazyAdam(0.05), loss=losses.SoftmaxCrossentropy())
+    x, y = learnable(8)
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    checkpoint = tf.train.Checkpoint(model=model)
+    good = (tmp_path / "model.keras").read_bytes()
+    changed = tfxc.change_classes(model, NAMES[3:])
+    uses = {
+        "fit": lambda: model.fit(x, y, verbose=0),
+        "evaluate": lambda: model.evaluate(x, y, verbose=0),
+        "predict": lambda: model.predict(x, verbose=0),
+        "train_on_batch": lambda: model.train_on_batch(x, y),
+        "predict_on_batch": lambda: model.predict_on_batch(x),
+        "call": lambda: model(x),
+        "rank": lambda: model.rank(x, 3),
+        "get_weights": model.get_weights,
+        "set_weights": lambda: model.set_weights(changed.get_weights()),
+        "compile": lambda: model.compile("sgd", loss=losses.SoftmaxCrossentropy()),
+        "save": lambda: model.save(tmp_path / "model.keras"),
+        "save_weights": lambda: model.save_weights(tmp_path / "model.weights.h5"),
+        "export": lambda: model.export(tmp_path / "served"),
+        "memory_report": lambda: tfxc.memory_report(model),
+        "change_classes": lambda: tfxc.change_classes(model, NAMES),
+        "checkpoint": lambda: checkpoint.write(tmp_path / "checkpoint"),
+    }
+    for use in uses.values():
+        with pytest.raises(ValueError, match=MESSAGE):
+            use()
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+    assert (tmp_path / "model.keras").read_bytes() == good
+    changed.fit(x, y % changed.head.num_classes, verbose=0)
+    changed.save(tmp_path / "model.keras")

@@ -1,0 +1,138 @@
+"""What surrounds Keras's own fit: its arguments, callbacks that join, and errors that name their place."""
+
+import functools
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import NUM_CLASSES, features, make_model
+
+from tfxc._keras import keras
+from tfxc.model.fit import clean_errors, sentence_of
+
+FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
+GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
+RAISED = '  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: '
+NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Too large: 5 of 3",
+        f"{GRAPH}Too large: 5 of 3{NODE}",
+        f"Graph execution error:\n\nToo large: 5 of 3{NODE}",
+        f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
+        f"{GRAPH}{RAISED}Too large: 5 of 3\n\n{NODE}",
+        f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
+        "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
+    ],
+)
+@pytest.mark.parametrize("num_frames", [2, 3])
+def test_the_sentence_is_found(report, num_frames):
+    report = report.replace(FRAMES, "\n\n".join(FRAMES.split("\n\n")[:num_frames]) + "\n\n")
+    assert sentence_of(report) == "Too large: 5 of 3"
+
+
+@pytest.mark.parametrize("call", ["fit", "predict"])
+def test_ids_of_another_vocabulary_are_told_as_such(call):
+    layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(5, 4), keras.layers.Flatten()]
+    model = make_model(encoder=keras.Sequential(layers))
+    x, y = np.array([[1, 2, 3], [1, 7, 3]]), np.array([0, 1])
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        model.fit(x, y, verbose=0, shuffle=False) if call == "fit" else model.predict(x, verbose=0)
+    wanted = r"indices\[1,1\] = 7 is not in \[0, 5\)\. If an Embedding .* another vocabulary"
+    assert re.match(wanted, error.value.message)
+
+
+def test_a_plain_error_is_left_alone():
+    plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
+        raise plain
+    assert error.value is plain and error.value.__cause__ is None
+
+
+@functools.cache
+def model_of(eager):
+    return make_model(run_eagerly=eager)
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    "step", ["fit", "validate", "evaluate", "predict", "rank", "train on batch", "test on batch"]
+)
+def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager):
+    model, x, y = model_of(eager), features(2), np.array([0, 1])
+    bad_inputs, bad_labels = {"features": x, "exclude": np.array([[99], [1]])}, np.array([99, 1])
+    calls = {
+        "fit": lambda: model.fit(x, bad_labels, verbose=0, shuffle=False),
+        "validate": lambda: model.fit(x, y, validation_data=(x, bad_labels), verbose=0),
+        "evaluate": lambda: model.evaluate(x, bad_labels, verbose=0),
+        "predict": lambda: model.predict(bad_inputs, verbose=0),
+        "rank": lambda: model.rank(bad_inputs, 2),
+        "train on batch": lambda: model.train_on_batch(x, bad_labels),
+        "test on batch": lambda: model.test_on_batch(x, bad_labels),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        calls[step]()
+    what = "An excluded class" if step in ("predict", "rank") else "A label"
+    message = error.value.message
+    assert message.startswith(f"{what} id is outside [0, {NUM_CLASSES}) (-1 is padding)")
+    assert "The id is 99 at flat position 0 of shape 2" in message and "\n" not in message
+    assert "check_ids" in str(error.value.__cause__) or eager
+
+
+@pytest.fixture(scope="module")
+def trained_model():
+    return make_model()
+
+
+@pytest.fixture
+def model(trained_model):
+    """No weight of it changes where a step is refused, and its time begins anew."""
+    trained_model.optimizer.iterations.assign(0)
+    return trained_model
+
+
+def stopped(model, x, y, bad_epoch=0, **options):
+    """The message of a training whose inputs hold NaN at the ends of its epochs, from one epoch on."""
+
+    def rows():
+        for epoch in range(bad_epoch + 1):
+            values = x.copy()
+            values[-1] = np.nan if epoch == bad_epoch else 0
+            yield from zip(values, y, strict=True)
+
+    shapes = (tf.TensorSpec(x.shape[1:]), tf.TensorSpec((), tf.int64))
+    data = tf.data.Dataset.from_generator(rows, output_signature=shapes).batch(4)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        model.fit(data, steps_per_epoch=len(x) // 4, epochs=bad_epoch + 1, verbose=0, **options)
+    return error.value.message
+
+
+@pytest.mark.parametrize("bad_epoch", [0, 1])
+@pytest.mark.parametrize("callbacks", [None, [], keras.callbacks.TerminateOnNaN()])
+def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
+    message = stopped(model, features(12), np.arange(12), bad_epoch, callbacks=callbacks)
+    assert message.startswith(f"The query of training step {3 + 3 * bad_epoch} is nan at row 3 of the batch")
+    assert message.endswith(f". It was batch 3 of epoch {1 + bad_epoch}.") and ".." not in message
+
+
+@pytest.mark.both_keras
+def test_of_several_steps_at_once_it_is_one():
+    message = stopped(make_model(steps_per_execution=2), features(16), np.arange(16))
+    assert message.endswith("It was one of the batches 3 to 4 of epoch 1.")
+
+
+@pytest.mark.both_keras
+def test_a_list_of_callbacks_that_keras_made(model):
+    callbacks = keras.callbacks.CallbackList([keras.callbacks.TerminateOnNaN()], model=model)
+    assert "batch 3 of epoch 1" in stopped(model, features(12), np.arange(12), callbacks=callbacks)
+
+
+def test_validation(model):
+    x, y = features(4), np.arange(4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"It was the validation of epoch 1\.$"):
+        model.fit(x, y, validation_data=(x, y + 1000), verbose=0)

@@ -1,0 +1,125 @@
+"""The batches that are left, whatever form the data have."""
+
+import os
+import warnings
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from backup_checks import Again, X, Y, assert_same, made
+from classifier_checks import DIM, make_model
+
+import tfxc
+from tfxc._keras import keras
+from tfxc.callbacks import BackupAndRestore
+
+# What a form of data becomes is the same under both Kerases but where Keras itself cuts the arrays.
+
+
+@pytest.fixture(scope="module")
+def script():
+    return Again(made()).run
+
+
+@pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
+def test_forms_of_data(tmp_path, script, kind):
+    dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
+    options = {
+        "mapped": {"x": dataset.map(lambda x, y: (x * 2, y)).prefetch(2), "y": None},
+        "endless": {"x": dataset.repeat(), "y": None, "steps_per_epoch": 7},
+        "weights": {"batch_size": 10, "sample_weight": np.linspace(0, 1, 95), "shuffle": False},
+        "split": {"batch_size": 8, "validation_split": 0.2, "x": X.astype(np.float64)},
+    }[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        expected = script(tmp_path / "whole", **options)
+        assert script(tmp_path / "killed", 3, 16, **options) is None
+        assert_same(script(tmp_path / "killed", 3, **options), expected)
+
+
+@pytest.mark.both_keras
+def test_several_steps_at_once(tmp_path):
+    script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)).run
+    options = {"batch_size": 10, "epochs": 2}
+    expected = script(tmp_path / "whole", 4, **options)
+    assert script(tmp_path / "killed", 4, 9, **options) is None and list((tmp_path / "killed").iterdir())
+    assert_same(script(tmp_path / "killed", 4, **options), expected)
+
+
+def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
+    options = {"x": data, "y": None, "steps_per_epoch": 4, "epochs": 6}
+    expected = script(tmp_path / "whole", initial_epoch=3, **options)
+    assert script(tmp_path / "killed", 3, 6, initial_epoch=3, **options) is None
+    # Where it began counts, whatever the script says now.
+    assert script(tmp_path / "killed", 3, 9, initial_epoch=4, **options) is None
+    assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
+
+
+@pytest.mark.both_keras
+def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
+    script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
+    options = {"x": data, "y": None, "steps_per_epoch": 3}
+    expected = script(tmp_path / "whole", **options)
+    assert script(tmp_path / "killed", "epoch", 8, **options) is None
+    assert os.listdir(tmp_path / "killed")
+    assert_same(script(tmp_path / "killed", **options), expected)
+
+
+def test_several_inputs_in_a_list(tmp_path):
+    inputs = [keras.Input((DIM,)), keras.Input((DIM,))]
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
+    script = Again(make_model(tfxc.samplers.Uniform(5), encoder=encoder)).run
+    options = {"x": [X, 2 * X], "batch_size": 10, "epochs": 2, "validation_split": 0.2}
+    expected = script(tmp_path / "whole", 4, **options)
+    assert script(tmp_path / "killed", 4, 9, **options) is None
+    assert_same(script(tmp_path / "killed", 4, **options), expected)
+
+
+def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y))
+    troubles = {
+        "shuffle": dataset.shuffle(95, seed=1).batch(10),
+        "generator": tf.data.Dataset.from_generator(
+            lambda: [(X[:10], Y[:10])], output_signature=dataset.batch(10).element_spec
+        ),
+        "random": dataset.map(lambda x, y: (x + tf.random.normal([DIM]), y)).batch(10),
+        "any order": dataset.batch(10).map(lambda *both: both, num_parallel_calls=2, deterministic=False),
+        "cache": tfxc.data.row_batches(
+            95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), 3
+        ).cache(),
+    }
+    for name, trouble in troubles.items():
+        with pytest.warns(UserWarning, match="cannot give the data of an epoch a second time .*row_batches"):
+            script(tmp_path / name, epochs=1, x=trouble, y=None)
+    fixed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(95, seed=1, reshuffle_each_iteration=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        script(tmp_path / "fixed", epochs=1, x=fixed.batch(10), y=None)
+
+
+def test_a_model_that_is_not_built_is_refused(tmp_path):
+    class Encoder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(DIM)
+
+        def call(self, inputs):
+            return self.dense(inputs)
+
+    model = make_model(tfxc.samplers.Uniform(5), encoder=Encoder())
+    batches = iter([(X[:10], Y[:10])])
+    with pytest.raises(ValueError, match="needs a built model.*call the model on one batch first"):
+        model.fit(batches, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+
+
+def test_several_processes_that_train_one_model_are_refused(tmp_path):
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
+    model = mock.Mock(distribute_strategy=strategy)
+    backup = BackupAndRestore(tmp_path / "backup")
+    message = r"of one process, but under .* several may .* take keras\.callbacks\.BackupAndRestore"
+    with pytest.raises(ValueError, match=message), backup.during_fit(model, {"callbacks": [backup]}):
+        pass
+    assert not os.listdir(tmp_path)

@@ -1,0 +1,106 @@
+"""Raw names in and out of a SavedModel."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from tfxc.data import Vocabulary
+from tfxc.serving.class_names import ClassIds, ClassNames, kept_names, names_array
+
+NAMES = ["tea", "Käse", "7", " space ", "milk"]
+
+
+@pytest.fixture
+def class_ids(tmp_path):
+    return ClassIds(NAMES, str(tmp_path / "names.txt"))
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+def test_names_as_bytes_are_text(form):
+    assert kept_names(form([name.encode() for name in NAMES])) == NAMES
+    assert kept_names(NAMES) is not NAMES and kept_names(None) is None
+
+
+def test_bytes_are_text_wherever_they_stand_and_in_arrow():
+    for names in (["tea", b"milk"], np.array(["tea", b"milk"], object), pa.array([b"tea", b"milk"])):
+        assert kept_names(names) == names_array(names, "The names").to_pylist() == ["tea", "milk"]
+    with pytest.raises(ValueError, match="is no UTF-8: decode names first"):
+        names_array(["tea", b"\xff"], "The names")
+
+
+def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels():
+    names = pd.Series({2: "tea", 0: "milk", 1: "salt"})
+    assert kept_names(names) == kept_names(names.astype("category")) == ["tea", "milk", "salt"]
+    assert kept_names(names[names != "milk"].str.encode("utf-8"))[1] == "salt"
+
+
+@pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
+def test_a_missing_name_is_refused_whoever_says_so(missing):
+    with pytest.raises(ValueError, match="^The names hold none for class 1"):
+        names_array(["tea", missing, 7], "The names")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            {"a", "b"},
+            "must be a list of names in the order of the class ids, but are set.* of a set sorted.names.",
+        ),
+        ({"a": 0}, "but are dict"),
+        (Vocabulary(["a", "b"]), "but are Vocabulary. Of a tfxc.data.Vocabulary pass its names"),
+        (pd.DataFrame({"name": ["a", "b"]}), "but are DataFrame"),
+        (np.array([["a"], ["b"]]), "but are ndarray"),
+        (["a", float("nan"), None], "hold none for class 1: give it one"),
+        ([], "empty list"),
+    ],
+)
+def test_what_is_no_list_of_names_is_refused(names, message):
+    with pytest.raises(ValueError, match=f"^The names .*{message}"):
+        names_array(names, "The names")
+    assert names_array(Vocabulary(["a", "b"]).names, "The names").to_pylist() == ["a", "b"]
+
+
+def test_half_a_character_is_named_by_its_class():
+    with pytest.raises(ValueError, match=r"^The name of class 1, '.ud83d', holds half a character"):
+        names_array(["a", "\ud83d"], "The names")
+
+
+def test_names_of_ids():
+    got = ClassNames(NAMES).of(tf.constant([[4, -1], [1, 2]])).numpy()
+    assert got.tolist() == [[b"milk", b""], ["Käse".encode(), b"7"]]
+
+
+def test_ids_of_names(class_ids):
+    names = tf.constant([[*NAMES, "tea ", "", "beer"]])
+    assert class_ids.of(names).numpy().tolist() == [[0, 1, 2, 3, 4, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("length", [None, 2, 5])
+def test_histories_pass_over_what_is_no_class(class_ids, length):
+    random = np.random.default_rng(0)
+    names = random.choice([*NAMES, "gone", ""], size=(50, 4))
+    got = class_ids.histories(tf.constant(names), length, row_offset=3).numpy()
+    for row, own in zip(got, names, strict=True):
+        want = [NAMES.index(name) + 3 for name in own if name in NAMES]
+        wide = [0] * 9 + want
+        assert row.tolist() == wide[len(wide) - (length or 4) :]
+
+
+@pytest.mark.parametrize("length", [None, 3])
+def test_a_history_of_no_items_is_padding(class_ids, length):
+    got = class_ids.histories(tf.zeros([2, 0], tf.string), length).numpy()
+    assert got.tolist() == [[0] * (length or 1)] * 2
+
+
+def test_names_that_are_no_distinct_lines_are_refused(tmp_path):
+    for names, message in (
+        (["a", "b", "a"], "'a' occurs twice"),
+        (["a\r"], "line break"),
+        (["a", ""], "Class 1 has an empty name"),
+        ([1, "1"], "'1' occurs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ClassIds(names, str(tmp_path / "names.txt"))

@@ -1,0 +1,678 @@
+"""Exported models: stock TensorFlow serves them, with optional k and exclude."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
+from memory_checks import with_peak
+from tensorflow.core.protobuf import saved_model_pb2
+
+import tfxc
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
+from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
+from tfxc.samplers import MIDX
+from tfxc.search import InvertedIndex, faiss_index
+from tfxc.serving import export
+
+READ = """
+import sys
+for name in ("tfxc", "keras", "tf_keras"):
+    sys.modules[name] = None
+import numpy as np, tensorflow as tf
+for line in sys.stdin:
+    path, folder = line.split()
+    loaded = tf.saved_model.load(path)
+    inputs = {name: tf.constant(value) for name, value in np.load(folder + "/given.npz").items()}
+    exclude, most = inputs.pop("exclude"), inputs.pop("most")
+    calls = {"plain": {}, "k": {"k": tf.constant(3)}, "both": {"k": most, "exclude": exclude}}
+    out = {f"{call}_{key}": value.numpy() for call, options in calls.items()
+           for key, value in loaded.serve(**inputs, **options).items()}
+    np.savez(folder + "/got.npz", **out)
+    print(path, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def served_elsewhere(tmp_path_factory):
+    """What a process that cannot import this package gets from a SavedModel."""
+    left_out = "PYTHONPATH", "TF_ENABLE_ONEDNN_OPTS"
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
+    folder = tmp_path_factory.mktemp("elsewhere")
+    options = {"cwd": folder, "env": environment, "text": True}
+    command = [sys.executable, "-c", READ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options) as process:
+
+        def served(path, exclude, most=99, **inputs):
+            np.savez(folder / "given.npz", exclude=exclude, most=np.int32(most), **inputs)
+            print(path, folder, file=process.stdin, flush=True)
+            assert process.stdout.readline().strip() == str(path)
+            return dict(np.load(folder / "got.npz"))
+
+        yield served
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model of 25 classes and its export, to look at or to copy."""
+    keras.utils.set_random_seed(0)
+    model, path = make_model(MIDX(4, num_codewords=4), run_eagerly=True), tmp_path_factory.mktemp("exported")
+    model.fit(features(2), np.full(2, 3), verbose=0)
+    model.export(path / "1")
+    return model, path / "1"
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory):
+    """A model of 4000 classes, an index, and their export."""
+    keras.utils.set_random_seed(0)
+    model = make_model(head=DenseHead(4000, normalize=True, temperature=0.1))
+    index, path = index_of(model, num_cells=40), tmp_path_factory.mktemp("indexed")
+    model.export(path / "1", index=index)
+    return model, index, path / "1"
+
+
+def tied_model():
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=True, temperature=0.2)
+    return make_model(MIDX(4, num_codewords=4), head=head, encoder=item_encoder(), run_eagerly=True)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_served_without_the_package(tmp_path, served_elsewhere, exported, tied):
+    model, path = (tied_model(), tmp_path / "1") if tied else exported
+    x = np.array([[0, 3, 1], [2, 2, 5]], np.int32) if tied else features(2)
+    exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
+    if tied:
+        model.fit(x, np.full((2, 3), 3), verbose=0)
+        model.export(path)
+    got = served_elsewhere(path, exclude, **{"history" if tied else "features": x})
+    assert got["plain_ids"].dtype == np.int32 and got["plain_scores"].dtype == np.float32
+    for call, k, excluded in (("plain", 5, None), ("k", 3, None), ("both", NUM_CLASSES, exclude)):
+        want = model.rank(tf.constant(x), k, excluded)
+        np.testing.assert_array_equal(got[f"{call}_ids"], want["ids"])
+        np.testing.assert_allclose(got[f"{call}_scores"], want["scores"], rtol=1e-5)
+    assert got["both_ids"][0, -2:].tolist() == [-1, -1]
+
+
+def signature_of(path):
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    assert len(saved.meta_graphs) == 1
+    return saved.meta_graphs[0].signature_def["serving_default"]
+
+
+def test_the_file_holds_defaults_and_the_table_once(tmp_path):
+    num_classes = 5000
+    model = make_model(
+        MIDX(4, num_codewords=4),
+        encoder=item_encoder(num_classes),
+        head=DenseHead(num_classes, tied_to="items", row_offset=1),
+        k=7,
+        run_eagerly=True,
+    )
+    model.fit(np.array([[1, 2]]), np.array([[3, 4]]), verbose=0)
+    model.export(tmp_path / "1")
+    signature = signature_of(tmp_path / "1")
+    assert set(signature.inputs) == {"history", "k", "exclude", "allow"}
+    assert set(signature.outputs) == {"ids", "scores"}
+    assert tf.make_ndarray(signature.defaults["k"]) == 7
+    for name in ("exclude", "allow"):
+        value = tf.make_ndarray(signature.defaults[name])
+        assert value.shape == (1, 0) and value.dtype == np.int32
+    size = sum(file.stat().st_size for file in (tmp_path / "1" / "variables").iterdir())
+    assert size < 1.2 * 4 * DIM * num_classes  # no sampler, no optimizer, no second table
+    assert not (tmp_path / "1" / "assets.extra").exists()
+
+
+@pytest.mark.parametrize("kind", ["plain", "indexed"])
+def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
+    model, *_, path = request.getfixturevalue({"plain": "exported", "indexed": "indexed"}[kind])
+    loaded, x = tf.saved_model.load(str(path)), features(4)
+    signature = loaded.signatures["with_defaults"]
+    _, inputs = signature.structured_input_signature
+    assert list(inputs) == ["features"] and inputs["features"].shape.as_list() == [None, DIM]
+    assert {shape[0] for shape in (own.shape for own in signature.structured_outputs.values())} == {None}
+    want = loaded.serve(tf.constant(x))
+    got = signature(features=tf.constant(x))
+    assert set(got) == set(want) and got["ids"].shape == (4, model.k)
+    for name, value in got.items():
+        np.testing.assert_array_equal(value, want[name])
+    halves = [signature(features=tf.constant(half))["ids"] for half in (x[:1], x[1:])]
+    np.testing.assert_array_equal(tf.concat(halves, 0), got["ids"])  # as a server joins and parts requests
+
+
+@pytest.mark.parametrize("part", ["encoder", "head", "bias"])
+def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
+    model = make_model(head=DenseHead(NUM_CLASSES, use_bias=True))
+    bias = tf_variable(model.head.bias)
+    bias[3].assign(float("-inf"))  # a class that is never the best
+    model.export(tmp_path / "1")
+    before = (tmp_path / "1" / "saved_model.pb").read_bytes()
+    wrong = {
+        "encoder": tf_variable(model.encoder.weights[0]),
+        "head": model.head.table_variable,
+        "bias": bias,
+    }
+    wrong[part][4].assign(tf.fill(wrong[part].shape[1:], float("nan")))
+    with pytest.raises(ValueError, match="holds NaN in row 4: training has diverged. Nothing was exported"):
+        model.export(tmp_path / "1")
+    assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
+
+
+def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
+    item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
+    model = make_model(head=EncodedHead(item_encoder, np.ones([NUM_CLASSES, 3], np.float32)))
+    tf_variable(item_encoder.weights[0])[2].assign(tf.fill([DIM], float("nan")))
+    with pytest.raises(ValueError, match="holds NaN in row 2"):
+        model.export_item_encoder(tmp_path / "1")
+    assert not (tmp_path / "1").exists()
+
+
+def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
+    num_queries, num_classes = 4096, 40_000
+    head = DenseHead(num_classes, normalize=True, use_bias=True)
+    make_model(head=head, run_eagerly=True).export(tmp_path / "1")
+    loaded, x = tf.saved_model.load(str(tmp_path / "1")), tf.constant(features(num_queries))
+    found, peak = with_peak(lambda: loaded.serve(features=x))
+    assert found["ids"].shape == (num_queries, 5)
+    assert peak < 300e6 < 4 * num_queries * num_classes / 2
+
+
+def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
+    model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
+    model.export(tmp_path / "served")
+    loaded = tf.saved_model.load(str(tmp_path / "served"))
+    tables = [part for part in loaded.signatures["serving_default"].variables if part.shape[0] == NUM_CLASSES]
+    assert [table.dtype for table in tables] == [tf.bfloat16]
+    want, every = model.rank(features(4), 5), tf.range(NUM_CLASSES)[tf.newaxis]
+    for options in ({}, {"allow": every}):
+        got = loaded.serve(features=tf.constant(features(4)), **options)
+        np.testing.assert_array_equal(got["ids"], want["ids"])
+        np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
+
+
+def test_one_row_of_exclude_serves_all(exported):
+    model, path = exported
+    x, loaded = features(3), tf.saved_model.load(str(path))
+    best = model.rank(x, 5)["ids"].numpy()[0, 0]
+    ids = loaded.serve(features=tf.constant(x), exclude=tf.constant([[best]]))["ids"].numpy()
+    assert ids.shape == (3, 5) and best not in ids
+    with pytest.raises(tf.errors.InvalidArgumentError, match="excluded class id is outside"):
+        loaded.serve(features=tf.constant(x), exclude=tf.constant([[NUM_CLASSES]]))
+
+
+def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, exported):
+    path, killed = tmp_path / "failed" / "1", tmp_path / "killed" / "1"
+    shutil.copytree(exported[1], path)
+    before = (path / "saved_model.pb").read_bytes()
+
+    def fail(*arguments, **options):
+        shutil.copytree(path.parent, killed.parent)  # all that a process which ends here leaves
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "write_names", fail)
+        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=["a", "b"])
+        with pytest.raises(OSError, match="disk full"):
+            model.export(path)
+    assert (path / "saved_model.pb").read_bytes() == before and os.listdir(path.parent) == ["1"]
+    assert (killed / "saved_model.pb").read_bytes() == before and len(os.listdir(killed.parent)) == 2
+    served = tf.saved_model.load(str(killed))
+    assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, 5)
+    model.export(killed)
+    assert os.listdir(killed.parent) == ["1"]
+    served = tf.saved_model.load(str(killed))
+    assert served.serve(tf.zeros([1, DIM]))["ids"].shape == (1, 1)
+    names = (killed / "assets.extra" / "class_names.json").read_text(encoding="utf-8")
+    assert json.loads(names) == ["a", "b"]
+
+
+def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_path, exported):
+    path = tmp_path / "1"
+    shutil.copytree(exported[1], path)
+    before = (path / "saved_model.pb").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match=f"export {path} could not be written; an earlier .* File too large"
+        ):
+            exported[0].export(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
+
+
+def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
+    inputs = {"word": keras.Input((), dtype="string", name="word"), "user": keras.Input((2,), name="user")}
+    lookup = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=1)
+    word = keras.layers.Embedding(4, DIM)(lookup(inputs["word"]))
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([word, inputs["user"]]))
+    model = make_model(encoder=keras.Model(inputs, query))
+    model.export(tmp_path / "1")
+    given = {"word": np.array([b"blue", b"red", b"what"], dtype="S5"), "user": features(3)[:, :2]}
+    got = served_elsewhere(tmp_path / "1", np.full((3, 1), -1, np.int32), **given)
+    want = model.rank({name: tf.constant(value) for name, value in given.items()}, 5)
+    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
+    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+
+
+def test_what_cannot_be_exported_says_why(tmp_path):
+    class Unknown(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    with pytest.raises(ValueError, match=r"starts with keras\.Input"):
+        make_model(encoder=Unknown()).export(tmp_path / "1")
+    for name in ("k", "K"):
+        named_k = keras.Sequential([keras.Input((DIM,), name=name), keras.layers.Dense(DIM)])
+        with pytest.raises(ValueError, match="clash with the signature's own inputs"):
+            make_model(encoder=named_k).export(tmp_path / "1")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_command_line_tool(tmp_path, monkeypatch, exported):
+    """``saved_model_cli run`` without k and exclude: the defaults in the file are used."""
+    from tensorflow.python.tools import saved_model_cli
+
+    (model, path), x = exported, features(2)
+    np.save(tmp_path / "x.npy", x)
+    monkeypatch.chdir(tmp_path)
+    options = ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", "serving_default"]
+    options += ["--inputs", "features=x.npy", "--outdir", "out"]
+    monkeypatch.setattr(sys, "argv", ["saved_model_cli", *options])
+    with pytest.raises(SystemExit) as end:
+        saved_model_cli.main()
+    assert not end.value.code
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "ids.npy"), model.rank(x, 5)["ids"])
+
+
+def folder_size(path):
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None):
+    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
+    index.build_from(model.head)
+    return index
+
+
+def test_an_index_is_served_without_the_heads_table(indexed):
+    model, index, path = indexed
+    num_classes, x = model.head.num_classes, features(3)
+    assert folder_size(path / "variables") < 1.6 * 4 * DIM * num_classes
+    signature = signature_of(path)
+    assert tf.make_ndarray(signature.defaults["num_probes"]) == 2
+    served = tf.saved_model.load(str(path))
+    want = model.rank(tf.constant(x), 5)
+    got = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(99))
+    np.testing.assert_array_equal(got["ids"], want["ids"])
+    np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
+    few = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(1))["ids"].numpy()
+    assert (few >= 0).all() and (few != want["ids"].numpy()).any()
+    allow = tf.constant([[7, 3, -1, 3999]])
+    got = served.serve(features=tf.constant(x), allow=allow, exclude=tf.constant([[3]]), k=tf.constant(3))
+    assert {tuple(sorted(row)) for row in got["ids"].numpy().tolist()} == {(-1, 7, 3999)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_probes must be at least 1"):
+        served.serve(features=tf.constant(x), num_probes=tf.constant(0))
+
+
+def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
+    (model, index, path), x = indexed, features(2)
+    exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
+    got = served_elsewhere(path, exclude, most=4000, features=x)
+    # As long as there are classes, cells are read.
+    for ids, excluded in zip(got["both_ids"], exclude, strict=True):
+        gone = excluded[excluded >= 0]
+        assert (ids[4000 - len(gone) :] == -1).all()
+        assert set(ids[: 4000 - len(gone)]) == set(range(4000)) - set(gone)
+    np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
+
+
+def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
+    (model, *_), x = indexed, features(2)
+    index = index_of(model, "int8", 40, num_scanned=300)
+    model.export(tmp_path / "1", index=index)
+    got = served_elsewhere(tmp_path / "1", np.full((2, 1), 5, np.int32), most=300, features=x)
+    np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
+    found = index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 300, [[5]]).ids
+    np.testing.assert_array_equal(got["both_ids"], found)
+
+
+def best_in_index(model, index, x, **options):
+    return index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 5, **options).ids
+
+
+def test_numbers_of_numpy_are_served_as_int32(tmp_path):
+    model = make_model(head=DenseHead(400))
+    index = index_of(model, num_cells=4)
+    model.k, index.num_probes = np.int64(3), np.int64(2)
+    model.export(tmp_path / "1", index=index)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    assert loaded.serve(features(2))["ids"].shape == (2, 3)
+
+
+def test_numbers_that_predict_refuses_are_refused(tmp_path):
+    model = make_model()
+    index = index_of(model)
+    for k in (2.7, True, 0, tf.constant(0)):
+        model.k = k
+        with pytest.raises(ValueError, match="k must be"):
+            model.export(tmp_path / "1")
+    model.k = NUM_CLASSES + 1
+    for num_probes in (2.9, 0):
+        index.num_probes = num_probes
+        with pytest.raises(ValueError, match="num_probes must be"):
+            model.export(tmp_path / "1", index=index)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_index_that_does_not_fit_is_refused(tmp_path):
+    model = make_model()
+    with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
+        model.export(tmp_path / "1", index=InvertedIndex())
+    other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)))
+    wider = index_of(make_model(head=DenseHead(NUM_CLASSES)))
+    with pytest.raises(ValueError, match="vectors of width 6, but those of the head have 7"):
+        model.export(tmp_path / "1", index=wider)
+    with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
+        model.export(tmp_path / "1", index=other)
+    earlier = index_of(model)
+    model.fit(*learnable(8), verbose=0)
+    with pytest.raises(ValueError, match="built from other class vectors"):
+        model.export(tmp_path / "1", index=earlier)
+    for head in (MACHHead(NUM_CLASSES, 8, 2), UniformSparseHead(NUM_CLASSES, 4)):
+        model = make_model(head=head)
+        with pytest.raises(ValueError, match=f"The logits of {type(head).__name__} are no inner products"):
+            model.export(tmp_path / "1", index=earlier)
+    unbuilt = make_model(encoder=keras.Sequential([keras.layers.Dense(DIM)]))
+    with pytest.raises(ValueError, match="build it, or the model, before the index"):
+        unbuilt.export(tmp_path / "1", index=earlier)
+    for other in (faiss_index(make_model().head, "Flat"), "index"):
+        with pytest.raises(
+            ValueError, match=rf"must be a tfxc\.search\.InvertedIndex.* {type(other).__name__}"
+        ):
+            make_model().export(tmp_path / "1", index=other)
+    assert os.listdir(tmp_path) == []
+
+
+def test_mach_probes_are_an_input(tmp_path):
+    head = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, num_probes=2, seed=1)
+    model, x = make_model(head=head), tf.constant(features(3))
+    model.export(tmp_path / "1")
+    assert tf.make_ndarray(signature_of(tmp_path / "1").defaults["num_probes"]) == 2
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
+    exact = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, seed=1)
+    exact.build((None, DIM))
+    exact.set_weights(head.get_weights())
+    best = served.serve(x, num_probes=tf.constant(6))["scores"]
+    np.testing.assert_allclose(best, exact.top_k(model.queries(x), 5).scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_names_in_and_out(tmp_path, with_index):
+    names = [f"item {i} é" for i in range(NUM_CLASSES)]
+    inputs = keras.Input((4,), dtype="int32", name="history")
+    table = keras.layers.Embedding(NUM_CLASSES + 1, DIM, mask_zero=True, name="items")
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(table(inputs)))
+    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=with_index)
+    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    index = index_of(model, "int8", num_probes=5) if with_index else None
+    model.export(tmp_path / "1", index=index, strings=True)
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    # Of six items one is unknown, and the encoder takes the last four.
+    history = tf.constant(
+        [[names[9], names[8], names[2], "retired", names[5], names[1]], [names[3]] + [""] * 5]
+    )
+    exclude = tf.constant([[names[2], "unheard of"]])
+    got = served.serve(history, exclude=exclude)
+    ids, known = np.array([[9, 3, 6, 2], [0, 0, 0, 4]]), [[2], [2]]
+    want = best_in_index(model, index, ids, exclude=known) if with_index else model.rank(ids, 5, known)["ids"]
+    np.testing.assert_array_equal(got["ids"], want)
+    decoded = [[name.decode() for name in row] for row in got["names"].numpy()]
+    assert decoded == [[names[i] for i in row] for row in want.numpy()]
+    allowed = served.serve(history, allow=tf.constant([[names[7], "unheard of"]]), k=tf.constant(2))
+    assert allowed["names"].numpy().tolist() == [[names[7].encode(), b""]] * 2
+    assert served.serve(history, allow=tf.constant([["unheard of"]]))["ids"].numpy().max() == -1
+    graph = (tmp_path / "1" / "saved_model.pb").read_bytes()
+    assert b"item 7" not in graph  # names lie in files beside the graph
+
+
+def test_strings_need_names_that_can_be_told_apart(tmp_path):
+    with pytest.raises(ValueError, match="needs class names"):
+        make_model().export(tmp_path / "1", strings=True)
+    for names, message in ((["a", ""], "Class 1 has an empty name"), (["b\n", "c\n"], "line break")):
+        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=names)
+        with pytest.raises(ValueError, match=message):
+            model.export(tmp_path / "1", strings=True)
+    model.export(tmp_path / "2")
+    loaded = tf.saved_model.load(str(tmp_path / "2"))
+    assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy()[0, 0] in (b"b\n", b"c\n")
+
+
+@pytest.mark.parametrize("names", [("user-id",), ("größe",), ("_x",), ("User", "user")])
+def test_inputs_that_cannot_be_arguments_are_named(tmp_path, names):
+    inputs = [keras.Input((DIM,), name=name) for name in names]
+    encoder = keras.Model(inputs, keras.layers.Average()([*inputs, *inputs]))
+    with pytest.raises(ValueError, match=rf"inputs \['{names[0]}'.*Rename"):
+        make_model(encoder=encoder).export(tmp_path / "1")
+
+
+def test_nested_inputs_are_refused(tmp_path):
+    inputs = [keras.Input((DIM,), name=name) for name in "qr"]
+    encoder = keras.Model({"n": dict(zip("qr", inputs, strict=True))}, keras.layers.Average()(inputs))
+    with pytest.raises(ValueError, match=r"'n'\] hold several"):
+        make_model(encoder=encoder).export(tmp_path / "1")
+
+
+def test_a_ragged_input_is_refused(tmp_path):
+    items = keras.Input((None,), dtype="int32", ragged=True, name="items")
+    vectors = keras.layers.Embedding(9, DIM)(items)
+    mean = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, 1), output_shape=(DIM,))(vectors)
+    model = tfxc.ExtremeClassifier(keras.Model(items, mean), DenseHead(4))
+    with pytest.raises(ValueError, match=r"inputs \['items'\] are ragged.*padded input.*mask_zero=True"):
+        model.export(tmp_path / "1")
+
+
+def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
+    inputs = {"words": keras.Input((20,), sparse=True, name="words"), "user": keras.Input((2,), name="user")}
+    words = tfxc.layers.EmbeddingBag(20, DIM, combiner="mean")(inputs["words"])
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([words, inputs["user"]]))
+    model = make_model(encoder=keras.Model(inputs, query))
+    model.export(tmp_path / "1")
+    words = np.where(np.random.default_rng(0).random((3, 20)) < 0.2, 0.5, 0).astype(np.float32)
+    words[1] = 0  # nothing
+    user = features(3)[:, :2]
+    got = served_elsewhere(tmp_path / "1", np.full((3, 1), -1, np.int32), words=words, user=user)
+    want = model.rank({"words": tf.sparse.from_dense(words), "user": user}, 5)
+    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
+    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+
+
+def test_strings_of_several_inputs(tmp_path):
+    items, user = (
+        keras.Input((3,), dtype="int32", name="items"),
+        keras.Input((1,), dtype="int32", name="user"),
+    )
+    parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in (items, user)]
+    flat = [keras.layers.Flatten()(part) for part in parts]
+    encoder = keras.Model([items, user], keras.layers.Dense(DIM)(keras.layers.Concatenate()(flat)))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
+    for strings, message in (
+        (True, r"could all be histories of class names: name those that are, as strings=\('items',\), or"),
+        (("item",), r"names no input of integers \[B, T\]: these are \['items', 'user'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.export(tmp_path / "1", strings=strings)
+    model.export(tmp_path / "1", strings="items")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    found = served.serve(items=tf.constant([["item 3", "gone", "item 4"]]), user=tf.constant([[7]]))["ids"]
+    want = model.rank([np.int32([[0, 4, 5]]), np.int32([[7]])], 5)["ids"]
+    np.testing.assert_array_equal(found, want)
+
+
+def test_strings_of_an_input_that_may_be_an_id(tmp_path):
+    user = keras.Input((1,), dtype="int32", name="user")
+    query = keras.layers.Flatten()(keras.layers.Embedding(NUM_CLASSES + 1, DIM)(user))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(keras.Model(user, query), DenseHead(NUM_CLASSES), class_names=names)
+    with pytest.raises(ValueError, match=r"'user' of one .* strings=\(\), or, .* strings=\('user',\)"):
+        model.export(tmp_path / "1", strings=True)
+    model.export(tmp_path / "1", strings=())
+    served, best = tf.saved_model.load(str(tmp_path / "1")), model.rank([[7]], 1)["ids"]
+    found = served.serve(user=tf.constant([[7]]), exclude=tf.constant([[names[best[0, 0]]]]))["ids"]
+    np.testing.assert_array_equal(found, model.rank([[7]], 10, exclude=best)["ids"])
+    model.export(tmp_path / "1", strings=("user",))
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_array_equal(served.serve(user=tf.constant([["item 6"]]), k=1)["ids"], best)
+
+
+def test_strings_of_positions_that_would_not_line_up(tmp_path):
+    inputs = [keras.Input((3,), dtype="int32", name=name) for name in ("items", "country")]
+    parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in inputs]
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Flatten()(keras.layers.Add()(parts))))
+    names = [f"item {i}" for i in range(NUM_CLASSES)]
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
+    with pytest.raises(ValueError, match="'country' .* goes with the history position by position"):
+        model.export(tmp_path / "1", strings=("items",))
+
+
+@pytest.mark.parametrize("path", ["ram://served/1", pathlib.Path("gs://bucket/1")])
+def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="(served|bucket)/1' is not a folder of this machine: name one on"):
+        make_model().export(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_strings_need_a_row_for_padding(tmp_path):
+    encoder = item_encoder()
+    head = DenseHead(NUM_CLASSES + 1, tied_to="items", row_offset=0)
+    names = [str(i) for i in range(NUM_CLASSES + 1)]
+    model = tfxc.ExtremeClassifier(encoder, head, class_names=names)
+    with pytest.raises(ValueError, match="row_offset=1"):
+        model.export(tmp_path / "1", strings=True)
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
+def test_a_truncated_file_is_refused(tmp_path, file, exported):
+    shutil.copytree(exported[1], tmp_path / "1")
+    content = (tmp_path / "1" / file).read_bytes()
+    (tmp_path / "1" / file).write_bytes(content[: len(content) // 2])
+    # TensorFlow's own words: of the graph it names the file.
+    with pytest.raises((OSError, IndexError, tf.errors.OpError), match=r"saved_model\.pb|Read less bytes"):
+        tf.saved_model.load(str(tmp_path / "1"))
+
+
+def served_as_by_serving(path):
+    """What TensorFlow Serving does: a ``PredictRequest`` by names, what it leaves out by defaults."""
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+
+    def answered(request):
+        signature = loaded.signature_def[request.model_spec.signature_name]
+        feeds = {signature.inputs[name].name: default for name, default in signature.defaults.items()}
+        feeds |= {signature.inputs[name].name: given for name, given in request.inputs.items()}
+        feeds = {name: tf.make_ndarray(tensor) for name, tensor in feeds.items()}
+        return session.run({name: output.name for name, output in signature.outputs.items()}, feeds)
+
+    return answered
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_a_request_over_grpc(exported, indexed, with_index):
+    predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
+    (model, *index, path), x = indexed if with_index else exported, features(3)
+    request, answered = predict_pb2.PredictRequest(), served_as_by_serving(path)
+    request.model_spec.name, request.model_spec.signature_name = "items", "serving_default"
+    request.inputs["features"].CopyFrom(tf.make_tensor_proto(x))
+    got = answered(request)
+    if with_index:
+        want = best_in_index(model, *index, x).numpy()
+    else:
+        ranked = model.rank(tf.constant(x), model.k)
+        want = ranked["ids"].numpy()
+        np.testing.assert_allclose(got["scores"], ranked["scores"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(got["ids"], want)
+    request.inputs["exclude"].CopyFrom(tf.make_tensor_proto(want[:, :2]))
+    request.inputs["k"].CopyFrom(tf.make_tensor_proto(3, tf.int32))
+    request.ParseFromString(request.SerializeToString())  # as over a wire
+    got = answered(request)
+    np.testing.assert_array_equal(got["ids"], want[:, 2:5])
+
+
+def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
+    """tf-keras counts a vocabulary among the weights, though it is no variable."""
+    words = keras.layers.TextVectorization(output_sequence_length=2)
+    words.adapt(np.array(["red car", "blue hat"]))
+    text = keras.Input((), dtype="string", name="text")
+    vectors = keras.layers.Embedding(words.vocabulary_size(), DIM)(words(text))
+    encoder = keras.Model(text, keras.layers.GlobalAveragePooling1D()(vectors))
+    x = tf.constant(["red hat"])
+    model = make_model(encoder=encoder)
+    model.export(tmp_path / "1")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    want = model.rank(x, 5)["ids"].numpy()
+    np.testing.assert_array_equal(served.serve(x, k=5)["ids"], want)
+    named_k = keras.Sequential([keras.Input((3,), name="k"), keras.layers.Dense(DIM)])
+    for of_items, given in ((encoder, x), (named_k, tf.ones([1, 3]))):  # k is no option of this signature
+        export.export_item_encoder(EncodedHead(of_items, NUM_CLASSES), tmp_path / "items")
+        served = tf.saved_model.load(str(tmp_path / "items"))
+        np.testing.assert_allclose(served.serve(given)["vectors"], of_items(given), rtol=1e-5)
+
+
+class Codes(keras.layers.Layer):
+    """What TensorFlow, but no Keras, counts among the parts of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        keys, values = tf.constant(["red", "hat"]), tf.constant([1.0, 2.0])
+        self.codes = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
+        self.parts = {"scale": [tf.Variable(3.0)]}
+
+    def call(self, words):
+        return self.parts["scale"][0] * self.codes.lookup(words)
+
+
+def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
+    words = keras.Input((DIM,), dtype="string", name="words")
+    encoder = keras.Model(words, keras.layers.Dense(DIM)(Codes()(words)))
+    model, x = make_model(encoder=encoder), tf.constant([["red", "hat", "?", "red", "", "hat"]])
+    model.export(tmp_path / "1")
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
+    export.export_item_encoder(EncodedHead(encoder, NUM_CLASSES), tmp_path / "items")
+    served = tf.saved_model.load(str(tmp_path / "items"))
+    np.testing.assert_allclose(served.serve(x)["vectors"], encoder(x), rtol=1e-5)
+    assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
+
+
+def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = make_model()
+        with pytest.raises(
+            ValueError, match=r"scope of the MirroredStrategy .* outside of strategy\.scope\(\)"
+        ):
+            model.export(tmp_path / "1")
+    model.export(tmp_path / "1")
+    assert (tmp_path / "1" / "saved_model.pb").exists()
+
+
+def test_an_index_that_scans_nothing_makes_nothing_on_load(tmp_path):
+    model = make_model()
+    model.export(tmp_path / "1", index=index_of(model, "int8"))
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        loaded = tf.saved_model.load(str(tmp_path / "1"))
+    assert loaded.serve(features=tf.constant(features(2)), k=tf.constant(3))["ids"].shape == (2, 3)

@@ -1,0 +1,224 @@
+"""What a classifier refuses: options of Keras that mean nothing here, and numbers that are not finite."""
+
+import warnings
+
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.optimizers import scales_loss
+from tfxc._keras.weights import layer_and_name
+from tfxc.metrics import CoverageAtK, RankingMetric
+from tfxc.require import require
+
+_SKIPPED = "and the step was skipped: the weights are those from before it."
+_ABOUT_VALUES = (
+    "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
+    "(clipnorm=1.0)."
+)
+_ABOUT_GRADIENTS = (
+    "The loss is finite: look for a function whose slope is not, such as sqrt(x), log(x) or the length of a "
+    "vector at 0, and add a small number there."
+)
+
+
+def refuse_consumed(model):
+    """Raises ValueError for a model whose weights ``change_classes`` has given to another.
+
+    Example:
+        >>> refuse_consumed(keras.Sequential())  # this model still has its weights
+    """
+    if getattr(model, "is_consumed", False):
+        raise ValueError(
+            "change_classes consumed this model; use what it returned: "
+            "model = tfxc.change_classes(model, ...)."
+        )
+
+
+def compile_options(options):
+    """Keras's further options of ``compile``, without those that have no meaning here.
+
+    Args:
+        options: dict.
+
+    Raises:
+        ValueError: for ``loss_weights``.
+
+    Example:
+        >>> compile_options({"loss_weights": None, "run_eagerly": True})
+        {'run_eagerly': True}
+    """
+    options = dict(options)
+    if options.pop("loss_weights", None) is not None:
+        raise ValueError(
+            "loss_weights is not supported: the model has one loss. Weigh examples by "
+            "fit(..., sample_weight=weights); add up several losses by tfxc.head_loss, in a model "
+            "of your own."
+        )
+    if options.get("jit_compile") is True:
+        options["jit_compile"] = False
+        warnings.warn(
+            "jit_compile=True has no effect: XLA cannot call the compiled ops of heads and samplers.",
+            stacklevel=3,
+        )
+    return options
+
+
+def ranking_metrics(given, name, num_classes):
+    """The metrics that ``compile`` was given, as a list.
+
+    Args:
+        given: None, a metric, or a list of them.
+        name: of the argument, for the error.
+        num_classes: L of the head.
+
+    Raises:
+        ValueError: for a dict, for metrics that do not take ranked ids, and for one of another number of
+            classes.
+
+    Example:
+        >>> [metric.k for metric in ranking_metrics(tfxc.metrics.NDCGAtK(10), "metrics", 40)]
+        [10]
+        >>> ranking_metrics([tfxc.metrics.CoverageAtK(10, num_classes=50)], "metrics", 40)
+        Traceback (most recent call last):
+        ...
+        ValueError: coverage_at_10 is made for 50 classes, but the head has 40: make...
+    """
+    if isinstance(given, dict):
+        raise ValueError(
+            f"{name} must be a list, [NDCGAtK(10)], but got {given!r}: the one output is the best ids."
+        )
+    metrics = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+    for metric in metrics:
+        if not isinstance(metric, RankingMetric | CoverageAtK):
+            raise ValueError(
+                f"{name} must be of tfxc.metrics, which take ranked ids, but got {metric!r}. Use "
+                "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which is the accuracy where an example has "
+                "one label."
+            )
+        if getattr(metric, "num_classes", num_classes) != num_classes:
+            raise ValueError(
+                f"{metric.name} is made for {metric.num_classes} classes, but the head has {num_classes}: "
+                f"make the metric for {num_classes} classes."
+            )
+    return metrics
+
+
+def refuse_optimizer(optimizer):
+    """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``.
+
+    Example:
+        >>> refuse_optimizer(tfxc.optimizers.LazyAdam(1e-3))
+    """
+    if scales_loss(optimizer):
+        raise ValueError(
+            "An optimizer that scales the loss, as under the mixed_float16 policy, is not supported: use the "
+            "mixed_bfloat16 policy."
+        )
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        kind = type(optimizer)
+        raise ValueError(
+            "The optimizer must be one of tfxc.optimizers, such as LazyAdam(1e-3), or of keras.optimizers, "
+            f"but got {kind.__name__} of {kind.__module__}."
+        )
+
+
+def refuse_class_weight(class_weight):
+    """Raises ValueError where ``fit`` or ``train_on_batch`` was given class weights.
+
+    Example:
+        >>> refuse_class_weight(None)
+    """
+    if class_weight is not None:  # Keras would take the position of the largest label for the class
+        raise ValueError(
+            "class_weight is not supported with class-id labels of this many classes: pass "
+            "sample_weight=weights[labels] instead."
+        )
+
+
+def require_finite_inputs(inputs, optimizer):
+    """Returns the inputs of an encoder, whose graph checks first that all floats among them are finite.
+
+    Args:
+        inputs: tensors in any structure.
+        optimizer: as in ``require_finite``.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as ``require_finite``.
+    """
+
+    def checked(part):
+        if not isinstance(part, tf.Tensor) or not part.dtype.is_floating or not part.shape.rank:
+            return part
+        sums = _sum(part, list(range(1, part.shape.rank)))
+        with tf.control_dependencies([require_finite(sums, "input", optimizer)]):
+            return tf.identity(part)
+
+    return tf.nest.map_structure(checked, inputs)
+
+
+def require_finite(values, what, optimizer):
+    """Returns the values, whose graph checks first that all of them are finite.
+
+    Args:
+        values: float, a scalar, [N] or [N, D].
+        what: the name of the values in the error.
+        optimizer: the one that counts the training steps.
+
+    Raises:
+        tf.errors.InvalidArgumentError: naming the step, the value and its row in the batch.
+
+    Example:
+        >>> optimizer = keras.optimizers.SGD()
+        >>> require_finite(tf.constant([1.0, 2.0]), "loss", optimizer).numpy().tolist()
+        [1.0, 2.0]
+    """
+    # A sum is finite only if all of its terms are, and costs next to nothing beside the step.
+    sums = values if values.shape.rank < 2 else _sum(values, -1)
+    sums = tf.pad(tf.reshape(sums, [-1]), [[0, 1]])  # so that there is one to read in an empty batch
+    row = tf.argmin(tf.cast(tf.math.is_finite(sums), tf.int32))
+    where = ["at row", row, "of the batch"] if values.shape.rank else []
+    told = [f"The {what} of training step", _step(optimizer), "is", sums[row], *where]
+    told += [f"{_SKIPPED} {_ABOUT_VALUES}"]
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(sums)), *told)):
+        return tf.identity(values)
+
+
+def require_finite_step(loss, gradients, variables, model):
+    """What to wait for, by ``tf.control_dependencies``, to be certain that the loss and gradients are finite.
+
+    It checks the gradients of the encoder and of layers within the head, which may compute anything. What a
+    head computes with its own weights is as finite as the gradient of the queries, from which the encoder's
+    gradients come; checking each row of the head's, too, would take a tenth of a step.
+
+    Args:
+        loss: a scalar.
+        gradients: of the loss; None where it does not depend on a weight.
+        variables: the weights.
+        model: the ``ExtremeClassifier``.
+
+    Raises:
+        tf.errors.InvalidArgumentError: naming the step, and what is not finite: the loss, or a weight.
+    """
+    layers = [model.encoder, *layers_of(model.head)[1:]]
+    watched = {id(weight) for layer in layers for weight in getattr(layer, "trainable_weights", ())}
+    names, sums = ["The loss of"], [tf.cast(loss, tf.float32)]
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if gradient is not None and id(variable) in watched:
+            names.append(f"The gradient of {layer_and_name(variable).removesuffix(':0')} in")
+            sums.append(tf.cast(_sum(getattr(gradient, "values", gradient)), tf.float32))
+    sums = tf.stack(sums)
+    is_finite = tf.math.is_finite(sums)
+    first = tf.argmin(tf.cast(is_finite, tf.int32))
+    advice = tf.gather([_ABOUT_VALUES, _ABOUT_GRADIENTS], tf.minimum(first, 1))
+    told = [tf.gather(names, first), "training step", _step(model.optimizer), "is", sums[first]]
+    return require(tf.reduce_all(is_finite), *told, _SKIPPED, advice)
+
+
+def _sum(values, axis=None):
+    """A sum, which of float16 could be infinite though each term is finite: it is taken in float32."""
+    return tf.reduce_sum(tf.cast(values, tf.float32) if values.dtype == tf.float16 else values, axis)
+
+
+def _step(optimizer):
+    return tf.cast(optimizer.iterations, tf.int64) + 1

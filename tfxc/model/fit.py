@@ -1,0 +1,181 @@
+"""What surrounds Keras's own ``fit``: its arguments, what must be ready, its callbacks, its errors."""
+
+import contextlib
+import inspect
+import re
+
+import tensorflow as tf
+
+from tfxc._keras import refuse_keras_3
+from tfxc._keras.optimizers import build_optimizer
+from tfxc._keras.training import (
+    LogFreeCallback,
+    is_compiled,
+    list_of_callbacks,
+    refuse_callbacks_that_keep_the_lowest,
+    steps_per_execution,
+)
+from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
+from tfxc.fit_callback import FitCallback
+from tfxc.labels import as_array
+from tfxc.mining.hard_negative_mining import warn_without_mining
+from tfxc.model.checks import refuse_class_weight, refuse_consumed
+from tfxc.model.fresh_cache import with_fresh_cache
+from tfxc.model.on_servers import check_data
+from tfxc.ops.remote import with_servers
+from tfxc.step_clock import EPOCH
+
+_NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the error of TensorFlow's gather
+
+
+def fit_arguments(fit, *args, **kwargs):
+    """The arguments of a ``fit`` by name, labels as arrays and callbacks as a list.
+
+    Example:
+        >>> found = fit_arguments(keras.Model().fit, np.zeros([2, 3]), np.array([0, 1]), epochs=2)
+        >>> found["y"].tolist(), found["epochs"], found["callbacks"]
+        ([0, 1], 2, [])
+    """
+    arguments = inspect.signature(fit).bind(*args, **kwargs).arguments
+    if isinstance(arguments.get("x"), tf.data.Dataset):
+        arguments.setdefault("shuffle", False)  # Keras warns that its default has no effect on a data set
+    if "y" in arguments:
+        arguments["y"] = as_array(arguments["y"])
+    held_out = arguments.get("validation_data")
+    if isinstance(held_out, list | tuple) and len(held_out) > 1:
+        x, labels, *weights = held_out
+        arguments["validation_data"] = (x, as_array(labels), *weights)
+    arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
+    return arguments
+
+
+def require_ready(model, arguments):
+    """Builds what a training needs, and raises ValueError for a model or arguments that it does not take.
+
+    Args:
+        model: the ``ExtremeClassifier``.
+        arguments: as from ``fit_arguments``.
+    """
+    refuse_consumed(model)
+    if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
+    refuse_class_weight(arguments.get("class_weight"))
+    if not is_compiled(model):
+        raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
+    model._build_on(arguments.get("x"))
+    if model.built:  # slots that are made while the first step is traced would have it traced twice
+        with model.distribute_strategy.scope():
+            model._build_parts(model.head.query_dim)
+            build_optimizer(model.optimizer, model.trainable_variables)
+        model.head.check_optimizer(model.optimizer)
+    refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
+    warn_without_mining(model.sampler, arguments["callbacks"])
+    if _is_on_servers(model):
+        check_data(arguments.get("x"))
+        if model.sampler is not None:
+            model.sampler.weights_restored()  # TensorFlow may have loaded its weights
+
+
+def with_own_callbacks(model, callbacks):
+    """The callbacks of a ``fit`` with those that the model adds to them."""
+    # With parameter servers, Keras refuses callbacks that look at batches.
+    on_servers = _is_on_servers(model)
+    callbacks = with_refresh(callbacks, model.sampler, model.head, EPOCH if on_servers else AUTO)
+    callbacks = with_fresh_cache(callbacks, model.head)
+    return callbacks if on_servers else [FitPosition(), *callbacks]
+
+
+def _is_on_servers(model):
+    with model.distribute_strategy.scope():
+        return with_servers()
+
+
+class FitPosition(LogFreeCallback, FitCallback):
+    """Follows a training. An error that stops it names batch and epoch, from 1 as in the progress bar.
+
+    Example:
+        >>> position = FitPosition()
+        >>> position.set_model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+        >>> position.model.compile("sgd")
+        >>> position.on_epoch_begin(1)
+        >>> position.on_train_batch_begin(16)
+        >>> str(position)
+        'batch 17 of epoch 2'
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._epoch, self._step = 1, "the beginning"
+
+    def __str__(self):
+        step = self._step
+        if not isinstance(step, str):
+            first, last = step + 1, step + steps_per_execution(self.model)
+            step = f"batch {first}" if first == last else f"one of the batches {first} to {last}"
+        return f"{step} of epoch {self._epoch}"
+
+    def during_fit(self, model, arguments):
+        return clean_errors(self)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._step = epoch + 1, "the beginning"
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._step = int(batch)
+
+    def on_test_begin(self, logs=None):
+        self._step = "the validation"
+
+
+@contextlib.contextmanager
+def clean_errors(position=None):
+    """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
+
+    Args:
+        position: None, or where it happened: its ``str`` is added to the sentence.
+
+    Example:
+        >>> @tf.function
+        ... def step(x):
+        ...     tf.debugging.Assert(x < 3, ["The number", x, "is too large."])
+        >>> with clean_errors():
+        ...     step(tf.constant(5))
+        Traceback (most recent call last):
+        ...
+        tensorflow.python.framework.errors_impl.InvalidArgumentError: The number 5 is too large.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        sentence = sentence_of(error.message)
+        # An error that is a sentence already has the report as its cause, which Keras cuts off.
+        cause = error.__cause__ or error.__context__ if sentence == error.message else error
+        if position is not None:
+            sentence = f"{sentence.removesuffix('.')}. It was {position}."
+        if sentence == error.message:
+            raise error from cause
+        raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from cause
+
+
+def sentence_of(report):
+    """The message of an op, out of TensorFlow's and Keras's report; any other text as it stands.
+
+    Example:
+        >>> sentence_of('An error:\\n\\n  File "a.py", line 1, in f\\n\\nToo large.\\n\\t [[{{node x}}]]')
+        'Too large.'
+    """
+    text = re.sub(r".*\x1b\[1m(.*?)\x1b\[0m.*", r"\1", report, flags=re.DOTALL)  # Keras prints it bold
+    text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
+    text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace
+    text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
+    if text.startswith("raise "):  # of a Python function that a graph calls
+        text = re.split(r"\n\w*Error: ", text, maxsplit=1)[-1].strip()
+    asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
+    if asserted:
+        text = asserted[1].replace("] [", " ")
+    if _NO_ROW.fullmatch(text):
+        text += (
+            ". If an Embedding of the encoder looks up the inputs, its table has no such row: were they "
+            "made with another vocabulary, or does the table lack a row for padding, num_classes + 1 in all?"
+        )
+    return text

@@ -1,0 +1,172 @@
+"""A folder of backups, written behind training: the last two are kept, and what is damaged is passed over."""
+
+import os
+import re
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.atomic_write import WRITING
+from tfxc.background import lower_priority
+from tfxc.checked_file import DamagedFile, index_checksum, map_arrays, read_arrays, write_arrays
+from tfxc.resume.changes import changes_since, mostly_changed, with_changes
+
+_NAME = "step-{:012d}.backup"
+_PATTERN = re.compile(r"step-\d{12}\.backup")
+_NUM_KEPT = 2
+_MOST_CHANGES = 10
+
+
+class BackupFolder:
+    """Files ``step-000000001000.backup``, of which one is written at a time, by a thread.
+
+    Where less than half of the bytes changed since the last whole backup, a file holds the changes only.
+    After ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
+
+    Args:
+        path: the folder; made where there is none.
+
+    Raises:
+        OSError: if it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> folder = BackupFolder(tempfile.mkdtemp())
+        >>> for step in (1, 2, 3):
+        ...     folder.write(step, {"weights": np.full(2, step)}, {"epoch": step})
+        >>> folder.wait()
+        >>> sorted(os.listdir(folder.path))
+        ['step-000000000002.backup', 'step-000000000003.backup']
+        >>> arrays, notes = folder.newest()
+        >>> arrays["weights"].tolist(), notes
+        ([3, 3], {'epoch': 3})
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
+        for left in self.path.iterdir():  # by a killed write; what else is there is the user's
+            if _PATTERN.fullmatch(left.name.removeprefix(WRITING)) and left.name.startswith(WRITING):
+                left.unlink()
+        self.last_step = None
+        self._bases = []  # the last two whole backups; changes are told from the latter
+        self._num_changes = _MOST_CHANGES  # backups that tell changes from it; the first is whole
+        self._thread = None
+        self._error = None
+
+    def newest(self):
+        """Arrays and notes of the newest whole backup; None in an empty folder. Damaged ones are named.
+
+        Raises:
+            DamagedFile: if there are backups, and none of them is whole.
+        """
+        damaged = []
+        for path in reversed(self._files()):
+            try:
+                *found, base = self._read(path)
+            except DamagedFile as error:
+                damaged.append(path)
+                warnings.warn(f"{error} The backup before it is used.", stacklevel=2)
+                continue
+            for path in damaged:  # or it would pass for newer than those to come
+                path.rename(path.with_suffix(".damaged"))
+            self._bases = [base]
+            return tuple(found)
+        if damaged:
+            raise DamagedFile(
+                f"No backup in {self.path} is whole: {', '.join(path.name for path in damaged)}. To start "
+                "anew, delete them."
+            )
+        return None
+
+    def _read(self, path):
+        """Arrays, notes, and the whole backup that they were told from."""
+        arrays, notes = read_arrays(path)
+        if notes["base"] is None:
+            return arrays, notes["own"], path
+        base = self.path / notes["base"]
+        if base == path:
+            raise DamagedFile(f"{path} tells what changed since itself.")
+        if not base.exists():
+            raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
+        if index_checksum(base) != notes["base_checksum"]:
+            raise DamagedFile(
+                f"{path} tells what changed since {base.name}, but the file of that name is another one, as "
+                "where the backups of two trainings are copied into one folder."
+            )
+        return with_changes(read_arrays(base)[0], arrays), notes["own"], base
+
+    def _files(self):
+        return sorted(path for path in self.path.iterdir() if _PATTERN.fullmatch(path.name))
+
+    @property
+    def busy(self):
+        """Whether a backup is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def write(self, step, arrays, notes):
+        """Starts to write a backup, once the one before it is written."""
+        self.wait()
+        # No daemon: the interpreter waits for it when a script ends.
+        self._thread = threading.Thread(target=self._write, args=(step, arrays, notes), name="backup")
+        self._thread.start()
+
+    def wait(self):
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def take_error(self):
+        """The OSError of a write that failed since it was last asked, or None."""
+        error, self._error = self._error, None
+        return error
+
+    def _write(self, step, arrays, notes):
+        lower_priority()
+        path = self.path / _NAME.format(step)
+        try:
+            # Where several batches make one step, a later backup may take the place of a base.
+            changed = None if path in self._bases else self._changes(arrays)
+            if changed is None:
+                write_arrays(path, arrays, {"base": None, "own": notes})
+                others = [own for own in self._bases if own != path]
+                self._bases, self._num_changes = [*others[-1:], path], 0
+            else:
+                changes, told_from = changed
+                write_arrays(path, changes, {**told_from, "own": notes})
+                self._num_changes += 1
+            self.last_step = step
+            for old in self._files()[:-_NUM_KEPT]:
+                if old not in self._bases:
+                    old.unlink()
+        except OSError as error:
+            self._error = error
+
+    def _changes(self, arrays):
+        """What changed since the last base, and what tells that base from others.
+
+        None where a whole backup is due, or takes hardly more room.
+        """
+        if self._num_changes == _MOST_CHANGES:
+            return None
+        try:
+            path = self._bases[-1]
+            if mostly_changed(map_arrays(path)[0], arrays):
+                return None
+            base, _ = read_arrays(path)
+            told_from = {"base": path.name, "base_checksum": index_checksum(path)}
+        except (DamagedFile, FileNotFoundError):
+            return None
+        changes = changes_since(base, arrays)
+        return (changes, told_from) if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
+
+
+def _num_bytes(arrays):
+    return sum(int(np.prod(array.shape)) * tf.as_dtype(array.dtype).size for array in arrays.values())

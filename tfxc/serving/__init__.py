@@ -1,0 +1,1 @@
+"""What a SavedModel is made of."""

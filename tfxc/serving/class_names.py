@@ -1,0 +1,176 @@
+"""Raw class names: as a model keeps them, in a file beside it, and in a SavedModel."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Set
+
+import tensorflow as tf
+
+from tfxc.data.names import Names, arrow_texts, texts
+
+NAMES_FILE = "class_names.json"
+
+
+def names_array(names, what):
+    """The names of classes, in id order, as an array of strings.
+
+    Args:
+        names: a list, an array [L], ``vocabulary.names``, a tensor or a pandas Series; bytes are taken as
+            UTF-8, an integer counts as its ``str``.
+        what: they are, for the error.
+
+    Raises:
+        ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN, those of
+            pandas and Arrow) or a float, or bytes or a string that UTF-8 cannot read or write.
+
+    Example:
+        >>> names_array(["tea", 7], "The names").to_pylist()
+        ['tea', '7']
+    """
+    if isinstance(names, Names):
+        array = names.array
+    else:
+        is_list = hasattr(names, "__getitem__") and getattr(names, "ndim", 1) == 1
+        if isinstance(names, str | bytes | Mapping | Set) or not is_list:
+            raise ValueError(
+                f"{what} must be a list of names in the order of the class ids, but are "
+                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names, of a set sorted(names)."
+            )
+        array = arrow_texts(texts(names, keep_missing=True), "of class")
+    if not len(array):
+        raise ValueError(f"{what} are an empty list.")
+    if array.null_count:
+        raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it one.")
+    return array
+
+
+def kept_names(names):
+    """The names as a model keeps them: strings in a list that the caller cannot edit.
+
+    `Names`, which nobody can, and None stay what they are.
+
+    Example:
+        >>> kept_names(["tea", b"milk", 7])
+        ['tea', 'milk', '7']
+    """
+    return names if names is None or isinstance(names, Names) else list(texts(names))
+
+
+def write_names(class_names, folder):
+    """Writes the names, as strings, into a folder.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> read_names(folder)
+        >>> write_names(["tea", "milk"], folder)
+        >>> read_names(folder)
+        ['tea', 'milk']
+    """
+    with open(os.path.join(folder, NAMES_FILE), "w", encoding="utf-8") as file:
+        json.dump([str(name) for name in class_names], file, ensure_ascii=False)
+
+
+def read_names(folder):
+    """The names of a folder as a list; None where there are none."""
+    path = os.path.join(folder, NAMES_FILE)
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+class ClassNames(tf.Module):
+    """Names of classes as a variable: millions of them are too many for a graph.
+
+    Args:
+        names: the L names, in id order.
+
+    Example:
+        >>> ClassNames(["tea", "milk"]).of(tf.constant([[1, -1]])).numpy().tolist()
+        [[b'milk', b'']]
+    """
+
+    def __init__(self, names):
+        super().__init__()
+        self.table = tf.Variable([str(name) for name in names], trainable=False, dtype=tf.string)
+
+    def of(self, class_ids):
+        """The names, strings of the shape of the ids; "" for -1."""
+        names = tf.gather(tf.convert_to_tensor(self.table), tf.maximum(class_ids, 0))
+        return tf.where(class_ids >= 0, names, "")
+
+
+class ClassIds(tf.Module):
+    """Class ids of raw names, by a table that a SavedModel reads from a file of its own.
+
+    Args:
+        names: the L names, in id order.
+        path: file to write them to, a name a line; ``tf.saved_model.save`` copies it.
+
+    Raises:
+        ValueError: for a name that is empty, occurs twice or holds a line break.
+
+    Example:
+        >>> import tempfile
+        >>> ids = ClassIds(["tea", "milk"], tempfile.mkdtemp() + "/names.txt")
+        >>> ids.of(tf.constant([["milk", "beer", ""]])).numpy().tolist()
+        [[1, -1, -1]]
+        >>> ids.histories(tf.constant([["tea", "beer", "milk"]]), length=4).numpy().tolist()
+        [[0, 0, 1, 2]]
+    """
+
+    def __init__(self, names, path):
+        super().__init__()
+        names = [str(name) for name in names]
+        _require_lines(names)
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{name}\n" for name in names)
+        lines = tf.lookup.TextFileInitializer(
+            path, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        )
+        self.table = tf.lookup.StaticHashTable(lines, default_value=-1)
+
+    def of(self, names):
+        """int32 ids of names, -1 for one that is no class."""
+        return tf.cast(self.table.lookup(names), tf.int32)
+
+    def histories(self, names, length=None, row_offset=1):
+        """Histories [B, T] of names, oldest first, as an encoder reads them: id + 1, zeros in front.
+
+        Names that are no class are passed over, wherever they stand.
+
+        Args:
+            names: string [B, T].
+            length: how many of the last items the encoder takes; None for all, and one 0 where there is none.
+            row_offset: what is added to an id, so that 0 is padding.
+        """
+        ids = self.of(names)
+        known = tf.cast(ids >= 0, tf.int32)
+        # A stable sort moves the unknown to the front, and leaves the others in order.
+        items = tf.gather(ids, tf.argsort(known, axis=1, stable=True), batch_dims=1)
+        items = tf.where(items >= 0, items + row_offset, 0)
+        # Recurrent layers fail on sequences without a position.
+        missing = tf.maximum((length or 1) - tf.shape(items)[1], 0)
+        items = tf.pad(items, [[0, 0], [missing, 0]])
+        return items if length is None else tf.ensure_shape(items[:, -length:], [None, length])
+
+
+def _require_lines(names):
+    if "" in names:
+        raise ValueError(
+            f"Class {names.index('')} has an empty name, which is padding with strings=True: name it, or "
+            "export with strings=False."
+        )
+    broken = next((name for name in names if "\n" in name or "\r" in name), None)
+    if broken is not None:
+        raise ValueError(
+            f"The class name {broken!r} holds a line break, so strings=True cannot look it up: rename it, or "
+            "export with strings=False."
+        )
+    if len(set(names)) < len(names):
+        twice = max(names, key=Counter(names).get)
+        raise ValueError(
+            f"The class name {twice!r} occurs twice, so strings=True cannot tell which is meant."
+        )

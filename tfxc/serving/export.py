@@ -1,0 +1,256 @@
+"""A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
+
+import os
+import shutil
+import tempfile
+
+import tensorflow as tf
+from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
+
+from tfxc._keras.layers import layers_of
+from tfxc._keras.weights import layer_and_name, variables_of
+from tfxc.layers import EncodedHead
+from tfxc.model.on_servers import is_on_servers
+from tfxc.ops.library import stock_ops
+from tfxc.ops.table_files import write_tables
+from tfxc.search import InvertedIndex
+from tfxc.serving.class_names import ClassIds, ClassNames, write_names
+from tfxc.serving.declared import declared
+from tfxc.serving.exported_folder import exported_folder, named_if_unwritten
+from tfxc.serving.signature import (
+    as_declared,
+    encoder_inputs,
+    named_function,
+    serving_function,
+    with_defaults,
+)
+
+_KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight of a module's list
+_BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
+
+
+def export_classifier(model, path, index=None, strings=False):
+    """Writes the encoder and head of an ``ExtremeClassifier`` as a SavedModel.
+
+    The signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
+    ids, scores, names``. Inputs: the encoder's by name, dense where the encoder's are sparse; ``k`` int32,
+    how many classes (default the model's k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X]
+    padded with -1, or [1, X] for all rows: what is never returned, and all that may be (of width 0:
+    everything). Outputs: int32 ``ids`` and float32 ``scores`` [B, k], best first, and, if the model has class
+    names, strings ``names`` ("" for id -1). ``num_probes`` int32 is an input with an index, and for a
+    ``MACHHead`` made with ``num_probes``.
+
+    TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
+    ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
+    Several inputs are given by name, ``serve(**inputs)``. A second signature, ``with_defaults(inputs...)``,
+    has the encoder's inputs alone, for what gives all inputs, or joins requests row by row, as TensorFlow
+    Serving with ``--enable_batching`` does. Only TensorFlow's own ops; no sampler, no
+    optimizer, and each table once: that of the head only where the encoder or the ranking reads it. The names
+    lie in ``assets.extra/class_names.json``, too.
+
+    Weights that lie on parameter servers are written by them, 8 MB at a time, as a
+    ``tfxc.cluster.Checkpoint`` is: the path is one that the coordinator and all servers see. The file is that
+    of a model on one machine, and no table is whole anywhere but in it.
+
+    An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
+    leaves it whole. A folder that holds anything else is refused, and so is such a one beside it, of the same
+    name and ".writing", where an export is written.
+
+    Args:
+        model: a built ``ExtremeClassifier``.
+        path: folder to write; for TensorFlow Serving the last part is a version number, "served/1".
+        index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
+        strings: whether raw names come in, too: histories (inputs of integers [B, T], oldest first; the
+            encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that are no
+            class are passed over; histories are cut to their last items, or padded, as the encoder's input
+            is long. Pad them with "". Where several inputs are integers [B, T], or the one has T = 1, the
+            names of those that are histories: () for none.
+
+    Raises:
+        ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot be
+            arguments; if the model's k, or num_probes of the index or head, is no integer of at least 1; if
+            the index is no ``InvertedIndex``, of another head, or of this one before further training; if the
+            path is no folder of this machine, a file or a folder of other things, or such a one is in the way
+            beside it; if a weight holds NaN; if strings are asked of a model without class names, with names
+            that are not distinct lines, with a tied head whose table has no row for padding, or whose
+            histories are not known or go with other inputs position by position; in the scope of the strategy
+            that made the weights.
+        OSError: naming the path, where the disk is full or the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+        >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
+        >>> path = tempfile.mkdtemp() + "/1"
+        >>> export_classifier(model, path)
+        >>> loaded = tf.saved_model.load(path)
+        >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
+        TensorShape([2, 3])
+    """
+    _check_index(index, model.head)
+    takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
+    if takes_names and model.class_names is None:
+        raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
+    if strings and model.head.tied_to and model.head.row_offset == 0:
+        raise ValueError(
+            "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a class: "
+            "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
+            "strings=False."
+        )
+    _refuse_scope(model)
+    if not is_on_servers(model):  # to read all would take as long as to write it
+        _refuse_nan(variables_of(model.encoder) + variables_of(model.head))
+    served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
+    with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
+        with tf.device(None):  # a coordinator's default names a machine of its cluster
+            names_file = os.path.join(scratch, "names.txt") if takes_names else None
+            module = _servable(served, index, names_file, strings)
+            signatures = {"serving_default": module.serve, "with_defaults": with_defaults(module.serve)}
+            with named_if_unwritten(path):
+                tf.saved_model.save(module, aside, signatures=signatures)
+        with named_if_unwritten(path):
+            if elsewhere:
+                _add_values(aside, module.kept, elsewhere)
+            if model.class_names is not None:
+                extra = os.path.join(aside, "assets.extra")
+                os.makedirs(extra, exist_ok=True)
+                write_names(model.class_names, extra)
+
+
+def export_item_encoder(head, path):
+    """Writes the item encoder of an ``EncodedHead`` as a SavedModel: what a new item needs to be found.
+
+    The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names of
+    the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the item's
+    logit. So an item can enter a search index before the next training. (A vector of a class's own, which
+    ``free_vectors=True`` gives those of the training, a new item does not have.)
+
+    Args:
+        head: a ``tfxc.layers.EncodedHead``.
+        path: folder to write, as of ``export_classifier``.
+
+    Raises:
+        ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested, or
+            cannot be arguments, or of which a weight holds NaN.
+
+    Example:
+        >>> import tempfile
+        >>> item_encoder = keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(16)])
+        >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
+        >>> path = tempfile.mkdtemp() + "/1"
+        >>> export_item_encoder(head, path)
+        >>> loaded = tf.saved_model.load(path)
+        >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
+        TensorShape([2, 16])
+    """
+    if not isinstance(head, EncodedHead):
+        raise ValueError(
+            f"The class vectors of {type(head).__name__} are learnt class by class. "
+            "A tfxc.layers.EncodedHead has an item encoder."
+        )
+    encoder, module = head.item_encoder, tf.Module()
+    _, specs, structure = encoder_inputs(encoder)
+    _refuse_nan(variables_of(encoder))
+
+    def serve(*features):
+        with stock_ops():
+            vectors = encoder(as_declared(structure, features), training=False)
+        return {"vectors": tf.cast(vectors, tf.float32)}
+
+    module.serve = named_function(serve, specs)
+    module.kept = _variables_read(module.serve, [encoder])
+    module.tables = _lookup_tables(encoder)
+    with exported_folder(path) as aside, named_if_unwritten(path):
+        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+
+
+def _refuse_nan(weights):
+    """Raises ValueError for a weight with NaN in it: answers computed with it would mean nothing."""
+    for weight in weights:
+        if not weight.dtype.is_floating or not weight.shape.rank:
+            continue
+        num_rows, row_size = weight.shape[0], max(weight.shape[1:].num_elements(), 1)
+        size = max(_BLOCK_NUMBERS // row_size, 1)
+        for start in range(0, num_rows, size):
+            rows = tf.gather(weight, tf.range(start, min(start + size, num_rows)))
+            bad = tf.where(tf.math.is_nan(rows))[:1, 0].numpy()
+            if bad.size:
+                raise ValueError(
+                    f"The weight {layer_and_name(weight)} holds NaN in row {start + bad[0]}: training has "
+                    "diverged. Nothing was exported: go back to an earlier state of the model."
+                )
+
+
+def _refuse_scope(model):
+    """Raises ValueError in the scope of a strategy in which a weight has a value on each replica."""
+    weights = variables_of(model.encoder) + variables_of(model.head)
+    if not tf.distribute.has_strategy():
+        return
+    if any(isinstance(weight, tf.distribute.DistributedValues) for weight in weights):
+        name = type(tf.distribute.get_strategy()).__name__
+        raise ValueError(
+            f"In the scope of the {name} a weight has no one value to write: call export outside of "
+            "strategy.scope()."
+        )
+
+
+def _check_index(index, head):
+    """Raises ValueError for an index that does not rank the classes of a head as they are."""
+    if index is None:
+        return
+    if not isinstance(index, InvertedIndex):
+        raise ValueError(
+            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}: "
+            "an index of FAISS has no TensorFlow ops. Make index = InvertedIndex(), and call "
+            "index.build_from(model.head)."
+        )
+    if not index.built:
+        raise ValueError("The index is empty: call index.build_from(model.head) before export.")
+    index.require_built_from(head)
+
+
+def _servable(model, index, names_file, strings):
+    """A module with the function ``serve`` and all that it reads."""
+    module = tf.Module()
+    if model.class_names is not None:
+        module.names = ClassNames(model.class_names)
+    if names_file is not None:
+        module.class_ids = ClassIds(model.class_names, names_file)
+    module.serve = serving_function(model, index, module, strings)
+    layers = [model.encoder, model.head] + ([] if index is None else [index])
+    # Only what serve reads is kept. With an index that is no table of the head, unless the encoder shares it.
+    module.kept = _variables_read(module.serve, layers)
+    module.tables = _lookup_tables(model.encoder)
+    return module
+
+
+def _add_values(folder, kept, elsewhere):
+    """Adds weights that have no value here to a SavedModel, reading each block of rows from its machine."""
+    tables = {id(variable): table for variable, table in elsewhere}
+    numbered = enumerate(kept)
+    tables = {_KEPT.format(number): tables[id(own)] for number, own in numbered if id(own) in tables}
+    variables, written = (os.path.join(folder, name) for name in ("variables", "written"))
+    os.rename(variables, written)
+    os.mkdir(variables)
+    here = os.path.join(written, "variables")
+    write_tables(os.path.join(variables, "variables"), tables, [here])
+    shutil.rmtree(written)
+    write_fingerprint(folder)
+
+
+def _variables_read(function, layers):
+    """The variables that a function reads: weights of layers, and others that Keras 3 does not list."""
+    graph = function.get_concrete_function().graph
+    captured = {id(tensor) for tensor, _ in graph.captures}
+    weights = [variable for layer in layers for variable in variables_of(layer)]
+    weights = [weight for weight in weights if id(weight.handle) in captured]
+    others = captured - {id(weight.handle) for weight in weights}
+    return weights + [variable for variable in graph.variables if id(variable.handle) in others]
+
+
+def _lookup_tables(encoder):
+    """Resources of an encoder's layers, such as lookup tables, which a SavedModel must hold, too."""
+    layers = layers_of(encoder)
+    parts = [part for layer in layers for part in tf.train.TrackableView(layer).descendants()]
+    tables = [part for part in parts if isinstance(part, tf.saved_model.experimental.TrackableResource)]
+    return list({id(table): table for table in tables}.values())

@@ -1,0 +1,203 @@
+"""The signature of a SavedModel: its inputs by name, their defaults, and the function that serves them."""
+
+import inspect
+import keyword
+import re
+
+import tensorflow as tf
+
+from tfxc._keras.layers import is_declared_as
+from tfxc.arguments import positive_int, require_count
+from tfxc.ops.library import stock_ops
+
+_K = "k"
+_EXCLUDE = "exclude"
+_ALLOW = "allow"
+_NUM_PROBES = "num_probes"
+_OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
+_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
+
+
+def serving_function(model, index, module, strings):
+    """The function of all inputs, those with a default last; see ``export_classifier``.
+
+    Args:
+        model: the ``ExtremeClassifier``.
+        index: None, or an ``InvertedIndex``: its columns are put into the module.
+        module: the ``tf.Module`` that is exported, with ``names`` and ``class_ids`` where these are served.
+        strings: as for ``export_classifier``.
+    """
+    names, specs, structure = encoder_inputs(model.encoder, _OPTIONS)
+    ids_of = getattr(module, "class_ids", None)
+    histories = {} if ids_of is None else _histories(specs, strings)
+    specs = [
+        tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
+        for spec in specs
+    ]
+    row_offset = model.head.row_offset or 1
+    ids_dtype = tf.int32 if ids_of is None else tf.string
+    # Tensors as defaults become defaults of the signature, which TensorFlow Serving fills in.
+    none = tf.constant([], ids_dtype, shape=[1, 0])
+    k = _default_count(model.k, _K, model.head.num_classes)
+    defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
+    if index is None:
+        ranked, num_probes = model.head, model.head.num_probes
+    else:
+        ranked, num_probes = index.for_serving(), index.num_probes
+        module.columns = ranked.columns
+    if num_probes is not None:
+        defaults[_NUM_PROBES] = _default_count(num_probes, _NUM_PROBES, tf.int32.max)
+    shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
+    specs += [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
+
+    def serve(*args):
+        inputs, (k, exclude, allow, *num_probes) = list(args[: len(names)]), args[len(names) :]
+        if ids_of is not None:
+            exclude, allow = ids_of.of(exclude), ids_of.of(allow)
+        for place, name in enumerate(names):
+            if name in histories:
+                ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
+                inputs[place] = tf.cast(ids, histories[name].dtype)
+        with stock_ops():
+            query = model.queries(as_declared(structure, inputs))
+            query = query if index is None else model.head.effective_query(query)
+            scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
+        out = {"ids": ids, "scores": scores}
+        return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
+
+    return named_function(serve, specs, defaults)
+
+
+def with_defaults(serve):
+    """A function of the encoder's inputs alone: only these have a row for each example."""
+    specs = [spec for spec in serve.input_signature if spec.name not in _OPTIONS]
+    return named_function(lambda *inputs: serve(*inputs), specs)
+
+
+def named_function(function, specs, defaults=None):
+    """A ``tf.function`` whose arguments have the names of their specs.
+
+    Args:
+        function: of as many positional arguments.
+        specs: a list of ``tf.TensorSpec`` with names.
+        defaults: None, or a dict, name -> tensor, for the last of them.
+
+    Example:
+        >>> doubled = named_function(lambda x: 2 * x, [tf.TensorSpec([], tf.int32, "count")])
+        >>> int(doubled(count=3))
+        6
+    """
+    parameters = [
+        inspect.Parameter(
+            spec.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=(defaults or {}).get(spec.name, inspect.Parameter.empty),
+        )
+        for spec in specs
+    ]
+    function.__signature__ = inspect.Signature(parameters)
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def _default_count(value, name, most):
+    """A count of Python, NumPy or TensorFlow as int32. Raises ValueError where ``predict`` would, too."""
+    require_count(value, name)
+    return tf.constant(min(positive_int(int(value), name), most), tf.int32)
+
+
+def _histories(specs, strings):
+    """The inputs that are histories of class names, by name."""
+    could_be = {
+        spec.name: spec for spec in specs if spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
+    }
+    named = could_be if strings is True else (strings,) if isinstance(strings, str) else strings
+    if strings is True and len(could_be) > 1:
+        raise ValueError(
+            f"The inputs {list(could_be)} could all be histories of class names: name those that are, as "
+            f"strings=({next(iter(could_be))!r},), or strings=() for none."
+        )
+    if strings is True and any(spec.shape[1] == 1 for spec in could_be.values()):
+        name = next(iter(could_be))
+        raise ValueError(
+            f"The input {name!r} of one integer may be an id of another kind: export with strings=(), or, if "
+            f"it is a history of class names, with strings=({name!r},)."
+        )
+    unfit = [name for name in named if name not in could_be]
+    if unfit:
+        raise ValueError(
+            f"strings={strings!r} names no input of integers [B, T]: those inputs are {list(could_be)}."
+        )
+    for spec in specs:
+        lengths = [
+            could_be[name].shape[1] for name in named if spec.name not in named and spec.shape.rank >= 2
+        ]
+        if any(length != 1 and length == spec.shape[1] for length in lengths):
+            raise ValueError(
+                f"The input {spec.name!r} {spec.shape} goes with the history position by position, but names "
+                "that are no class are left out of that alone: export with strings=False."
+            )
+    return {name: could_be[name] for name in named}
+
+
+def encoder_inputs(encoder, options=()):
+    """Names, specs (of any batch size) and structure of the encoder's inputs.
+
+    Args:
+        encoder: a Keras model.
+        options: the names of the signature's other inputs.
+
+    Raises:
+        ValueError: if the inputs are not known, or cannot be the arguments of a served function.
+    """
+    inputs = getattr(encoder, "inputs", None)
+    structure = getattr(encoder, "input", inputs[0] if inputs else None)  # Keras 3's Sequential has no input
+    if structure is None:
+        raise ValueError(
+            "The encoder's inputs are not known: export needs a functional or Sequential encoder that "
+            "starts with keras.Input(...). Wrap a subclassed one: keras.Model(inputs, encoder(inputs))."
+        )
+    is_dict = isinstance(structure, dict)
+    nested = [name for name, part in structure.items() if tf.nest.is_nested(part)] if is_dict else []
+    if nested:
+        raise ValueError(
+            f"Encoder inputs {nested} hold several inputs each, but a served function takes each by a name: "
+            "build the encoder of a dict without others in it, keras.Model({name: input, ...}, query)."
+        )
+    tensors = tf.nest.flatten(structure)
+    keys = sorted(structure) if is_dict else [t.name.split(":")[0] for t in tensors]
+    folded = [key.lower() for key in keys]  # a SavedModel does not tell user from User
+    if set(options) & set(folded):
+        raise ValueError(
+            f"Encoder inputs {keys} clash with the signature's own inputs {sorted(options)}: rename."
+        )
+    reserved = {"self", *keyword.kwlist}
+    fit = [
+        _ARGUMENT.fullmatch(key) and key not in reserved and folded.count(key.lower()) == 1 for key in keys
+    ]
+    if not all(fit):
+        unfit = [key for key, is_fit in zip(keys, fit, strict=True) if not is_fit]
+        raise ValueError(
+            f"Encoder inputs {unfit} cannot be arguments of a served function: a name holds ASCII letters, "
+            "digits and underscores, begins with a letter, is no keyword, and differs by more than case. "
+            'Rename them, keras.Input(..., name="user_id").'
+        )
+    ragged = [key for key, tensor in zip(keys, tensors, strict=True) if is_declared_as(tensor, "ragged")]
+    if ragged:  # rows come padded, and the encoder would read the padding as items
+        raise ValueError(
+            f"Encoder inputs {ragged} are ragged, but a served function takes dense ones: build the encoder "
+            "with a padded input, keras.Input((None,)), and mask_zero=True in the Embedding that reads it."
+        )
+    specs = [
+        tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
+        for tensor, key in zip(tensors, keys, strict=True)
+    ]
+    return keys, specs, structure
+
+
+def as_declared(structure, inputs):
+    """Dense inputs as the encoder takes them: those that are declared sparse as sparse tensors."""
+    return tf.nest.map_structure(
+        lambda own, given: tf.sparse.from_dense(given) if is_declared_as(own, "sparse") else given,
+        structure,
+        tf.nest.pack_sequence_as(structure, inputs),
+    )
