@@ -1,16 +1,12 @@
 """The model: an encoder, a head, and which classes a step scores."""
 
-import contextlib
-import inspect
-import os
-import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
-from tfxc._keras import keras, register, unpack_x_y_sample_weight
-from tfxc._keras.layers import Untracked, forget_layer, inputs_read_by, no_autocast
+from tfxc._keras import keras, register
+from tfxc._keras.layers import Untracked, forget_layer, no_autocast
 from tfxc._keras.training import (
     LogsOfAllReplicas,
     Mean,
@@ -18,50 +14,42 @@ from tfxc._keras.training import (
     adopt_own_loss_and_metrics,
     drop_compiled_metrics,
     forget_compile,
-    metrics_not_compiled,
-    updated_metrics,
 )
-from tfxc.arguments import lists_as_tensors, positive_int, require_count
-from tfxc.callbacks.sampler_refresh import warn_without_refresh
-from tfxc.fit_callback import FitCallback
-from tfxc.ids import PADDING, padded_ids
-from tfxc.labels import as_array, labelled_queries
+from tfxc.arguments import positive_int, require_count
 from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
+from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import (
     compile_options,
     ranking_metrics,
-    refuse_class_weight,
     refuse_consumed,
     refuse_optimizer,
-    require_finite,
-    require_finite_inputs,
-    require_finite_step,
 )
-from tfxc.model.fit import clean_errors, fit_arguments, require_ready, with_own_callbacks
-from tfxc.model.fresh_cache import expire_averaged, with_fresh_cache
+from tfxc.model.fit import (
+    bound_arguments,
+    clean_errors,
+    joined_by_callbacks,
+    require_ready,
+    with_own_callbacks,
+)
+from tfxc.model.fresh_cache import with_fresh_cache
 from tfxc.model.inputs import (
     as_tensor,
-    check_queries,
+    encoded,
     first_examples,
-    first_input,
-    flatten_reserved,
     last_position,
     query_width,
+    ranking_inputs,
     split_inputs,
 )
-from tfxc.model.on_servers import check_parts
-from tfxc.model.saving import SavingMixin
-from tfxc.model.step import build_parts, check_kinds, check_loss, example_losses, require_sampler
-from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.model.saving import SavingMixin, checked_names
+from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
 from tfxc.samplers.sampler import Sampler
-from tfxc.search.inverted_index import InvertedIndex
-from tfxc.serving.class_names import kept_names, names_array
-from tfxc.serving.export import export_classifier, export_item_encoder
+from tfxc.serving.export import ServingMixin
 
 
 @register
-class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Model):
+class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Model):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
     A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
@@ -120,9 +108,6 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
             raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
         check_kinds(head, sampler)
         k = positive_int(k, "k")
-        if class_names is not None and len(names_array(class_names, "class_names")) != head.num_classes:
-            raise ValueError(f"Got {len(class_names)} class_names for a head of {head.num_classes} classes.")
-        check_parts(head, sampler)
         self.encoder = encoder
         self.head = head
         self.sampler: Sampler | Any = sampler  # None, but whoever asks it knows that there is one
@@ -130,7 +115,7 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
         self._ranking: Any = None
         self._traced_with = k, head.num_probes
         self._trained_with = Untracked(None)  # the sampler of the traced step
-        self._names = Untracked(kept_names(class_names))  # Keras would walk through ten million strings
+        self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast before, would lose digits.
@@ -157,15 +142,6 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
     def metrics(self):
         """All metrics, the loss first: the order in which Keras returns results."""
         return [self.loss_tracker, *(metric for metric in super().metrics if metric is not self.loss_tracker)]
-
-    @property
-    def class_names(self) -> Sequence[str] | Any:
-        """The raw names of the classes in id order, or None.
-
-        They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
-        ``keras.models.clone_model(model)`` does not.
-        """
-        return self._names.value
 
     def _build_parts(self, query_dim):
         check_kinds(self.head, self.sampler)  # the sampler may be a new one
@@ -208,18 +184,14 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
         ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
         ``BackupAndRestore`` among them it goes on where the newest backup stands.
         """
-        arguments = fit_arguments(super().fit, x, *args, **kwargs)
+        arguments = bound_arguments(super().fit, x, *args, **kwargs)
         require_ready(self, arguments)
         arguments["callbacks"] = with_own_callbacks(self, arguments["callbacks"])
-        with clean_errors(), contextlib.ExitStack() as stack:
-            for callback in arguments["callbacks"]:
-                if isinstance(callback, FitCallback):
-                    stack.enter_context(callback.during_fit(self, arguments))
+        with joined_by_callbacks(self, arguments):
             return super().fit(**arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An id outside its range is named first."""
-        y = as_array(y)
         self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
@@ -232,35 +204,9 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
 
     def _with_fresh_cache(self, method, *args, **kwargs):
         """Calls a method of Keras's that takes callbacks."""
-        given = inspect.signature(method).bind(*args, **kwargs)
-        given.arguments["callbacks"] = with_fresh_cache(given.arguments.get("callbacks"), self.head)
-        return method(*given.args, **given.kwargs)
-
-    def make_train_function(self, force=False):
-        """As Keras's, which calls it before it trains. A traced step keeps to its sampler."""
-        require_sampler(self.classification_loss, self.sampler)
-        if self.sampler is not self._trained_with.value:
-            self._trained_with, force = Untracked(self.sampler), True
-        return super().make_train_function(force)
-
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
-        """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
-        refuse_class_weight(class_weight)
-        warn_without_refresh(self.sampler)
-        with clean_errors():
-            return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
-
-    def predict_on_batch(self, x):
-        """As Keras's ``predict_on_batch``."""
-        self._freshen(x)
-        with clean_errors():
-            return super().predict_on_batch(x)
-
-    def test_on_batch(self, x, y=None, *args, **kwargs):
-        """As Keras's ``test_on_batch``."""
-        self._freshen(x)
-        with clean_errors():
-            return super().test_on_batch(x, as_array(y), *args, **kwargs)
+        arguments = bound_arguments(method, *args, **kwargs)
+        arguments["callbacks"] = with_fresh_cache(arguments.get("callbacks"), self.head)
+        return method(**arguments)
 
     def _freshen(self, x=None):
         """Brings traced functions and cached class vectors up to date; in a graph, what to wait for."""
@@ -317,25 +263,14 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
             ValueError: for another k, or where ``exclude`` comes twice.
         """
         require_count(k, "k", self.head.num_classes)
-        inputs = lists_as_tensors(inputs)
-        inputs, reserved = split_inputs(inputs, self.encoder)
-        own = reserved.get("exclude")
-        if own is not None and exclude is not None:
-            raise ValueError(
-                "rank got exclude both among the inputs and beside them: join them as exclude=, class ids "
-                "[B, X] padded with -1."
-            )
-        exclude = own if exclude is None else exclude
+        inputs, exclude, allow = ranking_inputs(inputs, self.encoder, exclude, allow)
         fresh = self._freshen(inputs)
         if not self.built:
             return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        inputs = tf.nest.map_structure(as_tensor, inputs)
-        # Whose rank a graph that was traced for several shapes does not know.
-        k, exclude, allow = as_tensor(k), padded_ids(exclude, "exclude"), padded_ids(allow, "allow")
         with clean_errors(), tf.control_dependencies(fresh):
-            return self._ranking.value(inputs, k, exclude, allow, training)
+            return self._ranking.value(inputs, as_tensor(k), exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):
         scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
@@ -348,8 +283,7 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
     def _encoded(self, inputs, training):
         """The encoder's output; the first one builds head and sampler."""
         refuse_consumed(self)
-        with kept_by_graph():  # swish has a custom gradient
-            query = check_queries(self.encoder(inputs_read_by(self.encoder, inputs), training=training))
+        query = encoded(self.encoder, inputs, training)
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
                 f"The encoder gives {query.shape} here, whose width is not known: call the model on one "
@@ -357,116 +291,3 @@ class ExtremeClassifier(SavingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Mod
             )
         self._build_parts(query.shape[-1])
         return query
-
-    def _examples(self, x, y, sample_weight, training):
-        """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
-        if y is None:
-            raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
-        inputs, reserved = split_inputs(x, self.encoder)
-        # Moving averages see a batch before its loss is known.
-        if training and getattr(self.encoder, "non_trainable_weights", ()):
-            inputs = require_finite_inputs(inputs, self.optimizer)
-        query = self._encoded(inputs, training)
-        num_classes = self.head.num_classes
-        of_batch = query
-        query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
-        return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
-
-    def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """A batch as heads and samplers see it, without dropout and its like.
-
-        Returns:
-            Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
-        """
-        query, labels, _, reserved = self._examples(x, y, None, training=False)
-        return query, labels, reserved.get("example_ids")
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The training loss of a batch: over sampled classes where there is a sampler, else over all.
-
-        What a subclass adds to it counts in training: ``evaluate`` gives the exact loss over all classes, as
-        ``test_step`` computes it.
-        """
-        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
-        if training:
-            query = require_finite(query, "query", self.optimizer)
-        example_ids, loss = reserved.get("example_ids"), self.classification_loss
-        losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids, training)
-        return loss.reduce(losses, sample_weight)
-
-    def train_step(self, data):
-        with kept_by_graph():
-            return self._step(*unpack_x_y_sample_weight(data))
-
-    def _step(self, x, y, sample_weight):
-        examples = first_input(x)
-        # At the end of data of unknown length Keras begins a step without data, which must not draw either.
-        given = tf.nest.flatten(examples, expand_composites=True)[:1]
-        with tf.control_dependencies(given), tf.GradientTape() as tape:
-            loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
-            replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
-            # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
-            total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
-        self._track(loss, examples)
-        variables = self.trainable_variables
-        if not variables:
-            warnings.warn(
-                "The model has no trainable weights, so that nothing is trained: set trainable = True where "
-                "layers are to train, and compile again.",
-                stacklevel=2,
-            )
-            return self.training_logs()
-        gradients = tape.gradient(total, variables)
-        with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
-            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return self.training_logs()
-
-    def training_logs(self) -> dict[str, Any]:
-        """The loss and what layers measure; ranking metrics are of evaluations."""
-        logs = {}
-        for metric in metrics_not_compiled(self):
-            result = metric.result()
-            logs.update(result if isinstance(result, dict) else {metric.name: result})
-        return logs
-
-    def test_step(self, data):
-        x, y, sample_weight = unpack_x_y_sample_weight(data)
-        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
-        loss, exclude = self.classification_loss, reserved.get("exclude")
-        num_classes = min(self._num_ranked, self.head.num_classes)
-        losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
-        # A metric may rank more than there are: the rest are empty slots.
-        ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
-        self._track(loss.reduce(losses, sample_weight), query)
-        return updated_metrics(self, x, labels, ids, sample_weight)
-
-    def _track(self, value, examples):
-        """Shows the loss of a batch, or a replica's share of it, by the number of its examples."""
-        value = self.classification_loss.across_replicas(value)
-        self.loss_tracker.update_state(value, tf.shape(examples)[0])
-
-    def predict_step(self, data):
-        x, _, _ = unpack_x_y_sample_weight(data)
-        return self._best(x)  # by class vectors of when predict began, though a thread may train
-
-    def export(
-        self,
-        path: str | os.PathLike[str],
-        index: InvertedIndex | None = None,
-        strings: bool | str | Sequence[str] = False,
-    ) -> None:
-        """Writes a SavedModel of TensorFlow's own ops; ``k``, ``exclude`` and ``allow`` are optional inputs.
-
-        See ``tfxc.serving.export.export_classifier``.
-        """
-        expire_averaged(self)
-        self._freshen()
-        export_classifier(self, path, index, strings)
-
-    def export_item_encoder(self, path: str | os.PathLike[str]) -> None:
-        """Writes the item encoder of an ``EncodedHead``: features in, class vectors out.
-
-        See ``tfxc.serving.export.export_item_encoder``.
-        """
-        export_item_encoder(self.head, path)

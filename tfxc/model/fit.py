@@ -28,24 +28,22 @@ from tfxc.step_clock import EPOCH
 _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the error of TensorFlow's gather
 
 
-def fit_arguments(fit, *args, **kwargs):
-    """The arguments of a ``fit`` by name, labels as arrays and callbacks as a list.
+def bound_arguments(method, *args, **kwargs):
+    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays.
 
     Example:
-        >>> found = fit_arguments(keras.Model().fit, np.zeros([2, 3]), np.array([0, 1]), epochs=2)
-        >>> found["y"].tolist(), found["epochs"], found["callbacks"]
-        ([0, 1], 2, [])
+        >>> found = bound_arguments(keras.Model().fit, np.zeros([2, 3]), np.array([0, 1]), epochs=2)
+        >>> list(found), found["epochs"]
+        (['x', 'y', 'epochs'], 2)
     """
-    arguments = inspect.signature(fit).bind(*args, **kwargs).arguments
-    if isinstance(arguments.get("x"), tf.data.Dataset):
-        arguments.setdefault("shuffle", False)  # Keras warns that its default has no effect on a data set
+    arguments = inspect.signature(method).bind(*args, **kwargs).arguments
+    arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
     if "y" in arguments:
         arguments["y"] = as_array(arguments["y"])
     held_out = arguments.get("validation_data")
     if isinstance(held_out, list | tuple) and len(held_out) > 1:
         x, labels, *weights = held_out
         arguments["validation_data"] = (x, as_array(labels), *weights)
-    arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
     return arguments
 
 
@@ -54,12 +52,15 @@ def require_ready(model, arguments):
 
     Args:
         model: the ``ExtremeClassifier``.
-        arguments: as from ``fit_arguments``.
+        arguments: those of ``fit`` by name; callbacks become a list.
     """
     refuse_consumed(model)
     if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
         refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
     refuse_class_weight(arguments.get("class_weight"))
+    if isinstance(arguments.get("x"), tf.data.Dataset):
+        arguments.setdefault("shuffle", False)  # Keras warns that its default has no effect on a data set
+    arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
     if not is_compiled(model):
         raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
     model._build_on(arguments.get("x"))
@@ -88,6 +89,16 @@ def with_own_callbacks(model, callbacks):
 def _is_on_servers(model):
     with model.distribute_strategy.scope():
         return with_servers()
+
+
+@contextlib.contextmanager
+def joined_by_callbacks(model, arguments):
+    """The contexts of all callbacks that join a ``fit``, see ``FitCallback``."""
+    with clean_errors(), contextlib.ExitStack() as stack:
+        for callback in arguments["callbacks"]:
+            if isinstance(callback, FitCallback):
+                stack.enter_context(callback.during_fit(model, arguments))
+        yield
 
 
 class FitPosition(LogFreeCallback, FitCallback):

@@ -8,10 +8,12 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
-from tfxc._keras.layers import mask_of, shape_called_with
+from tfxc._keras.layers import inputs_read_by, mask_of, shape_called_with
+from tfxc.arguments import lists_as_tensors
 from tfxc.data.batching import epoch_orders
-from tfxc.ids import excluded_ids
+from tfxc.ids import excluded_ids, padded_ids
 from tfxc.labels import pad_labels
+from tfxc.ops.custom_gradient import kept_by_graph
 
 _RESERVED = ("exclude", "example_ids")
 _WANTED = "The encoder must give floats [B, D] or, for sequences, [B, T, D]"
@@ -46,6 +48,24 @@ def split_inputs(inputs, encoder):
     if "exclude" in reserved:
         reserved["exclude"] = _padded(reserved["exclude"])
     return rest, reserved
+
+
+def ranking_inputs(inputs, encoder, exclude, allow):
+    """The tensors that ``rank`` reads: the encoder's inputs, and class ids to exclude and to allow, or None.
+
+    Raises:
+        ValueError: if ids to exclude are given twice, or have another rank.
+    """
+    inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
+    if exclude is not None and "exclude" in reserved:
+        raise ValueError(
+            "rank got exclude both among the inputs and beside them: join them as exclude=, class ids [B, X] "
+            "padded with -1."
+        )
+    inputs = tf.nest.map_structure(as_tensor, inputs)
+    # Ids are checked here: a graph that was traced for several shapes does not know their rank.
+    exclude = padded_ids(reserved.get("exclude", exclude), "exclude")
+    return inputs, exclude, padded_ids(allow, "allow")
 
 
 def first_input(inputs):
@@ -197,6 +217,12 @@ def _first_row(part):
         shape = part.dense_shape
         return tf.sparse.slice(part, tf.zeros_like(shape), tf.concat([[1], shape[1:]], 0))
     return as_tensor((part.tocsr() if scipy.sparse.issparse(part) else part)[:1])
+
+
+def encoded(encoder, inputs, training):
+    """The queries of an encoder, [B, D] or [B, T, D]; ``check_queries`` tells what it may give."""
+    with kept_by_graph():  # swish has a custom gradient
+        return check_queries(encoder(inputs_read_by(encoder, inputs), training=training))
 
 
 def check_queries(query):

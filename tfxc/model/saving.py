@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from tfxc._keras import SAVES_TO_FOLDERS, keras
 from tfxc._keras.layers import Untracked
@@ -14,7 +16,7 @@ from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import is_on_servers
-from tfxc.serving.class_names import read_names, write_names
+from tfxc.serving.class_names import kept_names, names_array, read_names, write_names
 
 
 class SavingMixin:
@@ -44,6 +46,15 @@ class SavingMixin:
         if self.encoder.built:
             self._build_parts(config["query_dim"])
             self.built = True
+
+    @property
+    def class_names(self) -> Sequence[str] | Any:
+        """The raw names of the classes in id order, or None.
+
+        They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
+        ``keras.models.clone_model(model)`` does not.
+        """
+        return self._names.value
 
     def save_assets(self, folder):
         """Keras calls this when it saves a model: writes the class names."""
@@ -112,6 +123,17 @@ class SavingMixin:
         """What a ``tf.train.Checkpoint`` writes or reads."""
         refuse_consumed(self)
         return super()._trackable_children(*args, **kwargs)
+
+
+def checked_names(class_names, num_classes):
+    """The names of L classes as a model holds them: Keras would walk through ten million strings.
+
+    Raises:
+        ValueError: for what is no list of L names.
+    """
+    if class_names is not None and len(names_array(class_names, "class_names")) != num_classes:
+        raise ValueError(f"Got {len(class_names)} class_names for a head of {num_classes} classes.")
+    return Untracked(kept_names(class_names))
 
 
 def written_aside(filepath, overwrite=True, **kwargs):

@@ -9,6 +9,7 @@ from tfxc.layers.class_cache import old_class_vectors
 from tfxc.layers.head import Head, score_candidates
 from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
+from tfxc.model.on_servers import check_parts
 from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
 
@@ -92,6 +93,7 @@ def check_kinds(head, sampler):
             f"The sampler is built for {sampler.num_classes} classes, but the head has "
             f"{head.num_classes}: give each model a sampler of its own."
         )
+    check_parts(head, sampler)
     head.check_sampler(sampler)
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
@@ -10,6 +11,8 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 from tfxc._keras.layers import layers_of
 from tfxc._keras.weights import layer_and_name, variables_of
 from tfxc.layers import EncodedHead
+from tfxc.model.checks import refuse_consumed
+from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.on_servers import is_on_servers
 from tfxc.ops.library import stock_ops
 from tfxc.ops.table_files import write_tables
@@ -29,139 +32,149 @@ _KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight o
 _BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
 
 
-def export_classifier(model, path, index=None, strings=False):
-    """Writes the encoder and head of an ``ExtremeClassifier`` as a SavedModel.
+class ServingMixin:
+    """A model that is exported for serving. To stand before ``keras.Model`` among the bases."""
 
-    The signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
-    ids, scores, names``. Inputs: the encoder's by name, dense where the encoder's are sparse; ``k`` int32,
-    how many classes (default the model's k, at most L); ``exclude`` and ``allow`` int32 class ids [B, X]
-    padded with -1, or [1, X] for all rows: what is never returned, and all that may be (of width 0:
-    everything). Outputs: int32 ``ids`` and float32 ``scores`` [B, k], best first, and, if the model has class
-    names, strings ``names`` ("" for id -1). ``num_probes`` int32 is an input with an index, and for a
-    ``MACHHead`` made with ``num_probes``.
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        index: InvertedIndex | None = None,
+        strings: bool | str | Sequence[str] = False,
+    ) -> None:
+        """Writes encoder and head as a SavedModel of TensorFlow's own ops, which loads without tfxc.
 
-    TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out; in Python, with
-    ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does (``loaded.signatures`` does not).
-    Several inputs are given by name, ``serve(**inputs)``. A second signature, ``with_defaults(inputs...)``,
-    has the encoder's inputs alone, for what gives all inputs, or joins requests row by row, as TensorFlow
-    Serving with ``--enable_batching`` does. Only TensorFlow's own ops; no sampler, no
-    optimizer, and each table once: that of the head only where the encoder or the ranking reads it. The names
-    lie in ``assets.extra/class_names.json``, too.
+        The signature is ``serving_default(inputs..., k=10, exclude=[1, 0], allow=[1, 0], num_probes=...) ->
+        ids, scores, names``. Inputs: the encoder's by name, dense where the encoder's are sparse; ``k``
+        int32, how many classes (default the model's k, at most L); ``exclude`` and ``allow`` int32 class ids
+        [B, X] padded with -1, or [1, X] for all rows: classes that are never returned, and the only classes
+        that may be (all, if the width is 0). Outputs: int32 ``ids`` and float32 ``scores`` [B, k], best
+        first, and, if the model has class names, strings ``names`` ("" for id -1). ``num_probes`` int32 is an
+        input with an index, and for a ``MACHHead`` made with ``num_probes``.
 
-    Weights that lie on parameter servers are written by them, 8 MB at a time, as a
-    ``tfxc.cluster.Checkpoint`` is: the path is one that the coordinator and all servers see. The file is that
-    of a model on one machine, and no table is whole anywhere but in it.
+        TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out. In Python,
+        ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does; ``loaded.signatures`` does
+        not. Several inputs are given by name, ``serve(**inputs)``. A second signature,
+        ``with_defaults(inputs...)``, has the encoder's inputs alone, for programs that give all inputs, or
+        join requests row by row, as TensorFlow Serving does with ``--enable_batching``. The export holds no
+        sampler and no optimizer, and each table once: the head's only if the encoder or the ranking reads it.
+        The names also lie in ``assets.extra/class_names.json``.
 
-    An earlier export at the path is exchanged for the new one in a moment; one that fails, or is killed,
-    leaves it whole. A folder that holds anything else is refused, and so is such a one beside it, of the same
-    name and ".writing", where an export is written.
+        Parameter servers write the weights that lie on them, 8 MB at a time, like a
+        ``tfxc.cluster.Checkpoint``: the coordinator and all servers must see the path. The file is that of a
+        model on one machine, and no machine holds a whole table in memory.
 
-    Args:
-        model: a built ``ExtremeClassifier``.
-        path: folder to write; for TensorFlow Serving the last part is a version number, "served/1".
-        index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
-        strings: whether raw names come in, too: histories (inputs of integers [B, T], oldest first; the
-            encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that are no
-            class are passed over; histories are cut to their last items, or padded, as the encoder's input
-            is long. Pad them with "". Where several inputs are integers [B, T], or the one has T = 1, the
-            names of those that are histories: () for none.
+        An earlier export at the path is exchanged for the new one in a moment; an export that fails, or is
+        killed, leaves it whole. A folder that holds anything else is refused, and so is one beside it, with
+        ".writing" behind the name, where an export is written.
 
-    Raises:
-        ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot be
-            arguments; if the model's k, or num_probes of the index or head, is no integer of at least 1; if
-            the index is no ``InvertedIndex``, of another head, or of this one before further training; if the
-            path is no folder of this machine, a file or a folder of other things, or such a one is in the way
-            beside it; if a weight holds NaN; if strings are asked of a model without class names, with names
-            that are not distinct lines, with a tied head whose table has no row for padding, or whose
-            histories are not known or go with other inputs position by position; in the scope of the strategy
-            that made the weights.
-        OSError: naming the path, where the disk is full or the folder cannot be written.
+        Args:
+            path: folder to write; for TensorFlow Serving the last part is a version number, "served/1".
+            index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
+            strings: whether raw names come in, too: in histories (inputs of integers [B, T], oldest first;
+                the encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that
+                are no class are left out; histories are cut to their last items, or padded, to the length of
+                the encoder's input. Pad them with "". If several inputs are integers [B, T], or the only one
+                has T = 1, give the names of those that are histories, () for none.
 
-    Example:
-        >>> import tempfile
-        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
-        >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
-        >>> path = tempfile.mkdtemp() + "/1"
-        >>> export_classifier(model, path)
-        >>> loaded = tf.saved_model.load(path)
-        >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
-        TensorShape([2, 3])
-    """
-    _check_index(index, model.head)
-    takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
-    if takes_names and model.class_names is None:
-        raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
-    if strings and model.head.tied_to and model.head.row_offset == 0:
-        raise ValueError(
-            "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a class: "
-            "tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export with "
-            "strings=False."
-        )
-    _refuse_scope(model)
-    if not is_on_servers(model):  # to read all would take as long as to write it
-        _refuse_nan(variables_of(model.encoder) + variables_of(model.head))
-    served, elsewhere = declared(model) if is_on_servers(model) else (model, [])
-    with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
-        with tf.device(None):  # a coordinator's default names a machine of its cluster
-            names_file = os.path.join(scratch, "names.txt") if takes_names else None
-            module = _servable(served, index, names_file, strings)
-            signatures = {"serving_default": module.serve, "with_defaults": with_defaults(module.serve)}
+        Raises:
+            ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot
+                be arguments; if the model's k, or num_probes of the index or head, is no integer of at least
+                1; if the index is no ``InvertedIndex``, of another head, or of this one before further
+                training; if the path is no folder of this machine, a file or a folder of other things, or
+                such a one is in the way beside it; if a weight holds NaN; if strings are asked of a model
+                without class names, with names that are not distinct lines, with a tied head whose table has
+                no row for padding, or whose histories are not known or go with other inputs position by
+                position; in the scope of the strategy that made the weights.
+            OSError: naming the path, if the disk is full or the folder cannot be written.
+
+        Example:
+            >>> import tempfile
+            >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+            >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
+            >>> path = tempfile.mkdtemp() + "/1"
+            >>> model.export(path)
+            >>> loaded = tf.saved_model.load(path)
+            >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
+            TensorShape([2, 3])
+        """
+        expire_averaged(self)
+        self._freshen()
+        _check_index(index, self.head)
+        takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
+        if takes_names and self.class_names is None:
+            raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
+        if strings and self.head.tied_to and self.head.row_offset == 0:
+            raise ValueError(
+                "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a "
+                "class: tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export "
+                "with strings=False."
+            )
+        _refuse_scope(self)
+        on_servers = is_on_servers(self)
+        if not on_servers:  # to read all would take as long as to write it
+            _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
+        served, elsewhere = declared(self) if on_servers else (self, [])
+        with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
+            with tf.device(None):  # a coordinator's default names a machine of its cluster
+                names_file = os.path.join(scratch, "names.txt") if takes_names else None
+                module = _servable(served, index, names_file, strings)
+                signatures = {"serving_default": module.serve, "with_defaults": with_defaults(module.serve)}
+                with named_if_unwritten(path):
+                    tf.saved_model.save(module, aside, signatures=signatures)
             with named_if_unwritten(path):
-                tf.saved_model.save(module, aside, signatures=signatures)
-        with named_if_unwritten(path):
-            if elsewhere:
-                _add_values(aside, module.kept, elsewhere)
-            if model.class_names is not None:
-                extra = os.path.join(aside, "assets.extra")
-                os.makedirs(extra, exist_ok=True)
-                write_names(model.class_names, extra)
+                if elsewhere:
+                    _add_values(aside, module.kept, elsewhere)
+                if self.class_names is not None:
+                    extra = os.path.join(aside, "assets.extra")
+                    os.makedirs(extra, exist_ok=True)
+                    write_names(self.class_names, extra)
 
+    def export_item_encoder(self, path: str | os.PathLike[str]) -> None:
+        """Writes the item encoder of an ``EncodedHead`` as a SavedModel, for the vectors of new items.
 
-def export_item_encoder(head, path):
-    """Writes the item encoder of an ``EncodedHead`` as a SavedModel: what a new item needs to be found.
+        The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names
+        of the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the
+        item's logit. So an item can enter a search index before the next training. (A new item has no vector
+        of its own, which ``free_vectors=True`` gives the items of the training.)
 
-    The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names of
-    the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the item's
-    logit. So an item can enter a search index before the next training. (A vector of a class's own, which
-    ``free_vectors=True`` gives those of the training, a new item does not have.)
+        Args:
+            path: folder to write, as for ``export``.
 
-    Args:
-        head: a ``tfxc.layers.EncodedHead``.
-        path: folder to write, as of ``export_classifier``.
+        Raises:
+            ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested,
+                or cannot be arguments, or that has a weight with NaN in it.
 
-    Raises:
-        ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested, or
-            cannot be arguments, or of which a weight holds NaN.
+        Example:
+            >>> import tempfile
+            >>> item_encoder = keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(16)])
+            >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
+            >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+            >>> path = tempfile.mkdtemp() + "/1"
+            >>> tfxc.ExtremeClassifier(encoder, head).export_item_encoder(path)
+            >>> loaded = tf.saved_model.load(path)
+            >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
+            TensorShape([2, 16])
+        """
+        refuse_consumed(self)
+        if not isinstance(self.head, EncodedHead):
+            raise ValueError(
+                f"The class vectors of {type(self.head).__name__} are learnt class by class. "
+                "A tfxc.layers.EncodedHead has an item encoder."
+            )
+        encoder, module = self.head.item_encoder, tf.Module()
+        _, specs, structure = encoder_inputs(encoder)
+        _refuse_nan(variables_of(encoder))
 
-    Example:
-        >>> import tempfile
-        >>> item_encoder = keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(16)])
-        >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
-        >>> path = tempfile.mkdtemp() + "/1"
-        >>> export_item_encoder(head, path)
-        >>> loaded = tf.saved_model.load(path)
-        >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
-        TensorShape([2, 16])
-    """
-    if not isinstance(head, EncodedHead):
-        raise ValueError(
-            f"The class vectors of {type(head).__name__} are learnt class by class. "
-            "A tfxc.layers.EncodedHead has an item encoder."
-        )
-    encoder, module = head.item_encoder, tf.Module()
-    _, specs, structure = encoder_inputs(encoder)
-    _refuse_nan(variables_of(encoder))
+        def serve(*features):
+            with stock_ops():
+                vectors = encoder(as_declared(structure, features), training=False)
+            return {"vectors": tf.cast(vectors, tf.float32)}
 
-    def serve(*features):
-        with stock_ops():
-            vectors = encoder(as_declared(structure, features), training=False)
-        return {"vectors": tf.cast(vectors, tf.float32)}
-
-    module.serve = named_function(serve, specs)
-    module.kept = _variables_read(module.serve, [encoder])
-    module.tables = _lookup_tables(encoder)
-    with exported_folder(path) as aside, named_if_unwritten(path):
-        tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+        module.serve = named_function(serve, specs)
+        module.kept = _variables_read(module.serve, [encoder])
+        module.tables = _lookup_tables(encoder)
+        with exported_folder(path) as aside, named_if_unwritten(path):
+            tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
 
 
 def _refuse_nan(weights):

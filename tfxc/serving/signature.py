@@ -19,13 +19,13 @@ _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as t
 
 
 def serving_function(model, index, module, strings):
-    """The function of all inputs, those with a default last; see ``export_classifier``.
+    """The function of all inputs, those with a default last; see ``ExtremeClassifier.export``.
 
     Args:
         model: the ``ExtremeClassifier``.
         index: None, or an ``InvertedIndex``: its columns are put into the module.
         module: the ``tf.Module`` that is exported, with ``names`` and ``class_ids`` where these are served.
-        strings: as for ``export_classifier``.
+        strings: as for ``export``.
     """
     names, specs, structure = encoder_inputs(model.encoder, _OPTIONS)
     ids_of = getattr(module, "class_ids", None)

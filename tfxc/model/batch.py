@@ -1,0 +1,146 @@
+"""What a classifier does with a batch: trains on it, evaluates it, ranks for it."""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from tfxc._keras import unpack_x_y_sample_weight
+from tfxc._keras.layers import Untracked
+from tfxc._keras.training import metrics_not_compiled, updated_metrics
+from tfxc.callbacks.sampler_refresh import warn_without_refresh
+from tfxc.ids import PADDING
+from tfxc.labels import as_array, labelled_queries
+from tfxc.model.checks import (
+    refuse_class_weight,
+    require_finite,
+    require_finite_inputs,
+    require_finite_step,
+)
+from tfxc.model.fit import clean_errors
+from tfxc.model.inputs import first_input, flatten_reserved, split_inputs
+from tfxc.model.step import example_losses, require_sampler
+from tfxc.ops.custom_gradient import kept_by_graph
+
+
+class BatchMixin:
+    """What Keras asks of a model for each batch. To stand before ``keras.Model`` among the bases."""
+
+    def make_train_function(self, force=False):
+        """As Keras's, which calls it before it trains. A traced step keeps to its sampler."""
+        require_sampler(self.classification_loss, self.sampler)
+        if self.sampler is not self._trained_with.value:
+            self._trained_with, force = Untracked(self.sampler), True
+        return super().make_train_function(force)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
+        """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
+        refuse_class_weight(class_weight)
+        warn_without_refresh(self.sampler)
+        with clean_errors():
+            return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """As Keras's ``predict_on_batch``."""
+        self._freshen(x)
+        with clean_errors():
+            return super().predict_on_batch(x)
+
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        """As Keras's ``test_on_batch``."""
+        self._freshen(x)
+        with clean_errors():
+            return super().test_on_batch(x, as_array(y), *args, **kwargs)
+
+    def _examples(self, x, y, sample_weight, training):
+        """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
+        if y is None:
+            raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
+        inputs, reserved = split_inputs(x, self.encoder)
+        # Moving averages see a batch before its loss is known.
+        if training and getattr(self.encoder, "non_trainable_weights", ()):
+            inputs = require_finite_inputs(inputs, self.optimizer)
+        query = self._encoded(inputs, training)
+        num_classes = self.head.num_classes
+        of_batch = query
+        query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
+        return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
+
+    def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """A batch as heads and samplers see it, without dropout and its like.
+
+        Returns:
+            Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
+        """
+        query, labels, _, reserved = self._examples(x, y, None, training=False)
+        return query, labels, reserved.get("example_ids")
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The training loss of a batch: over sampled classes where there is a sampler, else over all.
+
+        What a subclass adds to it counts in training: ``evaluate`` gives the exact loss over all classes, as
+        ``test_step`` computes it.
+        """
+        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
+        if training:
+            query = require_finite(query, "query", self.optimizer)
+        example_ids, loss = reserved.get("example_ids"), self.classification_loss
+        losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids, training)
+        return loss.reduce(losses, sample_weight)
+
+    def train_step(self, data):
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        with kept_by_graph():
+            return self._step(x, y, sample_weight)
+
+    def _step(self, x, y, sample_weight):
+        examples = first_input(x)
+        # At the end of data of unknown length Keras begins a step without data, which must not draw either.
+        given = tf.nest.flatten(examples, expand_composites=True)[:1]
+        with tf.control_dependencies(given), tf.GradientTape() as tape:
+            loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
+            # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
+            total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
+        self._track(loss, examples)
+        variables = self.trainable_variables
+        if not variables:
+            warnings.warn(
+                "The model has no trainable weights, so that nothing is trained: set trainable = True where "
+                "layers are to train, and compile again.",
+                stacklevel=2,
+            )
+            return self.training_logs()
+        gradients = tape.gradient(total, variables)
+        with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return self.training_logs()
+
+    def training_logs(self) -> dict[str, Any]:
+        """The loss and what layers measure; ranking metrics are of evaluations."""
+        logs = {}
+        for metric in metrics_not_compiled(self):
+            result = metric.result()
+            logs.update(result if isinstance(result, dict) else {metric.name: result})
+        return logs
+
+    def test_step(self, data):
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
+        loss, exclude = self.classification_loss, reserved.get("exclude")
+        num_classes = min(self._num_ranked, self.head.num_classes)
+        losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
+        # A metric may rank more than there are: the rest are empty slots.
+        ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
+        self._track(loss.reduce(losses, sample_weight), query)
+        return updated_metrics(self, x, labels, ids, sample_weight)
+
+    def _track(self, value, examples):
+        """Shows the loss of a batch, or a replica's share of it, by the number of its examples."""
+        value = self.classification_loss.across_replicas(value)
+        self.loss_tracker.update_state(value, tf.shape(examples)[0])
+
+    def predict_step(self, data):
+        x, _, _ = unpack_x_y_sample_weight(data)
+        return self._best(x)  # by class vectors of when predict began, though a thread may train
