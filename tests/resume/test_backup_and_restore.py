@@ -341,7 +341,7 @@ def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_pat
     assert_same(script(tmp_path / "ended", 1000, **options), expected)
     with ended_by_sigterm():
         script(tmp_path / "last", 1000, callbacks=[Terminate(9)], **options)
-    with pytest.warns(UserWarning, match="Epoch 1 was interrupted after the last batch that it has: its val"):
+    with pytest.warns(UserWarning, match="Epoch 1 was interrupted after its last batch: its val"):
         losses = script(tmp_path / "last", 1000, **options)[2]
     # Not to the bit: the step that finds no batch has drawn random numbers.
     assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
@@ -523,7 +523,7 @@ def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
 def test_of_larger_batches_an_epoch_may_have_none_left(tmp_path):
     assert run(tmp_path, 3, 17, batch_size=10, epochs=3) is None
     model = made()
-    with pytest.warns(UserWarning, match="Epoch 2 was interrupted after the last batch that it has"):
+    with pytest.warns(UserWarning, match="Epoch 2 was interrupted after its last batch"):
         model.fit(X, Y, batch_size=32, epochs=3, callbacks=[BackupAndRestore(tmp_path, 3)], verbose=0)
     assert model.history.epoch == [0, 2] and len(model.history.history["loss"]) == 2
 

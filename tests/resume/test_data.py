@@ -119,7 +119,9 @@ def test_several_processes_that_train_one_model_are_refused(tmp_path):
     strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
     model = mock.Mock(distribute_strategy=strategy)
     backup = BackupAndRestore(tmp_path / "backup")
-    message = r"of one process, but under .* several may .* take keras\.callbacks\.BackupAndRestore"
+    message = (
+        r"of one process, but under .* several processes train .* take keras\.callbacks\.BackupAndRestore"
+    )
     with pytest.raises(ValueError, match=message), backup.during_fit(model, {"callbacks": [backup]}):
         pass
     assert not os.listdir(tmp_path)

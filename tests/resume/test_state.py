@@ -72,7 +72,7 @@ def test_bfloat16_is_plain():
 
 @pytest.mark.parametrize("value", [{1}, b"raw", object()], ids=["set", "bytes", "object"])
 def test_what_no_file_can_hold_is_refused(value):
-    with pytest.raises(ValueError, match="state_to_keep gives .*make it one of these"):
+    with pytest.raises(ValueError, match="state_to_keep of a callback gives .*convert it there"):
         to_json({"kept": [value]}, {})
 
 

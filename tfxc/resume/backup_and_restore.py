@@ -1,4 +1,4 @@
-"""When a training is backed up, and where it goes on after a kill."""
+"""The callback that backs a training up, and has it go on after a kill."""
 
 import contextlib
 import os
@@ -11,30 +11,20 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import layers_of
-from tfxc._keras.optimizers import steps_variable
 from tfxc._keras.training import variables_of_training
 from tfxc.arguments import local_folder
 from tfxc.fit_callback import FitCallback
 from tfxc.layers.adapted import follow_weights
+from tfxc.resume.callback_states import CallbackStates
 from tfxc.resume.data import TrainingData
 from tfxc.resume.folder import BackupFolder
 from tfxc.resume.schedule import BackupSchedule
-from tfxc.resume.state import (
-    changed_attributes,
-    digest_of,
-    from_json,
-    plain_attributes,
-    set_attributes,
-    settings_of,
-    snapshot,
-    to_json,
-)
-from tfxc.step_clock import EPOCH, StepClock, steps_or_epoch
+from tfxc.resume.script import Script
+from tfxc.step_clock import EPOCH, steps_or_epoch
 
 
 class Position(NamedTuple):
-    """Where a training stands: at the batch of an epoch that comes next, or stopped for good."""
+    """Where a training goes on: the next batch of an epoch. ``has_stopped`` if a callback ended it."""
 
     epoch: int
     batch: int
@@ -50,34 +40,35 @@ class BackupAndRestore(FitCallback):
     dicts of such; those of this package wholly), the running loss and metrics of layers, the history and
     the order of the remaining batches are kept.
 
-    A step waits for a copy of the weights at most: a thread writes it, aside, and renames it when it is on
-    the disk. A backup begins that much earlier than ``save_freq`` steps after the one before, and training
-    waits for a disk that is slower than usual: a kill costs at most ``save_freq`` steps, also in the middle
-    of a backup. Of a large table a file holds the rows that changed since a whole one before, where they are
-    few. Files are checksummed; the last two are kept, and the last two whole ones. Where the newest is
-    damaged, a warning names it and the one before is used. A disk that is full is a warning, and training
-    goes on. SIGTERM makes a last backup after the step that is running, then has the effect it had before; in
-    the last step of an epoch and in validation it waits for the end of validation.
-    Of a ``tf.data.Dataset`` whose length TensorFlow does not know, others are made at the ends of epochs.
+    A step waits at most for a copy of the weights: a thread writes the copy aside, and renames the file when
+    it is on the disk. A backup begins so early that it is whole ``save_freq`` steps after the one before, and
+    training waits for a disk that is slower than usual: a kill costs at most ``save_freq`` steps, also in the
+    middle of a backup. If few rows of a large table changed since the last whole backup, the next holds only
+    these rows. Files have checksums. The last two are kept, and the last two whole ones. If the newest is
+    damaged, a warning names it and the one before is used. If the disk is full, a warning says so and
+    training goes on. After SIGTERM, the step that is running ends, a last backup is made, and the signal has
+    the effect it had before; in the last step of an epoch and in validation it waits for the end of
+    validation. A training on a ``tf.data.Dataset`` whose length TensorFlow does not know is otherwise backed
+    up at the ends of epochs only.
 
-    A finished training is restored, too, not repeated: to start anew, delete the folder. Each training wants
-    a folder of its own: to restore a finished one into a model that has learnt more since is refused, an
-    interrupted one (where a cell of a notebook runs again) is a warning with both steps.
+    A finished training is restored, too, not repeated: to start anew, delete the folder. Each training needs
+    a folder of its own. Restoring a finished training into a model that has learnt more since is refused;
+    restoring an interrupted one (where a cell of a notebook runs again) warns with both steps.
 
-    Data: arrays (shuffled in an order of this callback's), or a ``tf.data.Dataset`` that gives epoch e the
-    same batches each time, as those of ``tfxc.data`` do, or any that is not shuffled. Where that cannot be,
-    a warning says what to change; weights and schedules go on as ever.
+    Data: arrays (shuffled in an order of this callback's own), or a ``tf.data.Dataset`` that gives epoch e
+    the same batches each time, like those of ``tfxc.data``, or any that is not shuffled. For other data a
+    warning says what to change; weights and schedules go on all the same.
 
     Args:
         directory: the local folder of this training's backups; made where there is none.
-        save_freq: "epoch", or the most training steps that a kill may cost; the end of the training is kept
-            in any case.
+        save_freq: "epoch", or the most training steps that a kill may cost; the end of the training is
+            always kept.
 
     Raises:
         ValueError: for another ``save_freq`` or a folder of remote storage; when training starts, for a
-            model that is no ``ExtremeClassifier`` or is under a ``MultiWorkerMirroredStrategy``, a backup of
-            another model, of a finished training that the model has gone beyond, or of one interrupted in
-            an epoch that ``fit`` does not come to.
+            model that is no ``ExtremeClassifier`` or is under a ``MultiWorkerMirroredStrategy``, and for a
+            backup of another model, of a finished training that the model has gone beyond, or of a training
+            that was interrupted in an epoch that ``fit`` does not reach.
         OSError: when training starts, if the folder cannot be written.
 
     Example:
@@ -130,7 +121,7 @@ class BackupAndRestore(FitCallback):
         if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise ValueError(
                 "BackupAndRestore keeps the training of one process, but under a MultiWorkerMirroredStrategy "
-                "several may train the model, and each would go on from a step of its own: take "
+                "several processes train the model, and each would go on from a step of its own: take "
                 "keras.callbacks.BackupAndRestore, with a folder that all of them see."
             )
         if not model.built:
@@ -145,27 +136,21 @@ class BackupAndRestore(FitCallback):
         Args:
             model: built and compiled.
             callbacks: those whose state is kept, in the order in which they are called.
-            first_epoch: with which ``fit`` begins where there is no backup.
+            first_epoch: the epoch with which ``fit`` begins without a backup.
         """
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)
-        seeds = [getattr(layer, "seed", None) for layer in layers_of(model)]
-        self._seeds = [seed for seed in seeds if isinstance(seed, int)]
-        self._class_names = digest_of(model.class_names)
-        self._others = _named(callbacks)
-        # An attribute that neither the start of training nor training changes is no state: the script
-        # sets it. What a backup holds is state, also of a callback that lives on and has had it since.
-        self._told, self._learnt = [self._snapshots()], {name: set() for name in self._others}
+        script = Script(model, self._variables, self.directory)
+        self._states = CallbackStates(callbacks)
         self._schedule, self._is_due, self._terminated = None, False, False
         self._is_cut_short = False  # by SIGTERM, after a batch that others follow
         self._found, self._first_epoch = self._folder.newest(), first_epoch
         if self._found is not None:
-            self._check()
-            self._position = Position(*self._found[1]["position"])
-            self._first_epoch = self._found[1]["first_epoch"]
-        self._rates = self._rates_told(model)
-        self._settings = self._settings_told(model)
+            arrays, notes = self._found
+            script.compare(arrays, notes)
+            self._position, self._first_epoch = Position(*notes["position"]), notes["first_epoch"]
+        self._script = script
 
     def _go_on(self, model, data, arguments):
         """Changes the arguments of ``fit`` so that it goes on at the position of the backup."""
@@ -173,7 +158,7 @@ class BackupAndRestore(FitCallback):
             self._begin_next_epoch()
         epochs, position = arguments.get("epochs") or 1, self._position
         self._check_end(epochs)
-        self._check_nothing_is_undone(model, position.has_stopped or position.epoch >= epochs)
+        self._script.require_nothing_undone(*self._found, position.has_stopped or position.epoch >= epochs)
         self._restore_variables()  # before training starts: layers may compute by copies of them
         follow_weights(model)
         arguments["initial_epoch"] = position.epoch
@@ -188,7 +173,7 @@ class BackupAndRestore(FitCallback):
                 "BackupAndRestore needs the fit of an ExtremeClassifier, which goes on in the middle of an "
                 "epoch; for another model take keras.callbacks.BackupAndRestore."
             )
-        self._told = [self._told[0], self._snapshots()]
+        self._states.note()
         if self._found is not None:
             self._restore_variables()
             if self._position.batch == 0:
@@ -197,7 +182,7 @@ class BackupAndRestore(FitCallback):
                 self._warn_of_other_data()
 
     def on_epoch_begin(self, epoch, logs=None):
-        # The others have begun an epoch: where it is the rest of one, what that did is undone.
+        # In the rest of an epoch, what the others did at its beginning is undone.
         if self._found is not None and self._position.batch > 0:
             self._restore_variables()
             self._restore_callbacks()
@@ -219,8 +204,8 @@ class BackupAndRestore(FitCallback):
         if not is_writing:
             self._schedule.end(now, self._folder.last_step)
         self._is_due |= self._terminated or (not is_writing and self._schedule.is_due(now))
-        # At its last batch an epoch is not over: validation and the ends of the others come first. Where the
-        # last one is not known, only SIGTERM does not wait.
+        # After its last batch an epoch is not over: validation and the hooks of others come first. If the
+        # last batch is not known, only SIGTERM does not wait.
         num_steps = self.params.get("steps")
         may_save = self._terminated if num_steps is None else batch + 1 < num_steps
         if self._is_due and may_save:
@@ -231,127 +216,42 @@ class BackupAndRestore(FitCallback):
     def on_epoch_end(self, epoch, logs=None):
         has_stopped = bool(self.model.stop_training)
         if has_stopped and self._is_cut_short:
-            return  # the backup within the epoch is where it goes on
+            return  # the training goes on at the backup within the epoch
         is_last = has_stopped or epoch + 1 == self.params.get("epochs")
         self._is_due |= self.save_freq == EPOCH or self._terminated or is_last
         if self._is_due:
             self._save(Position(epoch + 1, 0, has_stopped), is_last)
 
     def _save(self, position, has_ended=False):
-        """Starts a backup, once the one before is written; ``has_ended`` if it is the last of its ``fit``."""
+        """Starts a backup when the one before is written; ``has_ended`` if it is the last of its ``fit``."""
         self._folder.wait()
         self._warn_of_errors()
         arrays = {name: variable.read_value() for name, variable in self._variables.items()}
-        states = {name: to_json(self._state(name), arrays) for name in self._others}
         notes = {
+            **self._script.notes,
             "position": position,
             "first_epoch": self._first_epoch,
             "num_batches": self.params.get("steps"),
             "has_ended": has_ended,
-            "seeds": self._seeds,
-            "class_names": self._class_names,
-            "learning_rates": self._rates,
-            "settings": self._settings,
-            "callbacks": states,
+            "callbacks": self._states.taken(arrays),
         }
         self._folder.write(self._now, arrays, notes)
         self._schedule.begin(self._now)
         self._is_due = False
         if self._terminated:
-            self._terminated = False  # once: a handler may let training go on, or end it in its own time
+            self._terminated = False  # a handler may let training go on, or end it in its own time
             self._is_cut_short = position.batch > 0
             self._folder.wait()
             self._warn_of_errors()
             signal.signal(signal.SIGTERM, self._handler)
             signal.raise_signal(signal.SIGTERM)
 
-    def _snapshots(self):
-        return {name: snapshot(_attributes(callback)) for name, callback in self._others.items()}
-
-    def _state(self, name):
-        callback = self._others[name]
-        if hasattr(callback, "state_to_keep"):
-            return callback.state_to_keep()
-        attributes, learnt = _attributes(callback), self._learnt[name]
-        changed = changed_attributes(attributes, *(told[name] for told in self._told))
-        return changed | {key: value for key, value in attributes.items() if key in learnt}
-
-    def _rates_told(self, model):
-        """The learning rates that the script named when the training began; warns if it names others now."""
-        rates = [own for name, own in self._variables.items() if name.startswith("learning_rate")]
-        own = [float(rate.numpy()) for rate in rates]
-        told = own if self._found is None else self._found[1]["learning_rates"]
-        # A model that has done steps may have another rate for that reason, as where a cell runs again.
-        if told != own and int(steps_variable(model.optimizer).numpy()) == 0:
-            named, began = (", ".join(f"{rate:.6g}" for rate in each) for each in (own, told))
-            warnings.warn(
-                f"The script names the learning rate {named}, but the training in {self.directory} began "
-                f"with {began}, and goes on with the rate of its backup. Set another by a callback, as "
-                "keras.callbacks.LearningRateScheduler, from the next epoch on, or name another directory.",
-                stacklevel=7,
-            )
-        return told
-
-    def _settings_told(self, model):
-        """What head, sampler, loss and optimizer were made with; warns if a backup was made with others."""
-        parts = {
-            "head": model.head,
-            "sampler": model.sampler,
-            "loss": model.classification_loss,
-            "optimizer": model.optimizer,
-        }
-        own = {part: {} if owner is None else settings_of(owner) for part, owner in parts.items()}
-        before = own if self._found is None else self._found[1]["settings"]
-        changed = [
-            f"{part} {name}={own[part].get(name)!r} in place of {before[part].get(name)!r}"
-            for part in parts
-            for name in {**own[part], **before[part]}
-            if own[part].get(name) != before[part].get(name)
-        ]
-        if changed:
-            warnings.warn(
-                f"The training in {self.directory} goes on as the script now says, with "
-                f"{'; '.join(changed)}. For another training name another directory.",
-                stacklevel=7,
-            )
-        return own
-
-    def _check(self):
-        """That the backup is of this model and data."""
-        arrays, notes = self._found
-        names = notes["class_names"]  # None of a model without names
-        if None not in (names, self._class_names) and names != self._class_names:
-            raise ValueError(
-                f"The backup in {self.directory} is of another model: it has other class names, or the same "
-                "in another order. After change_classes delete it, or name another directory."
-            )
-        saved = {name: array for name, array in arrays.items() if not name.startswith("value ")}
-        names = {*saved, *self._variables}
-        # Some of layers are made when they are first used.
-        names -= {name for name in saved.keys() ^ self._variables.keys() if name.startswith("metric ")}
-        for name in sorted(names):
-            own, kept = self._variables.get(name), saved.get(name)
-            if own is None or kept is None or tuple(own.shape) != kept.shape or own.dtype != kept.dtype:
-                own = "nothing" if own is None else f"{own.name} {own.dtype.name} {tuple(own.shape)}"
-                kept = "nothing" if kept is None else f"{kept.dtype} {kept.shape}"
-                raise ValueError(
-                    f"The backup in {self.directory} is of another model: as {name} it holds {kept}, the "
-                    f"model {own}. Delete it, or name another directory."
-                )
-        if notes["seeds"] != self._seeds:
-            raise ValueError(
-                f"The model has the seeds {self._seeds}, but its backup in {self.directory} has "
-                f"{notes['seeds']}: call keras.utils.set_random_seed before the model is built. Now, give "
-                "its sampler and head those of the backup as seed=."
-            )
-
     def _begin_next_epoch(self):
-        """Moves the position, of whose epoch no batch is left, to the next epoch."""
+        """Moves the position to the next epoch, since its own has no batch left."""
         self._position = Position(self._position.epoch + 1, 0)
         warnings.warn(
-            f"Epoch {self._position.epoch} was interrupted after the last batch that it has: its "
-            "validation is left out.",
-            stacklevel=7,
+            f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left out.",
+            stacklevel=9,
         )
 
     def _check_end(self, epochs):
@@ -361,63 +261,24 @@ class BackupAndRestore(FitCallback):
         if is_beyond and not position.has_stopped:
             raise ValueError(
                 f"The training in {self.directory} was interrupted after batch {position.batch} of epoch "
-                f"{position.epoch}, which this fit, with epochs={epochs}, does not come to: the state at the "
-                f"end of an earlier one is gone. Give epochs={position.epoch + 1} or more, or name another "
+                f"{position.epoch}, which this fit, with epochs={epochs}, does not reach. The state at the "
+                f"end of an earlier epoch is gone. Give epochs={position.epoch + 1} or more, or name another "
                 "directory."
             )
 
-    def _check_nothing_is_undone(self, model, is_finished):
-        """Refuses, or warns, where the backup is of a training that a model has gone through already.
-
-        Args:
-            model: the one that the backup would be restored to.
-            is_finished: whether the backup stands at the end of the training that is about to begin.
-        """
-        steps = steps_variable(model.optimizer)
-        name = next(name for name, variable in self._variables.items() if variable is steps)
-        own, saved = int(steps.numpy()), int(self._found[0][name])
-        if own > saved and (is_finished or self._found[1]["has_ended"]):
-            raise ValueError(
-                f"The training in {self.directory} is finished, at step {saved}, and this model is at "
-                f"step {own}: fit would undo what it learnt since. Name a folder for each training, or "
-                "delete this one."
-            )
-        if own > saved:  # as where an interrupted cell of a notebook runs again
-            warnings.warn(
-                f"This model is at step {own}, and goes back to the backup in {self.directory}, of step "
-                f"{saved}, where an interrupted training goes on. For another training name another folder.",
-                stacklevel=7,
-            )
-        if own <= saved and is_finished:
-            what = "this model is what came of it" if own == saved else "its model is restored"
-            warnings.warn(
-                f"The training in {self.directory} is finished, at step {saved}, and {what}: fit has nothing "
-                "left to do. For another training name another folder.",
-                stacklevel=7,
-            )
-
     def _restore_variables(self):
-        """Gives all variables of the training the values of the backup that was found."""
+        """Gives the variables of the training the values of the backup."""
         for name, variable in self._variables.items():
             if name in self._found[0]:
                 variable.assign(self._found[0][name])
 
     def _restore_callbacks(self):
         arrays, notes = self._found
-        for name, callback in self._others.items():
-            if name not in notes["callbacks"]:
-                warnings.warn(f"The backup knows nothing of {name}: it starts anew.", stacklevel=2)
-                continue
-            state = from_json(notes["callbacks"][name], arrays)
-            if hasattr(callback, "restore_state"):
-                callback.restore_state(state)
-            else:
-                set_attributes(callback, state, StepClock)
-                self._learnt[name] |= state.keys()
+        self._states.restore(notes["callbacks"], arrays)
 
     def _warn_of_other_data(self):
-        """Where an epoch has another number of batches than when the rest of one was left to do."""
-        # None where it is not known.
+        """Warns if an epoch has another number of batches than the one that was interrupted."""
+        # A number that is not known is None.
         began, now = self._found[1]["num_batches"], self.params.get("steps")
         if None not in (began, now) and began != now:
             position = self._position
@@ -456,18 +317,3 @@ class BackupAndRestore(FitCallback):
             signal.signal(signal.SIGTERM, self._handler)
             if self._terminated:  # before there was a step to back up
                 signal.raise_signal(signal.SIGTERM)
-
-
-def _named(callbacks):
-    """The callbacks by their class and their number among those of the class."""
-    found: dict = {}
-    for callback in callbacks:
-        kind = type(callback).__name__
-        found[f"{kind} {sum(name.split()[0] == kind for name in found)}"] = callback
-    return found
-
-
-def _attributes(callback):
-    state = plain_attributes(callback, StepClock)
-    of_keras = {"params", *vars(keras.callbacks.Callback())}
-    return {name: value for name, value in state.items() if name not in of_keras}

@@ -1,4 +1,4 @@
-"""What changed since an earlier backup, row by row: of a large table, steps touch a few rows."""
+"""What changed since an earlier backup, row by row: training steps touch few rows of a large table."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,22 +6,22 @@ import tensorflow as tf
 from tfxc.checked_file import bytes_of
 
 _BLOCK_BYTES = 1 << 22
-_SAMPLED_BYTES = 1 << 14  # of one place
-_SMALLEST_TABLE = 1 << 16  # bytes; what is smaller is kept whole
+_SAMPLED_BYTES = 1 << 14  # read at one place
+_SMALLEST_TABLE = 1 << 16  # bytes; smaller arrays are kept whole
 _ROWS_OF = "rows of "
 
 
 def changes_since(base, arrays):
-    """Arrays that say what changed: of each large table with few changed rows these rows, the others whole.
+    """What changed: the changed rows of large tables that have few of them, and other arrays whole.
 
     Rows are compared bit by bit, a block at a time.
 
     Args:
-        base: a dict, name -> array, as of ``read_arrays``.
+        base: a dict, name -> array, as from ``read_arrays``.
         arrays: a dict, name -> array or eager tensor.
 
     Returns:
-        A dict, name -> array or tensor; beside a table's rows, "rows of NAME" holds their numbers int64.
+        A dict, name -> array or tensor. "rows of NAME" holds the numbers int64 of the rows of a table.
 
     Example:
         >>> base = {"table": np.zeros([9000, 4], np.float32), "step": np.int64(1)}
@@ -44,10 +44,10 @@ def changes_since(base, arrays):
 
 
 def mostly_changed(base, arrays):
-    """Whether more than half of the rows seen here and there have changed: one in 256, of small tables more.
+    """Whether more than half of a sample of rows have changed: one row in 256, more in small tables.
 
     Args:
-        base: a dict, name -> array, as of ``map_arrays``.
+        base: a dict, name -> array, as from ``map_arrays``.
         arrays: a dict, name -> array or eager tensor.
 
     Example:
@@ -66,7 +66,7 @@ def mostly_changed(base, arrays):
 
 
 def _tables(base, arrays):
-    """The large tables of which there is an earlier state: name, then both as bytes uint8 [n, bytes]."""
+    """The large tables that have an earlier state: name, then both as bytes uint8 [n, bytes]."""
     for name, array in arrays.items():
         known = base.get(name)
         if known is None or known.nbytes < _SMALLEST_TABLE or known.shape != tuple(array.shape):
@@ -76,7 +76,7 @@ def _tables(base, arrays):
 
 
 def with_changes(base, changes):
-    """The arrays of which ``changes_since`` told what changed; writes into those of ``base``."""
+    """The arrays whose changes ``changes_since`` gave; writes into the arrays of ``base``."""
     arrays = {}
     for name, array in changes.items():
         if _ROWS_OF + name in changes:
@@ -88,7 +88,7 @@ def with_changes(base, changes):
 
 
 def _changed_rows(base, rows):
-    """The numbers int64 of the rows uint8 [n, bytes] that are not the same."""
+    """The numbers int64 of the rows uint8 [n, bytes] that differ."""
     size = max(1, _BLOCK_BYTES // rows.shape[1])
     changed = [
         start + np.flatnonzero((rows[start : start + size] != base[start : start + size]).any(axis=1))

@@ -40,7 +40,7 @@ class TrainingData(keras.callbacks.Callback):
                 "training goes on with other batches than it would have had. Give arrays, a pipeline of "
                 "tfxc.data (row_batches makes one of any data), or a tf.data.Dataset that is not shuffled, "
                 "or by shuffle(..., seed=0, reshuffle_each_iteration=False).",
-                stacklevel=6,
+                stacklevel=8,
             )
 
     def has_nothing_left(self, position):

@@ -1,4 +1,4 @@
-"""A folder of backups, written behind training: the last two are kept, and what is damaged is passed over."""
+"""A folder of backups that a thread writes: the last two are kept, and damaged ones are skipped."""
 
 import os
 import re
@@ -21,10 +21,10 @@ _MOST_CHANGES = 10
 
 
 class BackupFolder:
-    """Files ``step-000000001000.backup``, of which one is written at a time, by a thread.
+    """Files ``step-000000001000.backup``; a thread writes one at a time.
 
-    Where less than half of the bytes changed since the last whole backup, a file holds the changes only.
-    After ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
+    If less than half of the bytes changed since the last whole backup, a file holds the changes only. After
+    ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
 
     Args:
         path: the folder; made where there is none.
@@ -51,12 +51,12 @@ class BackupFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"Backups cannot be written to {self.path}: name a folder that can be.")
-        for left in self.path.iterdir():  # by a killed write; what else is there is the user's
+        for left in self.path.iterdir():  # a killed write leaves its file; others are the user's
             if _PATTERN.fullmatch(left.name.removeprefix(WRITING)) and left.name.startswith(WRITING):
                 left.unlink()
         self.last_step = None
-        self._bases = []  # the last two whole backups; changes are told from the latter
-        self._num_changes = _MOST_CHANGES  # backups that tell changes from it; the first is whole
+        self._bases = []  # the last two whole backups; changes are relative to the latter
+        self._num_changes = _MOST_CHANGES  # backups relative to it; the first backup is whole
         self._thread = None
         self._error = None
 
@@ -74,7 +74,7 @@ class BackupFolder:
                 damaged.append(path)
                 warnings.warn(f"{error} The backup before it is used.", stacklevel=2)
                 continue
-            for path in damaged:  # or it would pass for newer than those to come
+            for path in damaged:  # under its name, it would count as newer than those to come
                 path.rename(path.with_suffix(".damaged"))
             self._bases = [base]
             return tuple(found)
@@ -86,19 +86,19 @@ class BackupFolder:
         return None
 
     def _read(self, path):
-        """Arrays, notes, and the whole backup that they were told from."""
+        """Arrays, notes, and the whole backup that the file is relative to."""
         arrays, notes = read_arrays(path)
         if notes["base"] is None:
             return arrays, notes["own"], path
         base = self.path / notes["base"]
         if base == path:
-            raise DamagedFile(f"{path} tells what changed since itself.")
+            raise DamagedFile(f"{path} is damaged: it holds what changed since itself.")
         if not base.exists():
-            raise DamagedFile(f"{path} tells what changed since {base.name}, which is gone.")
+            raise DamagedFile(f"{path} holds what changed since {base.name}, which is gone.")
         if index_checksum(base) != notes["base_checksum"]:
             raise DamagedFile(
-                f"{path} tells what changed since {base.name}, but the file of that name is another one, as "
-                "where the backups of two trainings are copied into one folder."
+                f"{path} holds what changed since {base.name}, but the file of that name is another one: "
+                "were the backups of two trainings copied into one folder?"
             )
         return with_changes(read_arrays(base)[0], arrays), notes["own"], base
 
@@ -113,18 +113,18 @@ class BackupFolder:
     def write(self, step, arrays, notes):
         """Starts to write a backup, once the one before it is written."""
         self.wait()
-        # No daemon: the interpreter waits for it when a script ends.
+        # The thread is no daemon: the interpreter waits for it when a script ends.
         self._thread = threading.Thread(target=self._write, args=(step, arrays, notes), name="backup")
         self._thread.start()
 
     def wait(self):
-        """Until nothing is being written."""
+        """Waits until nothing is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def take_error(self):
-        """The OSError of a write that failed since it was last asked, or None."""
+        """The OSError of a write that failed since the last call, or None."""
         error, self._error = self._error, None
         return error
 
@@ -132,15 +132,15 @@ class BackupFolder:
         lower_priority()
         path = self.path / _NAME.format(step)
         try:
-            # Where several batches make one step, a later backup may take the place of a base.
+            # If several batches make one step, a later backup may take the place of a base.
             changed = None if path in self._bases else self._changes(arrays)
             if changed is None:
                 write_arrays(path, arrays, {"base": None, "own": notes})
                 others = [own for own in self._bases if own != path]
                 self._bases, self._num_changes = [*others[-1:], path], 0
             else:
-                changes, told_from = changed
-                write_arrays(path, changes, {**told_from, "own": notes})
+                changes, base = changed
+                write_arrays(path, changes, {**base, "own": notes})
                 self._num_changes += 1
             self.last_step = step
             for old in self._files()[:-_NUM_KEPT]:
@@ -150,9 +150,9 @@ class BackupFolder:
             self._error = error
 
     def _changes(self, arrays):
-        """What changed since the last base, and what tells that base from others.
+        """What changed since the last base, and notes that identify the base.
 
-        None where a whole backup is due, or takes hardly more room.
+        None if a whole backup is due, or takes hardly more room.
         """
         if self._num_changes == _MOST_CHANGES:
             return None
@@ -161,11 +161,11 @@ class BackupFolder:
             if mostly_changed(map_arrays(path)[0], arrays):
                 return None
             base, _ = read_arrays(path)
-            told_from = {"base": path.name, "base_checksum": index_checksum(path)}
+            notes = {"base": path.name, "base_checksum": index_checksum(path)}
         except (DamagedFile, FileNotFoundError):
             return None
         changes = changes_since(base, arrays)
-        return (changes, told_from) if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
+        return (changes, notes) if 2 * _num_bytes(changes) < _num_bytes(arrays) else None
 
 
 def _num_bytes(arrays):

@@ -4,12 +4,12 @@
 class BackupSchedule:
     """Begins backups so early that each is whole before a kill would cost more than ``save_freq`` steps.
 
-    How early: twice the steps that training did while the last one was written, and half of ``save_freq`` as
-    long as that is not known. All times are training steps.
+    That is twice the steps that training made while the last one was written; half of ``save_freq`` while
+    this is not known. All times are training steps.
 
     Args:
         save_freq: the most steps that a kill may cost.
-        now: when the training begins, or goes on.
+        now: the step at which the training begins, or goes on.
 
     Example:
         >>> schedule = BackupSchedule(100, now=0)
@@ -35,11 +35,11 @@ class BackupSchedule:
         return now - self._begun >= self._save_freq - early
 
     def begin(self, now):
-        """A backup begins."""
+        """Notes that a backup begins."""
         self._begun, self._is_writing = now, True
 
     def end(self, now, whole):
-        """None is being written any more; the last whole one is of step ``whole``, None if there is none."""
+        """No backup is being written. The last whole one is of step ``whole``, None if there is none."""
         if self._is_writing:
             self._steps_of_writing, self._is_writing = now - self._begun, False
         self._whole = self._whole if whole is None else whole

@@ -1,4 +1,4 @@
-"""What an object remembers, as plain values: taken into notes and arrays, and put back."""
+"""The state of an object as plain values, which notes and arrays hold, and from which it is restored."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ def plain_attributes(owner, nested=()):
 
     Args:
         owner: any object.
-        nested: classes of attributes whose own plain attributes count as well.
+        nested: classes of attributes whose own plain attributes count, too.
 
     Example:
         >>> class Best:
@@ -36,7 +36,7 @@ def plain_attributes(owner, nested=()):
 
 
 def set_attributes(owner, values, nested=()):
-    """Puts back what ``plain_attributes`` took."""
+    """Sets the attributes that ``plain_attributes`` found."""
     for name, value in values.items():
         inner = getattr(owner, name, None)
         if isinstance(inner, nested):
@@ -49,7 +49,7 @@ def set_attributes(owner, values, nested=()):
 
 
 def snapshot(attributes):
-    """What ``changed_attributes`` compares with: notes of plain attributes, and digests of their arrays."""
+    """Notes of plain attributes and digests of their arrays, for ``changed_attributes``."""
     found = {}
     for name, value in attributes.items():
         arrays: dict = {}
@@ -58,7 +58,7 @@ def snapshot(attributes):
 
 
 def changed_attributes(attributes, *snapshots):
-    """Those that differ from a snapshot: what an object has learnt, without what it was told.
+    """The attributes that differ from a snapshot: an object has learnt these, others it was given.
 
     Example:
         >>> before = snapshot({"patience": 3, "wait": 0, "table": np.ones(2)})
@@ -78,7 +78,7 @@ def changed_attributes(attributes, *snapshots):
 
 
 def _digests(arrays):
-    """What tells arrays from others: a copy of each would be as large again."""
+    """Type, shape and checksum of arrays: a copy of each would be as large again."""
     return [
         (array.dtype.name, array.shape, zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
         for array in arrays.values()
@@ -86,7 +86,7 @@ def _digests(arrays):
 
 
 def digest_of(names):
-    """What tells a list of names from another, also from the same in another order; None if there is none.
+    """A digest of names and their order; None if there are no names.
 
     Example:
         >>> digest_of(["tea", "milk"]) == digest_of(["milk", "tea"]), digest_of(None)
@@ -101,16 +101,16 @@ def digest_of(names):
 
 
 def settings_of(owner):
-    """The class of a part of a model, and the numbers and strings that it was made with, by name.
+    """The class of a part of a model, and the numbers and strings of its config, by name.
 
-    Without seeds, names and learning rates. Of what has no ``get_config`` the class is all that is known.
+    Seeds, names and learning rates are left out. Without ``get_config`` only the class is known.
 
     Example:
         >>> settings_of(tfxc.losses.GBCE(calibration=0.9, reduction="sum"))
         {'class': 'GBCE', 'reduction': 'sum', 'dtype': None, 'calibration': 0.9}
     """
     found = {"class": type(owner).__name__}
-    with contextlib.suppress(NotImplementedError):  # of Keras, for a class of one's own with arguments
+    with contextlib.suppress(NotImplementedError):  # by Keras, for users' classes with arguments
         config = owner.get_config()
         found |= {name: value for name, value in config.items() if isinstance(value, _NUMBERS)}
     return {name: value for name, value in found.items() if name not in ("seed", "name", "learning_rate")}
@@ -132,15 +132,15 @@ def _name_of(value):
 
 
 def _named(name):
-    """What a module that is loaded holds under a name; a file never makes one load."""
+    """What a loaded module holds under a name; a file never makes a module load."""
     return getattr(sys.modules.get(name[0]), name[1], None)
 
 
 def to_json(value, arrays):
-    """A plain value as JSON holds it, its arrays moved to ``arrays``, a dict that gets them under new names.
+    """A plain value as JSON holds it; ``arrays``, a dict, gets its arrays under new names.
 
     Raises:
-        ValueError: for a value that is none.
+        ValueError: for a value that is not plain.
 
     Example:
         >>> arrays = {}
@@ -154,21 +154,21 @@ def to_json(value, arrays):
         return {type(value).__name__: [to_json(item, arrays) for item in value]}
     if isinstance(value, np.ndarray | np.generic):
         name = f"value {len(arrays)}"
-        # A copy, but of what is mapped from a file that nobody writes any more.
+        # It is copied, unless it is mapped from a file that nobody writes any more.
         arrays[name] = value if isinstance(value, np.memmap) else np.array(value)
         return {"array" if isinstance(value, np.ndarray) else "scalar": name}
     if isinstance(value, _NUMBERS):
         return value
     if not _is_plain(value):
         raise ValueError(
-            f"A backup keeps numbers, strings and arrays, and lists and dicts of such, but a callback's "
-            f"state_to_keep gives {value!r}: make it one of these, and back in restore_state."
+            f"A backup keeps numbers, strings and arrays, and lists and dicts of them, but the state_to_keep "
+            f"of a callback gives {value!r}: convert it there, and back in restore_state."
         )
     return {"function": _name_of(value)}
 
 
 def from_json(notes, arrays):
-    """The value of which ``to_json`` made notes and arrays."""
+    """The value from which ``to_json`` made notes and arrays."""
     if not isinstance(notes, dict):
         return notes
     ((kind, held),) = notes.items()

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
@@ -36,7 +37,7 @@ class ServingMixin:
     """A model that is exported for serving. To stand before ``keras.Model`` among the bases."""
 
     def export(
-        self,
+        self: Any,
         path: str | os.PathLike[str],
         index: InvertedIndex | None = None,
         strings: bool | str | Sequence[str] = False,
@@ -129,7 +130,7 @@ class ServingMixin:
                     os.makedirs(extra, exist_ok=True)
                     write_names(self.class_names, extra)
 
-    def export_item_encoder(self, path: str | os.PathLike[str]) -> None:
+    def export_item_encoder(self: Any, path: str | os.PathLike[str]) -> None:
         """Writes the item encoder of an ``EncodedHead`` as a SavedModel, for the vectors of new items.
 
         The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names

@@ -1,0 +1,58 @@
+"""A backup of another model is refused, one with other options is told."""
+
+import copy
+import warnings
+
+import pytest
+from classifier_checks import make_model
+
+import tfxc
+from tfxc._keras.training import variables_of_training
+from tfxc.resume.script import Script
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """A script, and the arrays and notes of a backup of its training."""
+    model = make_model(tfxc.samplers.Uniform(4, seed=1))
+    variables = variables_of_training(model)
+    script = Script(model, variables, "folder")
+    return script, {name: variable.numpy() for name, variable in variables.items()}, script.notes
+
+
+def test_a_backup_of_the_same_script_passes(begun):
+    script, arrays, notes = begun
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        script.compare(arrays, copy.deepcopy(notes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": [2]}, r"has the seeds \[.*1.*\], but its backup in folder has \[2\]"),
+        ({"class_names": "x"}, "it has other class names"),
+    ],
+)
+def test_another_model_is_refused(begun, change, message):
+    script, arrays, notes = begun
+    script.notes["class_names"] = "y" if "class_names" in change else None
+    try:
+        with pytest.raises(ValueError, match=message):
+            script.compare(arrays, {**notes, **change})
+    finally:
+        script.notes["class_names"] = None
+
+
+def test_other_variables_are_refused(begun):
+    script, arrays, notes = begun
+    with pytest.raises(ValueError, match="as weight 0 it holds nothing, the model .*float32"):
+        script.compare({name: array for name, array in arrays.items() if name != "weight 0"}, notes)
+
+
+def test_other_options_are_told(begun):
+    script, arrays, notes = begun
+    changed = copy.deepcopy(notes)
+    changed["settings"]["sampler"]["num_negatives"] = 9
+    with pytest.warns(UserWarning, match="sampler num_negatives=4 in place of 9"):
+        script.compare(arrays, changed)
