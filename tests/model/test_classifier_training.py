@@ -154,7 +154,9 @@ def test_encoder_and_head_of_a_model_stay():
     model.fit(x, y, verbose=0)
     for name, other in (("encoder", dense_encoder()), ("head", DenseHead(NUM_CLASSES))):
         own = getattr(model, name)
-        with pytest.raises(ValueError, match=f"The {name} of a model cannot be exchanged.* Make a model of"):
+        with pytest.raises(
+            ValueError, match=f"The {name} of a model cannot be exchanged.* Make another model"
+        ):
             setattr(model, name, other)
         setattr(model, name, own)
         assert getattr(model, name) is own
@@ -180,7 +182,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
     model.trainable = False
     model.compile(tfxc.optimizers.LazyAdam(0.1), loss=SoftmaxCrossentropy())
     before = weights_of(model)
-    with pytest.warns(UserWarning, match="no trainable weights, so that nothing is trained"):
+    with pytest.warns(UserWarning, match="no trainable weights, so nothing is trained"):
         losses = model.fit(x, y, epochs=2, verbose=0).history["loss"]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     for old, new in zip(before, weights_of(model), strict=True):

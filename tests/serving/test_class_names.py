@@ -50,10 +50,10 @@ def test_a_missing_name_is_refused_whoever_says_so(missing):
             "must be a list of names in the order of the class ids, but are set.* of a set sorted.names.",
         ),
         ({"a": 0}, "but are dict"),
-        (Vocabulary(["a", "b"]), "but are Vocabulary. Of a tfxc.data.Vocabulary pass its names"),
+        (Vocabulary(["a", "b"]), "but are Vocabulary. Pass the names of a tfxc.data.Vocabulary"),
         (pd.DataFrame({"name": ["a", "b"]}), "but are DataFrame"),
         (np.array([["a"], ["b"]]), "but are ndarray"),
-        (["a", float("nan"), None], "hold none for class 1: give it one"),
+        (["a", float("nan"), None], "hold none for class 1: give it a name"),
         ([], "empty list"),
     ],
 )

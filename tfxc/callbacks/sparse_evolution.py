@@ -1,4 +1,4 @@
-"""When the connections of sparse heads move."""
+"""The callback that moves the connections of sparse heads."""
 
 import math
 import time
@@ -15,17 +15,16 @@ from tfxc.step_clock import EPOCH, StepCallback, StepClock
 class SparseEvolution(StepCallback):
     """Moves the weakest connections of sparse heads while they train (sparse evolutionary training).
 
-    Shown in the logs of the epoch: ``rewire/moved``, ``rewire/dropped_magnitude`` (mean |weight| of what was
-    dropped) and ``rewire/seconds``. Which inputs grow depends on the head's seed and on how often it was
-    rewired, both saved with it.
+    The logs of the epoch show ``rewire/moved``, ``rewire/dropped_magnitude`` (mean |weight| of the dropped
+    connections) and ``rewire/seconds``. Which connections grow depends on the head's seed and on how often it
+    was rewired; both are saved with the head.
 
     Args:
         fraction: share of each class's connections that moves, in (0, 1]; at least one of them.
-        every: "epoch" (at the beginning of each but the first, so that new connections train before the model
-            is validated or saved), or a number of training steps.
-        stop_after: None, or the number of epochs (with every="epoch") or steps after which connections move
-            for the last time; the last ones need time to train. Steps are the optimizer's: a resumed training
-            goes on counting.
+        every: "epoch" (at the beginning of each epoch but the first, so that new connections train before the
+            model is validated or saved), or a number of training steps.
+        stop_after: None, or the last epoch (with every="epoch") or step at which connections move, since new
+            ones need time to train. Steps are the optimizer's: a resumed training goes on counting.
         schedule: "constant", or "cosine": the fraction falls to 0 at ``stop_after``.
 
     Raises:
@@ -74,7 +73,7 @@ class SparseEvolution(StepCallback):
             self._check(head)
 
     def _check(self, head):
-        """Finds now, not after hours, what would go wrong or come to nothing."""
+        """Raises or warns, before training begins, if connections could not move."""
         if not head.built:
             return
         if not head.trainable:
@@ -86,8 +85,8 @@ class SparseEvolution(StepCallback):
             slots_of(self.model.optimizer, weight)  # raises where they are not known
         if getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
             warnings.warn(
-                f"SparseEvolution moves no connection of {head.name!r}: its classes read all of its "
-                f"{head.num_inputs} inputs.",
+                f"SparseEvolution moves no connection of {head.name!r}: each class reads all of the "
+                f"{head.num_inputs} inputs already.",
                 stacklevel=2,
             )
 
@@ -97,14 +96,14 @@ class SparseEvolution(StepCallback):
         if not is_known or not int(steps_variable(optimizer).numpy()):
             raise ValueError(
                 f"The optimizer given to compile does not train {head.name!r}: connections that move would "
-                "keep the momentum of those they replace. Train the head by that optimizer: one of several "
-                "is tfxc.optimizers.MultiOptimizer."
+                "keep the momentum of those they replace. Train the head by that optimizer; one that holds "
+                "several is tfxc.optimizers.MultiOptimizer."
             )
 
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
         self._logs = {"rewire/moved": 0, "rewire/dropped_magnitude": 0.0, "rewire/seconds": 0.0}
-        # Not at the end of the one before: its validation would be of another model than is then saved.
+        # At the end of the epoch before, a model would be saved that differs from the one validated.
         if self.every == EPOCH and epoch > 0:
             self._rewire(epoch)
         self._has_begun = True
@@ -127,9 +126,9 @@ class SparseEvolution(StepCallback):
         if self.schedule == "cosine":
             fraction *= (1 + math.cos(math.pi * now / self.stop_after)) / 2
         start = time.perf_counter()
-        # A frozen one would lose connections and never learn others.
+        # A frozen head would lose connections and never train others.
         for head in [head for head in self._heads() if head.trainable]:
-            if self._has_begun:  # before, the optimizer of a resumed training may be a new one
+            if self._has_begun:  # before the first step, a resumed training may have a new optimizer
                 self._require_trained(head)
             moved = head.rewire(fraction, self.model.optimizer)
             self._logs["rewire/moved"] += moved["moved"]

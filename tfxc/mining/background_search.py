@@ -1,4 +1,4 @@
-"""The search for every example's hard classes, in one thread of low priority."""
+"""The search for the hard classes of every example, in one thread of low priority."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ _NUM_CHECKED = 256
 
 
 class GivenVectors(NamedTuple):
-    """Class vectors [L, d] in the place of a head's; columns beyond d, up to dim, are 0.
+    """Class vectors [L, d] that replace a head's; columns d to dim are 0.
 
     Example:
         >>> GivenVectors(np.ones([5, 2], np.float32), dim=3).class_vectors(0, 2).numpy().tolist()
@@ -40,7 +40,7 @@ class GivenVectors(NamedTuple):
 
 
 class HeadVectors(NamedTuple):
-    """Class vectors of a head as they are: a cache that steps make old meanwhile is not refreshed.
+    """Class vectors of a head as they are: a cache that training makes old meanwhile is not refreshed.
 
     Example:
         >>> head = tfxc.layers.DenseHead(5)
@@ -64,8 +64,8 @@ class HeadVectors(NamedTuple):
 class BackgroundSearch:
     """Searches the best classes of all collected queries and writes them to a new table.
 
-    It starts at once. While ``running`` is true nothing else may be read; then either ``rows`` is the written
-    table, with ``recall`` and ``seconds``, or it is None and ``error`` says why.
+    It starts at once. While ``running`` is true nothing else may be read. Then ``rows`` is the written table,
+    with ``recall`` and ``seconds``, or None, and ``error`` says why.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
@@ -86,11 +86,11 @@ class BackgroundSearch:
 
     @property
     def running(self):
-        """Whether the search goes on."""
+        """Whether the search has not ended."""
         return self._thread.is_alive()
 
     def stop(self):
-        """Ends the search after the step it is at, and waits for that."""
+        """Ends the search after its current block, and waits for that."""
         self._stopped.set()
         self.wait()
 
@@ -106,7 +106,7 @@ class BackgroundSearch:
                 rows, recall = self._find(head, table, factory)
                 self.recall, self.seconds = recall, time.perf_counter() - start
                 self.rows = rows
-        except BaseException as error:  # noqa: BLE001 - whatever it is, training must go on and say so
+        except BaseException as error:  # noqa: BLE001 - training goes on after any error, and reports it
             self.error = f"{type(error).__name__}: {error}"
 
     def _find(self, head, table, factory):
@@ -138,7 +138,7 @@ class BackgroundSearch:
 
 
 class FinishedSearch(NamedTuple):
-    """What a ``BackgroundSearch`` found, in a training that was interrupted before it was adopted.
+    """The result of a ``BackgroundSearch`` that a training had not adopted when it was interrupted.
 
     Args:
         rows: the written table.

@@ -1,4 +1,4 @@
-"""When the hard negatives of a training set are searched anew, behind training."""
+"""The callback that searches the hard negatives of a training set anew while training goes on."""
 
 import contextlib
 import math
@@ -21,26 +21,26 @@ _KEPT = ("_epoch", "_due", "_recall", "_seconds", "_num_failures")
 
 
 class HardNegativeMining(FitCallback):
-    """Renews the table of a ``HardNegatives`` sampler behind training, no step of which waits for it.
+    """Renews the table of a ``HardNegatives`` sampler while training goes on; no step waits for it.
 
-    For a table to be used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
-    steps compute them; during epoch e - 1 one thread, in time that training leaves idle, builds an index over
-    the class vectors (biases in) and searches it; at the edge to epoch e the new table takes the old one's
-    place. A search that needs longer is adopted at the edge after it ends; one that runs when ``fit`` is over
-    is waited for, so that the next ``fit`` has its table. If it fails (disk full, thread killed), a warning
-    says so and training goes on with the old table.
+    For a table that is used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
+    steps compute them. During epoch e - 1 one thread, in time that training leaves idle, builds an index over
+    the class vectors (biases in) and searches it. At the start of epoch e the new table takes the old one's
+    place. If a search needs longer, its table is adopted at the start of the next epoch after it ends; when
+    ``fit`` is over it waits for a search that runs, so the next ``fit`` has its table. If a search fails
+    (disk full, thread killed), a warning says so and training goes on with the old table.
 
-    ``directory`` always holds a whole table. Training that was interrupted goes on with it, if the epochs are
-    counted on by ``fit(initial_epoch=...)``; tables of later epochs, of another run, are removed. Another
-    ``fit`` of the same model goes on; with another model (of the next fold, or what ``change_classes``
-    returned), or with a sampler of another ``num_retrieved``, all starts anew.
+    ``directory`` always holds a whole table. A training that was interrupted goes on with it if
+    ``fit(initial_epoch=...)`` goes on counting epochs; tables of later epochs come from another run and are
+    removed. Another ``fit`` of the same model goes on, too. With another model (of the next fold, or what
+    ``change_classes`` returned), or with a sampler of another ``num_retrieved``, mining starts anew.
 
-    Shown in the logs of the epoch: ``mining/staleness``, the epochs since the table's queries were computed;
-    ``mining/recall`` of its search, against exact search of the same vectors on 256 examples (those of a
-    ``UniformSparseHead`` are sketches, whose nearest are often not the classes that score highest);
-    ``mining/search_seconds``; NaN without a table of this run. ``mining/filled``, the share of the hard slots
-    that held a hard class: below 1 where there is no table yet, or where its rows are used up by positives
-    (raise ``num_retrieved``). And ``mining/failures`` so far.
+    The logs of the epoch show ``mining/staleness``, the epochs since the table's queries were computed;
+    ``mining/recall`` of its search, against exact search of the same vectors on 256 examples (the vectors of
+    a ``UniformSparseHead`` are sketches, whose nearest are often not the classes that score highest);
+    ``mining/search_seconds``; these are NaN without a table of this run. ``mining/filled`` is the share of
+    the hard slots that held a hard class: below 1 if there is no table yet, or if positives use up its rows
+    (raise ``num_retrieved``). ``mining/failures`` counts the searches that failed.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -48,12 +48,13 @@ class HardNegativeMining(FitCallback):
         start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
         every_epochs: epochs between refreshes.
         curriculum: None, or the number of epochs from ``start_epoch`` on in which the share of hard negatives
-            grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes: 0, where that is
-            the nearest, as in the first of 10 epochs with ``num_hard=4``.
+            grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes: to 0, for
+            example, in the first of 10 epochs with ``num_hard=4``.
         index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
             string for inner products.
-        class_vectors: None to search the head's class vectors; or vectors float32 [L, D] to search
-            instead, such as embeddings of the labels' texts. Columns beyond theirs, as of a bias, count as 0.
+        class_vectors: None to search the head's class vectors; or vectors float32 [L, d] to search
+            instead, such as embeddings of the labels' texts, d at most the width of the head's. The head's
+            other columns, such as that of a bias, count as 0.
 
     Raises:
         ValueError: for arguments outside their range; when training starts, for a model without
@@ -97,9 +98,9 @@ class HardNegativeMining(FitCallback):
         self._start_anew()
 
     def _start_anew(self):
-        if self._search is not None:  # of a training that was cut off
+        if self._search is not None:  # a training that was cut off left it
             self._search.stop()
-        self._epoch = None  # counted here: a second call of fit goes on
+        self._epoch = None  # epochs are counted here, so that a second call of fit goes on
         self._table = self._collected = self._search = self._due = None
         self._recall = self._seconds = math.nan
         self._num_failures = 0
@@ -128,18 +129,18 @@ class HardNegativeMining(FitCallback):
             table.resume(-1)  # removes its files, which the next table of this folder would refuse
         self._trained, self._sampler = self.model, parts[0]
         self._sampler.table = self._table
-        if self.curriculum is None and self._sampler.built:  # that of an earlier training may have left less
+        if self.curriculum is None and self._sampler.built:  # an earlier curriculum may have left less
             self._sampler.set_hard_fraction(1.0)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch if self._epoch is None else self._epoch + 1
         if not self._sampler.built:
-            return  # fitted to a generator, an encoder is built by its first batch
+            return  # the first batch of a generator builds the model
         if self._table is None:
             try:
                 self._open_table()
             except Exception:
-                self._epoch = None  # the next call of fit says anew at which it begins
+                self._epoch = None  # the next call of fit says at which epoch it begins
                 raise
         if self._search is not None and not self._search.running:
             self._adopt()
@@ -169,12 +170,12 @@ class HardNegativeMining(FitCallback):
         self.let_go()
 
     def let_go(self) -> None:
-        """Takes the table from the sampler: the next data may number its examples otherwise."""
+        """Takes the table from the sampler: the next data may number their examples otherwise."""
         if self._trained is not None:
             self._sampler.table = None
 
     def state_to_keep(self):
-        """What ``BackupAndRestore`` keeps: the table and the queries too, for those of later epochs go by."""
+        """What ``BackupAndRestore`` keeps. The table is part of it: a later one may have replaced it."""
         state = {"attributes": {name: getattr(self, name) for name in _KEPT}}
         if self._table is None:
             return state
@@ -189,7 +190,7 @@ class HardNegativeMining(FitCallback):
         return {name: tuple(part) if isinstance(part, Queries) else part for name, part in state.items()}
 
     def restore_state(self, state):
-        """Puts back what ``state_to_keep`` gave. A search that was under way starts anew."""
+        """Restores what ``state_to_keep`` gave. A search that was running starts anew."""
         if self._search is not None:
             self._search.stop()
         self._search = self._collected = None
@@ -218,7 +219,7 @@ class HardNegativeMining(FitCallback):
     def _open_table(self):
         sampler = self._sampler
         self._factory = index_for(sampler.num_classes) if self.index == "auto" else self.index
-        empty_index(self._factory, sampler.query_dim)  # refuses what FAISS does not know
+        empty_index(self._factory, sampler.query_dim)  # refuses a string that FAISS does not know
         self._given = None if self.class_vectors is None else _given(self.class_vectors, sampler)
         shape = self.num_examples, sampler.num_retrieved
         classes = digest_of(getattr(self.model, "class_names", None))
@@ -279,7 +280,7 @@ def _given(vectors, sampler):
 
 
 def warn_without_mining(sampler, callbacks):
-    """Warns of a sampler that is to draw hard negatives, but has no table, and no callback to make one."""
+    """Warns if a sampler of hard negatives has no table, and no callback makes one."""
     is_mined = any(isinstance(callback, HardNegativeMining) for callback in callbacks)
     if not is_mined and any(part.table is None for part in _hard_negatives_in(sampler)):
         warnings.warn(
@@ -290,6 +291,6 @@ def warn_without_mining(sampler, callbacks):
 
 
 def _hard_negatives_in(sampler):
-    """Those in a sampler, or None, however deep in mixtures."""
+    """The ``HardNegatives`` in a sampler or None, however deep in mixtures."""
     parts = [] if sampler is None else layers_of(sampler)
     return [part for part in parts if type(part) is HardNegatives]

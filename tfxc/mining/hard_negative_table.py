@@ -1,4 +1,4 @@
-"""The hard classes of every example, in memory-mapped files of which a whole one is always on disk."""
+"""The hard classes of every example, in memory-mapped files: a whole one is always on disk."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS, _CLASSES = "rows", "classes"
-_UNFINISHED = "hard-negatives-", ".writing"  # how the name of a file that is not whole begins and ends
+_UNFINISHED = "hard-negatives-", ".writing"  # start and end of the name of a file that is not whole
 
 
 class Queries(NamedTuple):
@@ -26,18 +26,19 @@ class Queries(NamedTuple):
 
 
 class HardNegativeTable:
-    """Class ids [N, R], a row an example, and where the queries for the next such table are collected.
+    """Class ids [N, R], a row for each example, and the queries collected for the next table.
 
     A new table is written beside the old one and renamed when it is whole, so a killed process leaves the
-    old one or the new one. Its name tells the epoch of its queries; its end holds shape, type and checksums.
-    Disk space is reserved before anything is mapped: a full disk is an ``OSError`` then, not a crash later.
+    old table or the new one. The name of a file holds the epoch of its queries, its end holds shape, type and
+    checksums. Disk space is reserved before anything is mapped: a full disk is an ``OSError`` at once, not a
+    crash later.
 
     Args:
         folder: where the files are.
         shape: (N, R).
         query_dim: D, the width of the effective queries.
         num_classes: L.
-        classes: None, or a string that tells these classes from others: a table of others is refused.
+        classes: None, or a digest of the class names: a table with another digest is refused.
 
     Example:
         >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4, num_classes=6)
@@ -56,8 +57,8 @@ class HardNegativeTable:
         self.query_dim = query_dim
         self.num_classes = num_classes
         self.classes = classes
-        self.epoch = None  # of the queries behind the rows
-        self.in_use = None  # the rows int32 [N, R] that nobody writes any more, once there are some
+        self.epoch = None  # of the queries from which the rows were searched
+        self.in_use = None  # the rows int32 [N, R], which are not written any more, once there are some
         self.collecting = None  # the Queries that are being collected
 
     def resume(self, epoch):
@@ -87,10 +88,10 @@ class HardNegativeTable:
         found = {name: (rows.dtype, rows.shape) for name, rows in arrays.items()}
         if found != {_ROWS: (np.int32, self.shape)}:
             raise ValueError(
-                f"{path} holds {found}, but {_ROWS} int32 {self.shape} (examples, columns) is wanted: it is "
-                "of other data or another sampler. Delete it, or name another directory."
+                f"{path} holds {found}, but {_ROWS} int32 {self.shape} (examples, columns) is expected: the "
+                "table is of other data or another sampler. Delete it, or name another directory."
             )
-        classes = notes.get(_CLASSES)  # nothing, where the model had no names
+        classes = notes[_CLASSES]  # None if the model had no names
         if None not in (classes, self.classes) and classes != self.classes:
             raise ValueError(
                 f"{path} holds ids of other classes: the model has other class names, or the same in another "
@@ -101,7 +102,7 @@ class HardNegativeTable:
         self.in_use, self.epoch = np.memmap(path, np.int32, "r", shape=self.shape), epoch
 
     def create(self):
-        """A new memory-mapped table int32 [N, R], to be written and given to ``seal`` and ``swap``.
+        """A new memory-mapped table int32 [N, R], to write and then give to ``seal`` and ``swap``.
 
         Raises:
             OSError: if there is no space on the disk.
@@ -116,16 +117,16 @@ class HardNegativeTable:
         return np.memmap(file.name, np.int32, "r+", shape=self.shape)
 
     def discard(self, new):
-        """Removes a table that ``create`` gave and nobody will ``swap`` in."""
+        """Removes a table that ``create`` gave and that is not used."""
         os.unlink(new.filename)
 
     def seal(self, new):
-        """Ends the writing of a table: its checksums are added, and all of it is on the disk."""
+        """Adds the checksums to a table that is written, and waits until it is on the disk."""
         new.flush()
         seal_array(new.filename, _ROWS, new, {_CLASSES: self.classes})
 
     def swap(self, new, epoch):
-        """Puts a sealed table, made of the queries of an epoch, in the place of the old one."""
+        """Replaces the table by a sealed one, searched for the queries of an epoch."""
         path = self.folder / _NAME.format(epoch)
         put_in_place(new.filename, path)
         old = self.epoch
@@ -134,7 +135,7 @@ class HardNegativeTable:
             (self.folder / _NAME.format(old)).unlink(missing_ok=True)
 
     def put_back(self, rows, epoch):
-        """Makes rows that were in use once, or None, take the place of whatever is there."""
+        """Replaces the table by rows that were in use before; removes it if they are None."""
         if rows is not None:
             self.swap(self.copy_of(rows), epoch)
         elif self.epoch is not None:
@@ -149,25 +150,25 @@ class HardNegativeTable:
         return new
 
     def start_collecting(self, epoch):
-        """From here on ``collect`` keeps the queries it is given, until ``finish_collecting``.
+        """Has ``collect`` keep queries until ``finish_collecting`` is called.
 
         Raises:
             OSError: if there is no space on the disk.
         """
         shape = (self.shape[0], self.query_dim)
-        # Without a name: its space is free again when nobody maps it, also after a kill.
+        # A file without a name frees its space when nothing maps it, also after a kill.
         with tempfile.TemporaryFile(dir=self.folder) as file:
             _reserve(file, 4 * shape[0] * shape[1])
             values = np.memmap(file, np.float32, "r+", shape=shape)
         self.collecting = Queries(values, np.zeros(self.shape[0], bool), epoch)
 
     def finish_collecting(self):
-        """The queries collected since ``start_collecting``; None if it was not called."""
+        """The queries collected since ``start_collecting``; None without such a call."""
         queries, self.collecting = self.collecting, None
         return queries
 
     def collect(self, example_ids, query):
-        """Keeps the queries [B, D] of some examples, where queries are wanted."""
+        """Keeps the queries [B, D] of some examples if queries are being collected."""
         if self.collecting is not None:
             self._check(example_ids)
             self.collecting.values[example_ids] = query
@@ -183,8 +184,8 @@ class HardNegativeTable:
             wrong = rows[(rows < -1) | (rows >= self.num_classes)][0]
             raise ValueError(
                 f"{self.folder / _NAME.format(self.epoch)} holds the class id {wrong}, which is outside "
-                f"[0, {self.num_classes}): it is damaged, or of other classes. Delete it, and mining starts "
-                "anew."
+                f"[0, {self.num_classes}): the table is damaged, or of other classes. Delete it, and mining "
+                "starts anew."
             )
         return rows
 
@@ -198,5 +199,5 @@ class HardNegativeTable:
 
 
 def _reserve(file, size):
-    """Takes the space on the disk: a write to a mapped hole would kill the process if the disk is full."""
+    """Reserves space on the disk: on a full disk, a write to a hole in a mapped file kills the process."""
     os.posix_fallocate(file.fileno(), 0, size)

@@ -27,7 +27,7 @@ class BatchMixin:
     """What Keras asks of a model for each batch. To stand before ``keras.Model`` among the bases."""
 
     def make_train_function(self, force=False):
-        """As Keras's, which calls it before it trains. A traced step keeps to its sampler."""
+        """Keras calls this before it trains. The step is traced again if the model has another sampler."""
         require_sampler(self.classification_loss, self.sampler)
         if self.sampler is not self._trained_with.value:
             self._trained_with, force = Untracked(self.sampler), True
@@ -53,11 +53,11 @@ class BatchMixin:
             return super().test_on_batch(x, as_array(y), *args, **kwargs)
 
     def _examples(self, x, y, sample_weight, training):
-        """Queries [N, D], labels [N, P], weights [N] or None, and what stands under the reserved keys."""
+        """Queries [N, D], labels [N, P], weights [N] or None, and the inputs under the reserved keys."""
         if y is None:
             raise ValueError("ExtremeClassifier needs labels: fit(x, y) with integer class ids.")
         inputs, reserved = split_inputs(x, self.encoder)
-        # Moving averages see a batch before its loss is known.
+        # Moving averages change before the loss of the batch is known.
         if training and getattr(self.encoder, "non_trainable_weights", ()):
             inputs = require_finite_inputs(inputs, self.optimizer)
         query = self._encoded(inputs, training)
@@ -67,7 +67,7 @@ class BatchMixin:
         return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
 
     def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """A batch as heads and samplers see it, without dropout and its like.
+        """A batch as heads and samplers see it, without dropout.
 
         Returns:
             Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
@@ -76,10 +76,10 @@ class BatchMixin:
         return query, labels, reserved.get("example_ids")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The training loss of a batch: over sampled classes where there is a sampler, else over all.
+        """The training loss of a batch, over the sampler's candidates or, without a sampler, all classes.
 
-        What a subclass adds to it counts in training: ``evaluate`` gives the exact loss over all classes, as
-        ``test_step`` computes it.
+        Terms that a subclass adds count in training only: ``evaluate`` gives the exact loss over all classes,
+        which ``test_step`` computes.
         """
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
         if training:
@@ -101,14 +101,14 @@ class BatchMixin:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             extras = [tf.cast(tf.reduce_sum(extra), loss.dtype) / replicas for extra in self.losses]
-            # With reduction "none", whose gradient is that of the sum, a penalty still counts once.
+            # With reduction "none" the gradient is that of the sum; a penalty still counts once.
             total = tf.add_n([tf.reduce_sum(self.classification_loss.share(loss)), *extras])
         self._track(loss, examples)
         variables = self.trainable_variables
         if not variables:
             warnings.warn(
-                "The model has no trainable weights, so that nothing is trained: set trainable = True where "
-                "layers are to train, and compile again.",
+                "The model has no trainable weights, so nothing is trained: set trainable = True on layers "
+                "that are to train, and compile again.",
                 stacklevel=2,
             )
             return self.training_logs()
@@ -118,7 +118,7 @@ class BatchMixin:
         return self.training_logs()
 
     def training_logs(self) -> dict[str, Any]:
-        """The loss and what layers measure; ranking metrics are of evaluations."""
+        """The loss and the metrics of layers; ranking metrics are computed in evaluations only."""
         logs = {}
         for metric in metrics_not_compiled(self):
             result = metric.result()
@@ -131,13 +131,13 @@ class BatchMixin:
         loss, exclude = self.classification_loss, reserved.get("exclude")
         num_classes = min(self._num_ranked, self.head.num_classes)
         losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
-        # A metric may rank more than there are: the rest are empty slots.
+        # A metric may rank more classes than there are: the rest are empty slots.
         ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
         self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
 
     def _track(self, value, examples):
-        """Shows the loss of a batch, or a replica's share of it, by the number of its examples."""
+        """Adds the loss of a batch, or a replica's share of it, to the mean, weighted by its examples."""
         value = self.classification_loss.across_replicas(value)
         self.loss_tracker.update_state(value, tf.shape(examples)[0])
 

@@ -58,8 +58,8 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
 
     Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], or in a batch
     of a data set [1, X] for all of it, padded with -1, that ``evaluate`` and ``predict`` do not rank (items
-    already seen); and "example_ids", ids of the training examples [B] ([B, T] for sequences), for samplers
-    that read them.
+    already seen); and ``"example_ids"``, ids of the training examples [B] ([B, T] for sequences), for
+    samplers that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
@@ -69,13 +69,13 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         encoder: a Keras model, inputs -> queries [B, D] or [B, T, D].
         head: a ``tfxc.layers`` head.
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
-        k: how many classes ``predict`` returns, at least 1; all of them where there are fewer.
+        k: how many classes ``predict`` returns, at least 1; all of them if there are fewer.
         class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
             taken as UTF-8.
 
     Returns:
-        From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first. For sequence
-        queries that of the last unmasked position. Where fewer than k classes are left, id -1.
+        From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first; id -1 where fewer
+        than k classes are left. Of a sequence, the query of the last unmasked position is used.
 
     Raises:
         ValueError: for arguments that do not fit together.
@@ -110,7 +110,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         k = positive_int(k, "k")
         self.encoder = encoder
         self.head = head
-        self.sampler: Sampler | Any = sampler  # None, but whoever asks it knows that there is one
+        self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
         self.k = k
         self._ranking: Any = None
         self._traced_with = k, head.num_probes
@@ -118,7 +118,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
         self.supports_jit = False
-        # Encoder and head cast for themselves: ids and times, cast before, would lose digits.
+        # Encoder and head cast for themselves: ids and times, cast earlier, would lose digits.
         no_autocast(self)
         query_dim = query_width(encoder)
         if query_dim is not None:
@@ -130,9 +130,9 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         if before is not None and before is not value:
             if name in ("encoder", "head"):
                 raise ValueError(
-                    f"The {name} of a model cannot be exchanged: its optimizer and its steps are made for "
-                    "the one it has. Make a model of the new one, ExtremeClassifier(encoder, head, sampler, "
-                    "k, class_names), and compile it."
+                    f"The {name} of a model cannot be exchanged: optimizer and traced steps are made for it. "
+                    "Make another model, ExtremeClassifier(encoder, head, sampler, k, class_names), and "
+                    "compile that."
                 )
             if name == "sampler":
                 forget_layer(self, before)
@@ -173,16 +173,16 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         self._num_ranked = max([self.k] + [metric.k for metric in plain + weighted])
 
     def summary(self, *args, **kwargs):
-        """As Keras's, and a line about the head's memory."""
+        """As Keras's ``summary``, and a line about the head's memory."""
         super().summary(*args, **kwargs)
         (kwargs.get("print_fn") or print)(self.head.describe())
 
     def fit(self, x=None, *args, **kwargs):
-        """As Keras's ``fit``; ``class_weight`` is refused. An id outside its range is named first.
+        """As Keras's ``fit``; ``class_weight`` is refused. An error begins with what is wrong.
 
-        Where the sampler has an index and no ``SamplerRefresh`` is among the callbacks, one is added:
-        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. With a
-        ``BackupAndRestore`` among them it goes on where the newest backup stands.
+        If the sampler has an index and there is no ``SamplerRefresh`` among the callbacks, one is added:
+        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. A ``FitCallback``,
+        such as ``BackupAndRestore``, surrounds the call and may change its arguments.
         """
         arguments = bound_arguments(super().fit, x, *args, **kwargs)
         require_ready(self, arguments)
@@ -191,13 +191,13 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
             return super().fit(**arguments)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
-        """As Keras's ``evaluate``. An id outside its range is named first."""
+        """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
-        """As Keras's ``predict``. An id outside its range is named first."""
+        """As Keras's ``predict``. An error begins with what is wrong."""
         self._freshen(x)
         with clean_errors():
             return self._with_fresh_cache(super().predict, x, *args, **kwargs)
@@ -243,7 +243,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
             return self._best(inputs, training)
 
     def _best(self, inputs, training=False):
-        """The k best of encoder inputs, with which ``exclude`` may stand."""
+        """The k best classes of encoder inputs, among which ``exclude`` may stand."""
         inputs, reserved = split_inputs(inputs, self.encoder)
         k = min(self.k, self.head.num_classes)
         return self._rank(inputs, k, reserved.get("exclude"), training=training)
@@ -251,7 +251,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
     def rank(
         self, inputs, k: int | tf.Tensor, exclude=None, allow=None, training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """The k best classes, ``{"ids": [B, k], "scores": [B, k]}``, of encoder inputs; in one graph.
+        """The k best classes of encoder inputs, ``{"ids": [B, k], "scores": [B, k]}``, in one graph.
 
         Args:
             inputs: the encoder's, also as lists; in a dict of them ``exclude`` may stand instead.
@@ -260,7 +260,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
             training: whether the encoder runs as in training.
 
         Raises:
-            ValueError: for another k, or where ``exclude`` comes twice.
+            ValueError: for another k, or if ``exclude`` comes twice.
         """
         require_count(k, "k", self.head.num_classes)
         inputs, exclude, allow = ranking_inputs(inputs, self.encoder, exclude, allow)
@@ -277,17 +277,17 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         return {"ids": ids, "scores": scores}
 
     def queries(self, inputs, training: bool = False) -> tf.Tensor:
-        """The encoder's queries [B, D] of its inputs; of sequences, that of the last unmasked position."""
+        """The encoder's queries [B, D]; of a sequence, the query of its last unmasked position."""
         return last_position(self._encoded(inputs, training))
 
     def _encoded(self, inputs, training):
-        """The encoder's output; the first one builds head and sampler."""
+        """The encoder's output; the first call builds head and sampler."""
         refuse_consumed(self)
         query = encoded(self.encoder, inputs, training)
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
                 f"The encoder gives {query.shape} here, whose width is not known: call the model on one "
-                "batch first, or let the encoder set_shape."
+                "batch first, or have the encoder call set_shape."
             )
         self._build_parts(query.shape[-1])
         return query

@@ -1,4 +1,4 @@
-"""What a model takes in memory, told before training begins."""
+"""The memory that a model needs, known before training begins."""
 
 import warnings
 from typing import NamedTuple
@@ -24,16 +24,16 @@ _LARGE_SAVE = 4 << 30
 
 
 class MemoryReport(NamedTuple):
-    """Bytes that a model takes, as ``memory_report`` gives them; ``print`` shows them in MB.
+    """The bytes of a model, from ``memory_report``; ``print`` shows them in MB.
 
     Args:
-        encoder: the encoder's weights, tables shared with the head among them.
+        encoder: the encoder's weights, also tables that it shares with the head.
         tables: the head's trainable weights that are not the encoder's.
-        indices: all else that head and sampler keep: connections, codebooks, hash tables, counts, and the
-            features of an ``EncodedHead``.
-        slots: what the optimizer keeps.
-        step: about what a training step adds: gradients, and the class vectors of its candidates.
-        save: about what ``model.save`` needs while it writes, the model itself included; a
+        indices: everything else that head and sampler keep: connections, codebooks, hash tables, counts, and
+            the features of an ``EncodedHead``.
+        slots: the optimizer's variables.
+        step: an estimate of what a training step adds: gradients, and the class vectors of its candidates.
+        save: an estimate of what ``model.save`` needs while it writes, the model itself included; a
             ``tf.train.Checkpoint`` needs next to nothing beyond the model.
     """
 
@@ -46,7 +46,7 @@ class MemoryReport(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """All that is there in the middle of a training step. TensorFlow itself takes some 700 MB beside."""
+        """All memory in the middle of a training step. TensorFlow itself takes some 700 MB more."""
         return self.encoder + self.tables + self.indices + self.slots + self.step
 
     def __str__(self):
@@ -64,23 +64,25 @@ class MemoryReport(NamedTuple):
 
 
 def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1) -> MemoryReport:
-    """What a model takes in memory: tables, indices, optimizer, and about what a training step adds.
+    """The memory of a model: tables, indices, optimizer, and an estimate of what a training step adds.
 
-    The optimizer's slots are made here, if the model is compiled and has not trained yet: as by the first
-    step. A step that scores all classes has one or two gradients as large as the tables; with a sampler it
-    has a row a candidate, ``batch_size · (num_labels + S)`` of them, or ``batch_size · num_labels + S`` where
-    those are shared. What the encoder computes in between is left out.
+    If the model is compiled and has not trained yet, the optimizer's slots are made here, as the first step
+    would make them. A step that scores all classes has one or two gradients as large as the tables. A step
+    with a sampler has a row for each candidate: ``batch_size · (num_labels + S)``, or
+    ``batch_size · num_labels + S`` if queries share the candidates. What the encoder computes in between is
+    left out.
 
     Args:
         model: a built ``ExtremeClassifier``.
-        batch_size: queries in a step; of sequences, positions with a label.
+        batch_size: queries in a step; for sequences, positions with a label.
         num_labels: labels of a query.
 
     Returns:
         ``MemoryReport``.
 
     Raises:
-        ValueError: for what is no ``ExtremeClassifier``, or one not built or consumed; for numbers below 1.
+        ValueError: for an object that is no ``ExtremeClassifier``, for one that is not built or is consumed,
+            and for numbers below 1.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -127,7 +129,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
 
 
 def warn_of_large_save(model):
-    """Says so before Keras begins to write a model that needs 4 GB for it, and names what needs less."""
+    """Warns before Keras writes a model that needs 4 GB for it, and names what needs less."""
     needed = _COPIES_OF_A_SAVE * (_size(model.weights) + _size_of_features(model.head) + _slots(model))
     if needed > _LARGE_SAVE:
         warnings.warn(
@@ -138,7 +140,7 @@ def warn_of_large_save(model):
 
 
 def _size(weights):
-    """Bytes, of each variable once."""
+    """Bytes; each variable counts once."""
     variables = {
         id(variable): variable for variable in map(tf_variable, weights) if hasattr(variable, "shape")
     }
@@ -163,19 +165,19 @@ def _parts(weight):
 
 
 def _size_of_gradients(weights):
-    """Bytes: those of bfloat16 are float32."""
+    """Bytes; gradients of bfloat16 weights are float32."""
     variables = {id(variable): variable for variable in map(tf_variable, weights)}
     return sum(each.shape.num_elements() * max(4, each.dtype.size) for each in variables.values())
 
 
 def _slots(model):
-    """Bytes of what the optimizer keeps by now."""
+    """Bytes of the variables that the optimizer has made so far."""
     return _size(variables_of_optimizer(model.optimizer)) if is_compiled(model) else 0
 
 
 def _gradients_of_classes(model, batch_size, num_labels):
     sampler = model.sampler
-    # A table that is tied to one of the encoder's is none of the head's own.
+    # A head does not list a table that it shares with the encoder among its own.
     tables = [rows.weight for rows in model.head.class_rows() if _parts(rows.weight)[0].trainable]
     listed = [part for table in tables for part in _parts(table)]
     trained = [*model.head.trainable_weights, *listed]
@@ -193,7 +195,7 @@ def _gradients_of_classes(model, batch_size, num_labels):
 
 def _draws(sampler, batch_size, num_labels):
     """How many candidates a sampler draws, and whether all queries share them."""
-    if isinstance(sampler, Mixture):  # for one part whose draws are each query's own, all are
+    if isinstance(sampler, Mixture):  # draws are shared only if all of its parts share theirs
         numbers, shared = zip(
             *(_draws(part, batch_size, num_labels) for part in sampler.samplers), strict=True
         )
@@ -203,7 +205,7 @@ def _draws(sampler, batch_size, num_labels):
 
 
 def _gradients_of_encoder(encoder):
-    """Those of embedding tables have a row for each id of a batch, and are left out."""
+    """Bytes of dense gradients; those of embedding tables have only a row for each id of a batch."""
     lookups = keras.layers.Embedding, EmbeddingBag
     rows = {
         id(weight) for layer in layers_of(encoder) if isinstance(layer, lookups) for weight in layer.weights

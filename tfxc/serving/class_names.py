@@ -21,8 +21,8 @@ def names_array(names, what):
         what: they are, for the error.
 
     Raises:
-        ValueError: for what is no list of names, an empty one, a name that is missing (None, NaN, those of
-            pandas and Arrow) or a float, or bytes or a string that UTF-8 cannot read or write.
+        ValueError: if they are no list, or an empty one; for a name that is missing (None, NaN, and their
+            like in pandas and Arrow), a float, or bytes or a string that UTF-8 cannot read or write.
 
     Example:
         >>> names_array(["tea", 7], "The names").to_pylist()
@@ -35,20 +35,20 @@ def names_array(names, what):
         if isinstance(names, str | bytes | Mapping | Set) or not is_list:
             raise ValueError(
                 f"{what} must be a list of names in the order of the class ids, but are "
-                f"{type(names).__name__}. Of a tfxc.data.Vocabulary pass its names, of a set sorted(names)."
+                f"{type(names).__name__}. Pass the names of a tfxc.data.Vocabulary, sorted(names) of a set."
             )
         array = arrow_texts(texts(names, keep_missing=True), "of class")
     if not len(array):
         raise ValueError(f"{what} are an empty list.")
     if array.null_count:
-        raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it one.")
+        raise ValueError(f"{what} hold none for class {array.is_null().index(True).as_py()}: give it a name.")
     return array
 
 
 def kept_names(names):
-    """The names as a model keeps them: strings in a list that the caller cannot edit.
+    """The names as a model keeps them: strings in a list of its own.
 
-    `Names`, which nobody can, and None stay what they are.
+    ``Names``, which cannot be edited, and None come back unchanged.
 
     Example:
         >>> kept_names(["tea", b"milk", 7])
@@ -82,7 +82,7 @@ def read_names(folder):
 
 
 class ClassNames(tf.Module):
-    """Names of classes as a variable: millions of them are too many for a graph.
+    """Names of classes as a variable, since millions of them are too many for a graph.
 
     Args:
         names: the L names, in id order.
@@ -97,7 +97,7 @@ class ClassNames(tf.Module):
         self.table = tf.Variable([str(name) for name in names], trainable=False, dtype=tf.string)
 
     def of(self, class_ids):
-        """The names, strings of the shape of the ids; "" for -1."""
+        """The names of class ids, strings of the same shape; "" for -1."""
         names = tf.gather(tf.convert_to_tensor(self.table), tf.maximum(class_ids, 0))
         return tf.where(class_ids >= 0, names, "")
 
@@ -139,16 +139,16 @@ class ClassIds(tf.Module):
     def histories(self, names, length=None, row_offset=1):
         """Histories [B, T] of names, oldest first, as an encoder reads them: id + 1, zeros in front.
 
-        Names that are no class are passed over, wherever they stand.
+        Names that are no class are left out.
 
         Args:
             names: string [B, T].
-            length: how many of the last items the encoder takes; None for all, and one 0 where there is none.
+            length: how many of the last items the encoder takes; None for all, or one 0 if there are none.
             row_offset: what is added to an id, so that 0 is padding.
         """
         ids = self.of(names)
         known = tf.cast(ids >= 0, tf.int32)
-        # A stable sort moves the unknown to the front, and leaves the others in order.
+        # A stable sort moves unknown names to the front and keeps the others in order.
         items = tf.gather(ids, tf.argsort(known, axis=1, stable=True), batch_dims=1)
         items = tf.where(items >= 0, items + row_offset, 0)
         # Recurrent layers fail on sequences without a position.
@@ -160,7 +160,7 @@ class ClassIds(tf.Module):
 def _require_lines(names):
     if "" in names:
         raise ValueError(
-            f"Class {names.index('')} has an empty name, which is padding with strings=True: name it, or "
+            f"Class {names.index('')} has an empty name, which strings=True takes for padding: name it, or "
             "export with strings=False."
         )
     broken = next((name for name in names if "\n" in name or "\r" in name), None)
@@ -172,5 +172,5 @@ def _require_lines(names):
     if len(set(names)) < len(names):
         twice = max(names, key=Counter(names).get)
         raise ValueError(
-            f"The class name {twice!r} occurs twice, so strings=True cannot tell which is meant."
+            f"The class name {twice!r} occurs twice, so strings=True cannot tell which class is meant."
         )
