@@ -8,7 +8,7 @@ import pytest
 
 from tfxc.background import lower_priority
 from tfxc.mining import background_search
-from tfxc.mining.background_search import BackgroundSearch, GivenVectors
+from tfxc.mining.background_search import BackgroundSearch, given_vectors
 from tfxc.mining.hard_negative_table import HardNegativeTable
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
@@ -25,7 +25,7 @@ def collected(folder, ids=range(9)):
 
 
 def searched(table, queries, vectors=VECTORS):
-    search = BackgroundSearch(GivenVectors(vectors, 4), queries, table, "Flat")
+    search = BackgroundSearch(given_vectors(vectors, 4), queries, table, "Flat")
     search._thread.join()
     assert not search.running
     return search
@@ -50,7 +50,7 @@ def test_rows_of_examples_without_a_query_stay(tmp_path):
 
 
 def test_vectors_narrower_than_the_queries_count_as_padded():
-    padded = GivenVectors(VECTORS[:, :3], 4).class_vectors(3, 5).numpy()
+    padded = given_vectors(VECTORS[:, :3], 4).class_vectors(3, 5).numpy()
     np.testing.assert_array_equal(padded, np.pad(VECTORS[3:5, :3], [(0, 0), (0, 1)]))
 
 
@@ -78,7 +78,7 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
     monkeypatch.setattr(background_search, "_BLOCK_ROWS", 1)
     monkeypatch.setattr(background_search, "search", slow)
     table, queries = collected(tmp_path)
-    search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
+    search = BackgroundSearch(given_vectors(VECTORS, 4), queries, table, "Flat")
     assigned.set()
     started.wait()
     assert search.running
@@ -96,6 +96,6 @@ def test_it_runs_where_priorities_are_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     table, queries = collected(tmp_path)
-    search = BackgroundSearch(GivenVectors(VECTORS, 4), queries, table, "Flat")
+    search = BackgroundSearch(given_vectors(VECTORS, 4), queries, table, "Flat")
     search._thread.join()
     assert search.rows is not None and search.recall == 1

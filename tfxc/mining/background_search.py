@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,6 @@ import tensorflow as tf
 
 from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread, vector_of_each
-from tfxc.layers.head import Head
 from tfxc.mining.hard_negative_table import Queries
 from tfxc.search.faiss_index import build_index, search
 
@@ -17,48 +17,43 @@ _BLOCK_ROWS = 4096
 _NUM_CHECKED = 256
 
 
-class GivenVectors(NamedTuple):
-    """Class vectors [L, d] that replace a head's; columns d to dim are 0.
+class ClassVectors(NamedTuple):
+    """The class vectors that a search reads.
 
-    Example:
-        >>> GivenVectors(np.ones([5, 2], np.float32), dim=3).class_vectors(0, 2).numpy().tolist()
-        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+    Args:
+        num_classes: L.
+        class_vectors: function (start, stop) -> float32 [stop - start, dim].
     """
 
-    vectors: np.ndarray
-    dim: int
-
-    @property
-    def num_classes(self):
-        """L."""
-        return len(self.vectors)
-
-    def class_vectors(self, start, stop):
-        """Class vectors float32 [stop - start, dim]."""
-        vectors = np.asarray(self.vectors[start:stop], np.float32)
-        return tf.constant(np.pad(vectors, [(0, 0), (0, self.dim - vectors.shape[1])]))
+    num_classes: int
+    class_vectors: Callable
 
 
-class HeadVectors(NamedTuple):
-    """Class vectors of a head as they are: a cache that training makes old meanwhile is not refreshed.
+def head_vectors(head):
+    """The vectors of a head as they are: a cache that training makes old meanwhile is not refreshed.
 
     Example:
         >>> head = tfxc.layers.DenseHead(5)
         >>> head.build((None, 3))
-        >>> HeadVectors(head).class_vectors(0, 2).shape
+        >>> head_vectors(head).class_vectors(0, 2).shape
         TensorShape([2, 3])
     """
+    return ClassVectors(head.num_classes, lambda start, stop: vector_of_each(head, tf.range(start, stop)))
 
-    head: Head
 
-    @property
-    def num_classes(self):
-        """L."""
-        return self.head.num_classes
+def given_vectors(vectors, dim):
+    """Vectors [L, d] instead of a head's; columns d to dim are 0.
 
-    def class_vectors(self, start, stop):
-        """Class vectors float32 [stop - start, dim]."""
-        return vector_of_each(self.head, tf.range(start, stop))
+    Example:
+        >>> given_vectors(np.ones([5, 2], np.float32), dim=3).class_vectors(0, 2).numpy().tolist()
+        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+    """
+
+    def padded(start, stop):
+        rows = np.asarray(vectors[start:stop], np.float32)
+        return tf.constant(np.pad(rows, [(0, 0), (0, dim - rows.shape[1])]))
+
+    return ClassVectors(len(vectors), padded)
 
 
 class BackgroundSearch:
@@ -68,7 +63,7 @@ class BackgroundSearch:
     with ``recall`` and ``seconds``, or None, and ``error`` says why.
 
     Args:
-        head: has ``num_classes`` and ``class_vectors(start, stop)``.
+        head: ``ClassVectors``.
         queries: ``Queries`` of an epoch.
         table: the ``HardNegativeTable`` they belong to; rows of examples without a query are kept.
         factory: a FAISS factory string.

@@ -10,7 +10,7 @@ import numpy as np
 from tfxc._keras.layers import layers_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.fit_callback import FitCallback
-from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, GivenVectors, HeadVectors
+from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, given_vectors, head_vectors
 from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
 from tfxc.resume.state import digest_of
 from tfxc.samplers import HardNegatives
@@ -238,7 +238,7 @@ class HardNegativeMining(FitCallback):
 
     def _start_search(self):
         self.model.head.freshen()
-        vectors = HeadVectors(self.model.head) if self._given is None else self._given
+        vectors = head_vectors(self.model.head) if self._given is None else self._given
         self._search = BackgroundSearch(vectors, self._collected, self._table, self._factory)
         self._collected = None
 
@@ -276,7 +276,7 @@ def _given(vectors, sampler):
         bad = np.flatnonzero(~np.isfinite(rows).all(1))
         if len(bad):
             raise ValueError(f"class_vectors must be finite, but row {start + bad[0]} holds NaN or infinity.")
-    return GivenVectors(vectors, dim)
+    return given_vectors(vectors, dim)
 
 
 def warn_without_mining(sampler, callbacks):

@@ -10,13 +10,14 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc.atomic_write import atomic_write
+from tfxc.data.names import Names
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.memory import warn_of_large_save
 from tfxc.model.on_servers import is_on_servers
-from tfxc.serving.class_names import kept_names, names_array, read_names, write_names
+from tfxc.serving.class_names import names_array, read_names, write_names
 
 
 class SavingMixin:
@@ -91,7 +92,7 @@ class SavingMixin:
             ValueError: for a file of HDF5, or a model on parameter servers, which could not be loaded.
         """
         refuse_consumed(self)
-        refuse_what_does_not_load(self, filepath, kwargs.get("save_format"))
+        refuse_unloadable(self, filepath, kwargs.get("save_format"), whole=True)
         warn_of_large_save(self)
         expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
@@ -100,7 +101,7 @@ class SavingMixin:
     def save_weights(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save_weights``, written aside like ``save``."""
         refuse_consumed(self)
-        refuse_weights_that_do_not_load(self, filepath, kwargs.get("save_format"))
+        refuse_unloadable(self, filepath, kwargs.get("save_format"), whole=False)
         expire_averaged(self)
         with written_aside(filepath, overwrite, **kwargs) as path:
             super().save_weights(path, overwrite=overwrite, **kwargs)
@@ -131,9 +132,12 @@ def checked_names(class_names, num_classes):
     Raises:
         ValueError: for what is no list of L names.
     """
-    if class_names is not None and len(names_array(class_names, "class_names")) != num_classes:
-        raise ValueError(f"Got {len(class_names)} class_names for a head of {num_classes} classes.")
-    return Untracked(kept_names(class_names))
+    if class_names is None:
+        return Untracked(None)
+    array = names_array(class_names, "class_names")
+    if len(array) != num_classes:
+        raise ValueError(f"Got {len(array)} class_names for a head of {num_classes} classes.")
+    return Untracked(class_names if isinstance(class_names, Names) else array.to_pylist())
 
 
 def written_aside(filepath, overwrite=True, **kwargs):
@@ -178,50 +182,40 @@ def explained_mismatch():
         ) from error
 
 
-def refuse_what_does_not_load(model, filepath, save_format=None):
-    """For ``save``: raises ValueError for a file that Keras would write, but not load again.
+def refuse_unloadable(model, filepath, save_format, whole):
+    """Raises ValueError for a file that Keras would write, but not load again.
 
-    That is a whole model as HDF5 or, by tf-keras, in a folder, or any in the shards of parameter servers.
+    That is the shards of parameter servers, which load into the same number of shards only; a whole model as
+    HDF5 or, by tf-keras, in a folder; and weights of bfloat16 in the older HDF5 of tf-keras.
+
+    Args:
+        model: the ``ExtremeClassifier``.
+        filepath, save_format: what ``save`` or ``save_weights`` was given.
+        whole: whether it is ``save``.
     """
-    refuse_shards(model, filepath, save_format or "keras")
     name = os.fspath(filepath)
-    if _is_hdf5(filepath, save_format):
+    is_keras = name.endswith(".keras")
+    is_hdf5 = name.endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5")
+    own_format = is_keras or is_hdf5 or save_format == "keras" or (whole and save_format is None)
+    if own_format and is_on_servers(model):
+        raise ValueError(
+            f"{name!r} would hold the shards of parameter servers and load into nothing else. Keep the model "
+            "by tfxc.cluster.Checkpoint(model, folder).save(epoch), which one machine reads, too; to "
+            "serve it call model.export."
+        )
+    if whole and is_hdf5:
         raise ValueError(
             f"{name!r} would be a file of HDF5, which keeps too little of a model to load it: "
             'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
         )
-    if SAVES_TO_FOLDERS and not name.endswith(".keras") and save_format in (None, "tf"):
+    if whole and SAVES_TO_FOLDERS and not is_keras and save_format in (None, "tf"):
         raise ValueError(
             f"{name!r} would be a folder in TensorFlow's format, from which a model of tfxc does not load: "
             'save to "model.keras"; to serve it call model.export.'
         )
-
-
-def refuse_weights_that_do_not_load(model, filepath, save_format=None):
-    """For ``save_weights``, as ``refuse_what_does_not_load``: tf-keras's older HDF5 has no bfloat16."""
-    refuse_shards(model, filepath, save_format)
-    name = os.fspath(filepath)
-    is_older = (_is_hdf5(name, save_format) or name.endswith(".keras")) and not name.endswith(".weights.h5")
-    if is_older and any(weight.dtype == "bfloat16" for weight in model.weights):
+    is_older = (is_hdf5 or is_keras) and not name.endswith(".weights.h5")
+    if not whole and is_older and any(weight.dtype == "bfloat16" for weight in model.weights):
         raise ValueError(
             f"{name!r} would be a file of HDF5 from which no weight of bfloat16 loads: "
             'save_weights("model.weights.h5") writes one that does.'
         )
-
-
-def refuse_shards(model, filepath, save_format=None):
-    """Raises ValueError for a file of Keras's own format of a model whose tables lie in shards.
-
-    It would load into the same number of shards only, and never into a model on one machine.
-    """
-    own_format = os.fspath(filepath).endswith(".keras") or save_format == "keras"
-    if (own_format or _is_hdf5(filepath, save_format)) and is_on_servers(model):
-        raise ValueError(
-            f"{os.fspath(filepath)!r} would hold the shards of parameter servers and load into nothing else. "
-            "Keep the model by tfxc.cluster.Checkpoint(model, folder).save(epoch), which one machine reads, "
-            "too; to serve it call model.export."
-        )
-
-
-def _is_hdf5(filepath, save_format):
-    return os.fspath(filepath).endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5")

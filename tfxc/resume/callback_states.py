@@ -11,7 +11,6 @@ from tfxc.resume.state import (
     snapshot,
     to_json,
 )
-from tfxc.step_clock import StepClock
 
 
 class CallbackStates:
@@ -72,11 +71,11 @@ class CallbackStates:
             if hasattr(callback, "restore_state"):
                 callback.restore_state(state)
             else:
-                set_attributes(callback, state, StepClock)
+                set_attributes(callback, state)
                 self._learnt[name] |= state.keys()
 
 
 def _attributes(callback):
-    state = plain_attributes(callback, StepClock)
+    state = plain_attributes(callback)
     of_keras = {"params", *vars(keras.callbacks.Callback())}
     return {name: value for name, value in state.items() if name not in of_keras}

@@ -11,12 +11,8 @@ import tensorflow as tf
 _NUMBERS = (bool, int, float, str, type(None))
 
 
-def plain_attributes(owner, nested=()):
+def plain_attributes(owner):
     """The attributes of an object that are numbers, strings, arrays, functions of modules, lists or dicts.
-
-    Args:
-        owner: any object.
-        nested: classes of attributes whose own plain attributes count, too.
 
     Example:
         >>> class Best:
@@ -26,22 +22,14 @@ def plain_attributes(owner, nested=()):
         >>> plain_attributes(Best())
         {'best': 1.5, 'waited': [3, 1.5], 'compare': <ufunc 'less'>}
     """
-    found = {}
-    for name, value in vars(owner).items():
-        if isinstance(value, nested):
-            found[name] = plain_attributes(value)
-        elif _is_plain(value):
-            found[name] = value
-    return found
+    return {name: value for name, value in vars(owner).items() if _is_plain(value)}
 
 
-def set_attributes(owner, values, nested=()):
+def set_attributes(owner, values):
     """Sets the attributes that ``plain_attributes`` found."""
     for name, value in values.items():
         inner = getattr(owner, name, None)
-        if isinstance(inner, nested):
-            set_attributes(inner, value)
-        elif isinstance(inner, dict) and type(inner) is not dict:  # a Counter or defaultdict stays one
+        if isinstance(inner, dict) and type(inner) is not dict:  # a Counter or defaultdict stays one
             inner.clear()
             inner.update(value)
         else:
@@ -49,12 +37,8 @@ def set_attributes(owner, values, nested=()):
 
 
 def snapshot(attributes):
-    """Notes of plain attributes and digests of their arrays, for ``changed_attributes``."""
-    found = {}
-    for name, value in attributes.items():
-        arrays: dict = {}
-        found[name] = to_json(value, arrays), _digests(arrays)
-    return found
+    """What ``changed_attributes`` compares with: notes of the values, and checksums of their arrays."""
+    return {name: _fingerprint(value) for name, value in attributes.items()}
 
 
 def changed_attributes(attributes, *snapshots):
@@ -65,21 +49,16 @@ def changed_attributes(attributes, *snapshots):
         >>> changed_attributes({"patience": 3, "wait": 2, "table": np.ones(2)}, before)
         {'wait': 2}
     """
-
-    def is_as_in(one, name, value):
-        arrays: dict = {}
-        return name in one and one[name][0] == to_json(value, arrays) and one[name][1] == _digests(arrays)
-
     return {
         name: value
         for name, value in attributes.items()
-        if not all(is_as_in(one, name, value) for one in snapshots)
+        if any(one.get(name) != _fingerprint(value) for one in snapshots)
     }
 
 
-def _digests(arrays):
-    """Type, shape and checksum of arrays: a copy of each would be as large again."""
-    return [
+def _fingerprint(value):
+    arrays: dict = {}
+    return to_json(value, arrays), [
         (array.dtype.name, array.shape, zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
         for array in arrays.values()
     ]

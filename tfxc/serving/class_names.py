@@ -45,18 +45,6 @@ def names_array(names, what):
     return array
 
 
-def kept_names(names):
-    """The names as a model keeps them: strings in a list of its own.
-
-    ``Names``, which cannot be edited, and None come back unchanged.
-
-    Example:
-        >>> kept_names(["tea", b"milk", 7])
-        ['tea', 'milk', '7']
-    """
-    return names if names is None or isinstance(names, Names) else list(texts(names))
-
-
 def write_names(class_names, folder):
     """Writes the names, as strings, into a folder.
 
