@@ -470,7 +470,7 @@ def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tm
         fit(1)
         fit(2)
     with pytest.warns(
-        UserWarning, match="as the script now says, with sampler num_negatives=9 in place of 6. For"
+        UserWarning, match="as the script says, with sampler num_negatives=9 in place of 6. For"
     ):
         fit(3, 9)
     message = (

@@ -510,7 +510,7 @@ def test_strings_of_several_inputs(tmp_path):
     model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
     for strings, message in (
         (True, r"could all be histories of class names: name those that are, as strings=\('items',\), or"),
-        (("item",), r"names no input of integers \[B, T\]: these are \['items', 'user'\]"),
+        (("item",), r"names no input of integers \[B, T\]: those inputs are \['items', 'user'\]"),
     ):
         with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1", strings=strings)
@@ -612,6 +612,13 @@ def test_a_request_over_grpc(exported, indexed, with_index):
     np.testing.assert_array_equal(got["ids"], want[:, 2:5])
 
 
+def model_of_items(item_encoder):
+    """A model whose head encodes items."""
+    return make_model(
+        head=EncodedHead(item_encoder, NUM_CLASSES), encoder=dense_encoder(item_encoder.output_shape[-1])
+    )
+
+
 def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
     """tf-keras counts a vocabulary among the weights, though it is no variable."""
     words = keras.layers.TextVectorization(output_sequence_length=2)
@@ -627,7 +634,7 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
     np.testing.assert_array_equal(served.serve(x, k=5)["ids"], want)
     named_k = keras.Sequential([keras.Input((3,), name="k"), keras.layers.Dense(DIM)])
     for of_items, given in ((encoder, x), (named_k, tf.ones([1, 3]))):  # k is no option of this signature
-        export.export_item_encoder(EncodedHead(of_items, NUM_CLASSES), tmp_path / "items")
+        model_of_items(of_items).export_item_encoder(tmp_path / "items")
         served = tf.saved_model.load(str(tmp_path / "items"))
         np.testing.assert_allclose(served.serve(given)["vectors"], of_items(given), rtol=1e-5)
 
@@ -652,7 +659,7 @@ def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
     model.export(tmp_path / "1")
     served = tf.saved_model.load(str(tmp_path / "1"))
     np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
-    export.export_item_encoder(EncodedHead(encoder, NUM_CLASSES), tmp_path / "items")
+    model_of_items(encoder).export_item_encoder(tmp_path / "items")
     served = tf.saved_model.load(str(tmp_path / "items"))
     np.testing.assert_allclose(served.serve(x)["vectors"], encoder(x), rtol=1e-5)
     assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
