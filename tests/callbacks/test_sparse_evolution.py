@@ -146,7 +146,7 @@ def test_a_model_without_a_sparse_head():
 
 def test_a_head_that_reads_everything_is_told_of():
     head = UniformSparseHead(NUM_CLASSES, 6, seed=0)
-    with pytest.warns(UserWarning, match="moves no connection.*all of its 6 inputs"):
+    with pytest.warns(UserWarning, match="moves no connection.*all of the 6 inputs"):
         history = make_model(None, losses.SquaredHinge(), head).fit(
             *learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0
         )
