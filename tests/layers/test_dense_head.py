@@ -175,7 +175,7 @@ def test_what_has_no_table_cannot_be_tied_to():
     with pytest.raises(ValueError, match=r"'tokens' \(Sequential\) has no table.* in it are \['words'\]"):
         DenseHead(5, tied_to=inner)
     with pytest.raises(ValueError, match="no layer of that name with a table.* are .'words'."):
-        DenseHead(5, tied_to="tokens").tie(keras.Sequential([keras.Input((3,)), inner]))
+        DenseHead(5, tied_to="tokens").share(keras.Sequential([keras.Input((3,)), inner]))
 
 
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has no LoRA")

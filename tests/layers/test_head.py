@@ -505,6 +505,6 @@ def test_heads_that_cannot_filter_gradients_refuse_to(name):
         "MACHHead": lambda: tfxc.layers.MACHHead(9, 5, 3),
         "EncodedHead": lambda: tfxc.layers.EncodedHead(keras.layers.Dense(4), np.ones((9, 2), np.float32)),
     }[name]()
-    head.check_loss(SoftmaxCrossentropy())
+    head.check(loss=SoftmaxCrossentropy())
     with pytest.raises(ValueError, match=f"{name} computes the whole gradient.*filter_below=0.5.*DenseHead"):
-        head.check_loss(SoftmaxCrossentropy(filter_below=0.5))
+        head.check(loss=SoftmaxCrossentropy(filter_below=0.5))

@@ -174,7 +174,7 @@ def test_an_id_outside_is_named(both):
 def test_losses_that_cannot_be_merged_are_refused(both):
     shards, filtered = both[1], tfxc.losses.SoftmaxCrossentropy(filter_below=0.1)
     with pytest.raises(ValueError, match="filter_below"):
-        shards.check_loss(filtered)
+        shards.check(loss=filtered)
     with pytest.raises(ValueError, match="filter_below"):  # compiled before there were shards
         shards.reduce(queries(), tf.zeros([BATCH, 1], tf.int32), filtered)
-    shards.check_loss(tfxc.losses.SoftmaxCrossentropy())
+    shards.check(loss=tfxc.losses.SoftmaxCrossentropy())

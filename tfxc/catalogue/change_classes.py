@@ -193,7 +193,7 @@ def _check(model):
             "The model's tables lie on parameter servers: save a tfxc.cluster.Checkpoint, restore it into a "
             "model that is made outside of the strategy's scope, and change the classes of that."
         )
-    model.head.tie(model.encoder)  # refuses a table of another encoder
+    model.head.share(model.encoder)  # refuses a table of another encoder
 
 
 def _require_built(changed):

@@ -114,13 +114,13 @@ class DenseHead(Head):
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self._shared: Any = None
-        self._place: int | None = None
+        self._shared: Any = None  # the layer whose table is tied, Untracked
+        self._is_in_model = False  # an ExtremeClassifier's file tells which layer that is
         if isinstance(tied_to, keras.layers.Layer):
-            self._share(tied_to)
+            self._tie(tied_to)
 
     def get_config(self):
-        if self._shared is not None and self._place is None:
+        if self._shared is not None and not self._is_in_model:
             warnings.warn(
                 f"The head is tied to {self.tied_to!r} without an ExtremeClassifier, and no file or copy "
                 "tells which layer that is: load_model will refuse it. Save the weights (save_weights), and "
@@ -137,15 +137,7 @@ class DenseHead(Head):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "table_dtype": self.table_dtype,
-            **({} if self._place is None else {"tied_place": self._place}),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        # Known of a saved model alone, so no argument of the head.
-        head = super().from_config({key: value for key, value in config.items() if key != "tied_place"})
-        head._place = config.get("tied_place")
-        return head
 
     def load_own_variables(self, store):
         """Keras calls this when it loads a model."""
@@ -155,23 +147,29 @@ class DenseHead(Head):
         """None if tied: when a saved head is read, the encoder with its table is not at hand yet."""
         return None if self.tied_to is not None else super().get_build_config()
 
-    def tie(self, encoder: keras.Model) -> None:
-        """Finds the layer ``tied_to`` in the encoder; ``ExtremeClassifier`` calls it before build."""
-        if self.tied_to is None:
-            return
-        embeddings = embeddings_of(encoder)
+    def shared_layers(self, encoder):
         if self._shared is None:
-            self._share(self._found(embeddings))
-        places = [place for place, layer in enumerate(embeddings) if layer is self._shared.value]
+            return {}
+        layers = embeddings_of(encoder)
+        places = [place for place, layer in enumerate(layers) if layer is self._shared.value]
         if not places:
             raise ValueError(
                 f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
                 "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
             )
-        self._place = places[0]
+        return {self.tied_to: (self.tied_to, places[0])}
 
-    def _found(self, embeddings):
-        layers = found_again(embeddings, self.tied_to, self._place)
+    def share(self, encoder, places=None):
+        """As of ``Head``: finds the layer ``tied_to`` in the encoder."""
+        if self.tied_to is not None:
+            if self._shared is None:
+                self._tie(self._found(embeddings_of(encoder), *(places or {}).get(self.tied_to, ())))
+            self.shared_layers(encoder)  # refuses a table of another encoder
+            self._is_in_model = True
+        return self
+
+    def _found(self, embeddings, name=None, place=None):
+        layers = found_again(embeddings, name or self.tied_to, place)
         if not layers:
             names = sorted(layer.name for layer in embeddings)
             raise ValueError(
@@ -185,7 +183,7 @@ class DenseHead(Head):
             )
         return layers[0]
 
-    def _share(self, embedding):
+    def _tie(self, embedding):
         if not is_embedding(embedding):
             inside = [layer.name for layer in embeddings_of(embedding)]
             raise ValueError(
@@ -270,24 +268,22 @@ class DenseHead(Head):
         """The ``tf.Variable`` [rows, D] that holds the class vectors, own or tied."""
         return tf_variable(self._table)
 
-    def check_loss(self, loss):
-        if loss.filter_below is not None and loss.over_classes is not LOGSUMEXP:
+    def check(self, sampler=None, loss=None, optimizer=None):
+        if loss is not None and loss.filter_below is not None and loss.over_classes is not LOGSUMEXP:
             raise ValueError(
                 f"filter_below={loss.filter_below} is a probability of the softmax, but "
                 f"{type(loss).__name__} sums something else over the classes. Leave filter_below out, or "
                 "take SoftmaxCrossentropy."
             )
-
-    def check_optimizer(self, optimizer):
-        if self.table_dtype == "float32" or variable_index(optimizer, self._table) is None:
-            return
-        optimizer = part_of(optimizer, self._table)
-        if not isinstance(optimizer, RowSparseOptimizer):
-            raise ValueError(
-                f"{type(optimizer).__name__} rounds to the nearest number, and would lose small steps of the "
-                "head's bfloat16 table. Train the head by LazyAdam, LazySGD or RowwiseAdagrad of "
-                "tfxc.optimizers, alone or in a MultiOptimizer, or leave out table_dtype."
-            )
+        is_rounded = self.table_dtype != "float32" and optimizer is not None
+        if is_rounded and variable_index(optimizer, self._table) is not None:
+            rule = part_of(optimizer, self._table)
+            if not isinstance(rule, RowSparseOptimizer):
+                raise ValueError(
+                    f"{type(rule).__name__} rounds to the nearest number, and would lose small steps of the "
+                    "head's bfloat16 table. Train the head by LazyAdam, LazySGD or RowwiseAdagrad of "
+                    "tfxc.optimizers, alone or in a MultiOptimizer, or leave out table_dtype."
+                )
 
     def class_rows(self):
         biases = [ClassRows(self.bias, filled=BY_MEAN)] if self.use_bias else []
@@ -424,3 +420,15 @@ class DenseHead(Head):
             return super().losses_and_best(query, labels, loss, k, exclude)
         reduced, _, ids = self._scan(query, reduction=kernel, k=k, exclude=exclude)
         return loss.combine(reduced, self.score(query, labels), labels >= 0), ids
+
+
+def tied_row_offset(head: Head) -> int | None:
+    """The row of class 0 in the embedding that a head is tied to; None for a head that shares no table.
+
+    Example:
+        >>> tied_row_offset(DenseHead(10, tied_to="items", row_offset=1))
+        1
+        >>> tied_row_offset(DenseHead(10)) is None
+        True
+    """
+    return head.row_offset if isinstance(head, DenseHead) and head.tied_to is not None else None

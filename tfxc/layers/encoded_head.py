@@ -128,7 +128,10 @@ class EncodedHead(Head):
             )
         return {own.name: theirs[id(own)] for own in direct}
 
-    def sharing(self, encoder, places):
+    def share(self, encoder, places=None):
+        """As of ``Head``: a head of an item encoder with the encoder's layers, where a file tells of some."""
+        if not places:
+            return self
         layers = layers_of(encoder)
         theirs = {own: found_again(layers, *place) for own, place in places.items()}
         lost = [own for own, found in theirs.items() if not found]

@@ -70,15 +70,11 @@ class Head(keras.layers.Layer):
 
     max_block_size = 8192
     indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
-    query_dim: Any = None  # D, once built
-    features: Any = None  # what is known of the classes, of a head that computes their vectors from it
-    num_probes: int | None = None  # of a head that can rank by looking into a part of its classes
-    tied_to: str | None = None  # the name of the encoder's layer whose table a head shares, ...
-    row_offset = 0  # ... and the row of class 0 in its table
 
     def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
+        self.query_dim: int | Any = None  # D, once built
         self.supports_jit = False  # the compiled ops do not run under XLA
         self._shards: Untracked | None = None
         self.supports_masking = True  # the mask of sequences goes on to the loss
@@ -275,7 +271,7 @@ class Head(keras.layers.Layer):
         require_queries(query)
         self.require_width(query)
         require_count(k, "k", self.num_classes)
-        if num_probes is not None and self.num_probes is None:
+        if num_probes is not None and getattr(self, "num_probes", None) is None:
             raise ValueError(
                 f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "
                 "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
@@ -333,15 +329,27 @@ class Head(keras.layers.Layer):
         state, (_, ids) = self.scan(query, fold, first)
         return loss.combine(reduction.finish(state), self.score(query, labels), labels >= 0), ids
 
-    def tie(self, encoder: keras.Model) -> None:
-        """Finds what the head shares with the encoder; ``ExtremeClassifier`` calls it before ``build``."""
-
     def shared_layers(self, encoder: keras.Model) -> dict[str, Any]:
-        """The layers with weights that are the encoder's too: by name, its name and place in the encoder."""
+        """The layers with weights that are the encoder's too, for a file: by name, the place in the encoder.
+
+        Raises:
+            ValueError: for a layer that could not be found again.
+        """
         return {}
 
-    def sharing(self, encoder: keras.Model, places: dict[str, Any]) -> "Head":
-        """This head anew, not built, whose layers are the encoder's as ``shared_layers`` said."""
+    def share(self, encoder: keras.Model, places: dict[str, Any] | None = None) -> "Head":
+        """Finds the layers of the encoder that the head shares; ``ExtremeClassifier`` calls it before build.
+
+        Args:
+            encoder: the model's.
+            places: of a model that is loaded, what ``shared_layers`` said when it was saved.
+
+        Returns:
+            The head itself, or one in its place that is not built.
+
+        Raises:
+            ValueError: for an encoder without these layers.
+        """
         return self
 
     def divide(self, weights: Sequence[str], **others) -> None:
@@ -368,19 +376,18 @@ class Head(keras.layers.Layer):
         """The ``HeadShards`` that answer for a head whose classes lie on parameter servers; else None."""
         return None if self._shards is None else self._shards.value
 
-    def check_sampler(self, sampler: Sampler | None) -> None:
-        """Raises ValueError for a sampler (None: no sampler) that makes no sense with this head."""
-
-    def check_loss(self, loss: ClassificationLoss) -> None:
-        """Raises ValueError for a loss that makes no sense with this head."""
-        if loss.filter_below is not None:
+    def check(
+        self,
+        sampler: Sampler | None = None,
+        loss: ClassificationLoss | None = None,
+        optimizer: keras.optimizers.Optimizer | None = None,
+    ) -> None:
+        """Raises ValueError for a sampler, a loss or an optimizer (built) that the head cannot work with."""
+        if loss is not None and loss.filter_below is not None:
             raise ValueError(
                 f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
                 f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
             )
-
-    def check_optimizer(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Raises ValueError for an optimizer, built, that cannot train this head."""
 
     def class_rows(self) -> list[ClassRows]:
         """The weights with a row for each class, ``ClassRows``: what ``change_classes`` moves by name.

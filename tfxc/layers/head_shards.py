@@ -41,7 +41,7 @@ class HeadShards:
         "scan",
         "best",
         "losses_and_best",
-        "check_loss",
+        "check",
     )
 
     def __init__(self, heads, starts):
@@ -165,7 +165,7 @@ class HeadShards:
 
     def reduce(self, query, labels, loss):
         """As ``Head.reduce``."""
-        self.check_loss(loss)  # one that was compiled before there were shards
+        self.check(loss=loss)  # one that was compiled before there were shards
 
         def question(head, start):
             inside = (labels >= start) & (labels < start + head.num_classes)
@@ -210,8 +210,10 @@ class HeadShards:
         whole = loss.over_classes.merge(reduced)
         return loss.combine(whole, self.score(query, labels), labels >= 0), _best_of(found, k)[1]
 
-    def check_loss(self, loss):
+    def check(self, sampler=None, loss=None, optimizer=None):
         """Raises ValueError for a loss that shards cannot compute together."""
+        if loss is None:
+            return
         if loss.over_classes.merge is None:
             raise ValueError(
                 f"What {type(loss).__name__} sums over the classes cannot be merged over parameter servers. "

@@ -263,16 +263,16 @@ class MACHHead(Head):
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         return self.losses(query, labels, loss), self.top_k(query, k, exclude)[1]
 
-    def check_sampler(self, sampler):
+    def check(self, sampler=None, loss=None, optimizer=None):
+        super().check(sampler, loss, optimizer)
         if sampler is not None:
             raise ValueError(
                 f"MACHHead trains all of its {self.num_repetitions} x {self.num_buckets} buckets in every "
                 f"step: there is nothing to choose for {type(sampler).__name__}. Give ExtremeClassifier "
                 "sampler=None, or take DenseHead or UniformSparseHead."
             )
-
-    def check_loss(self, loss):
-        super().check_loss(loss)
+        if loss is None:
+            return
         if loss.needs_sampler:
             raise ValueError(
                 f"{type(loss).__name__} weighs by what a sampler draws, but a MACHHead scores its few "
@@ -321,3 +321,15 @@ class MACHHead(Head):
             f"{super().describe()}{beside}. The chance that some two classes share "
             f"all {self.num_repetitions} buckets is at most {chance:.1g}."
         )
+
+
+def num_probes_of(head: Head) -> int | None:
+    """How many buckets of each repetition a head looks into; None for a head that ranks all classes.
+
+    Example:
+        >>> num_probes_of(MACHHead(10, num_buckets=4, num_repetitions=2, num_probes=3))
+        3
+        >>> num_probes_of(tfxc.layers.DenseHead(10)) is None
+        True
+    """
+    return head.num_probes if isinstance(head, MACHHead) else None

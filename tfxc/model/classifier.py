@@ -18,6 +18,7 @@ from tfxc._keras.training import (
 from tfxc.arguments import positive_int, require_count
 from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
+from tfxc.layers.mach_head import num_probes_of
 from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import (
     compile_options,
@@ -113,7 +114,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
         self.k = k
         self._ranking: Any = None
-        self._traced_with = k, head.num_probes
+        self._traced_with = k, num_probes_of(head)
         self._trained_with = Untracked(None)  # the sampler of the traced step
         self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
@@ -145,7 +146,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
 
     def _build_parts(self, query_dim):
         check_kinds(self.head, self.sampler)  # the sampler may be a new one
-        self.head.tie(self.encoder)
+        self.head.share(self.encoder)
         build_parts(self.head, self.sampler, query_dim)
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
@@ -213,7 +214,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         refuse_consumed(self)
         if not tf.executing_eagerly():
             return self.head.freshen()
-        numbers_of_graphs = self.k, self.head.num_probes
+        numbers_of_graphs = self.k, num_probes_of(self.head)
         if numbers_of_graphs != self._traced_with:
             self._traced_with = numbers_of_graphs
             self._ranking = self.predict_function = self.test_function = None

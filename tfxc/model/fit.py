@@ -68,7 +68,7 @@ def require_ready(model, arguments):
         with model.distribute_strategy.scope():
             model._build_parts(model.head.query_dim)
             build_optimizer(model.optimizer, model.trainable_variables)
-        model.head.check_optimizer(model.optimizer)
+        model.head.check(optimizer=model.optimizer)
     refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
     warn_without_mining(model.sampler, arguments["callbacks"])
     if _is_on_servers(model):

@@ -149,7 +149,8 @@ def _size(weights):
 
 def _size_of_features(head):
     """Bytes of the features of an ``EncodedHead``, which are no weights."""
-    return 0 if head.features is None else sum(map(_size_of_tensor, tf.nest.flatten(head.features)))
+    features = getattr(head, "features", None)
+    return 0 if features is None else sum(map(_size_of_tensor, tf.nest.flatten(features)))
 
 
 def _size_of_tensor(tensor):

@@ -36,7 +36,7 @@ class SavingMixin:
         for name in ("encoder", "head", "sampler"):
             config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
         if shared:
-            config["head"] = config["head"].sharing(config["encoder"], shared)
+            config["head"] = config["head"].share(config["encoder"], shared)
         return cls(**config)
 
     def get_build_config(self):

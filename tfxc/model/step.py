@@ -94,7 +94,7 @@ def check_kinds(head, sampler):
             f"{head.num_classes}: give each model a sampler of its own."
         )
     check_parts(head, sampler)
-    head.check_sampler(sampler)
+    head.check(sampler=sampler)
 
 
 def check_loss(head, loss):
@@ -104,7 +104,7 @@ def check_loss(head, loss):
             f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
             "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
         )
-    head.check_loss(loss)
+    head.check(loss=loss)
 
 
 def require_sampler(loss, sampler):

@@ -12,6 +12,7 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 from tfxc._keras.layers import layers_of
 from tfxc._keras.weights import layer_and_name, variables_of
 from tfxc.layers import EncodedHead
+from tfxc.layers.dense_head import tied_row_offset
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.on_servers import is_on_servers
@@ -104,7 +105,7 @@ class ServingMixin:
         takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
         if takes_names and self.class_names is None:
             raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
-        if strings and self.head.tied_to and self.head.row_offset == 0:
+        if strings and tied_row_offset(self.head) == 0:
             raise ValueError(
                 "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a "
                 "class: tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export "

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfxc._keras.layers import is_declared_as
 from tfxc.arguments import positive_int, require_count
+from tfxc.layers.dense_head import tied_row_offset
+from tfxc.layers.mach_head import num_probes_of
 from tfxc.ops.library import stock_ops
 
 _K = "k"
@@ -34,14 +36,14 @@ def serving_function(model, index, module, strings):
         tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
         for spec in specs
     ]
-    row_offset = model.head.row_offset or 1
+    row_offset = tied_row_offset(model.head) or 1
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become defaults of the signature, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
     k = _default_count(model.k, _K, model.head.num_classes)
     defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
     if index is None:
-        ranked, num_probes = model.head, model.head.num_probes
+        ranked, num_probes = model.head, num_probes_of(model.head)
     else:
         ranked, num_probes = index.for_serving(), index.num_probes
         module.columns = ranked.columns
