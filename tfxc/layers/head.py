@@ -36,13 +36,16 @@ class Head(keras.layers.Layer):
     [n, E] and ``effective_dim`` = E, set in ``build``, such that their inner product is the logit of a class,
     with bias, normalisation and temperature already in. Samplers and indices read these as well.
 
-    Everything else has a default and is a faster path where a head knows one: ``score`` (chosen classes),
-    ``blocks`` (a block of classes), ``reduce`` (a loss over all classes), ``candidates`` (a loss over sampled
-    classes), ``best`` (the best k), ``describe``. ``tie``, ``check_sampler``, ``check_loss`` and
-    ``check_optimizer`` accept what they are given, but for a loss's ``filter_below``; ``class_rows`` and
-    ``config_for`` say what other classes change. A head without class vectors defines ``blocks`` and
-    ``score`` instead, sets ``indexable = False``, and refuses samplers; a head that is not trained by these
-    logits defines ``losses`` and ``losses_and_best``, too.
+    Everything else has a default, which a head overrides for one of four reasons:
+
+    * It knows a faster way: ``score`` (chosen classes), ``blocks`` (a block of classes), ``reduce`` (a loss
+      over all classes), ``candidates`` (a loss over sampled classes), ``best`` (the best k classes).
+    * Its scores are no inner products. It sets ``indexable = False`` and defines ``blocks`` and ``score``;
+      if other numbers than these scores train it, also ``losses`` and ``losses_and_best``.
+    * It refuses a sampler, a loss or an optimizer (``check``), shares layers with the encoder
+      (``shared_layers``, ``share``) or caches class vectors (``freshen``).
+    * Other classes change more of it than rows of weights: ``class_rows``, ``config_for``,
+      ``classes_changed``. ``describe`` says what it takes in memory.
 
     Args:
         num_classes: L, a positive integer.
