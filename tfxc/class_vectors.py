@@ -11,7 +11,7 @@ _BLOCK_ROWS = 1 << 16
 
 @contextlib.contextmanager
 def one_thread():
-    """FAISS on one thread: beside TensorFlow's own, two OpenMP threads are many times slower than one."""
+    """Runs FAISS on one thread: beside TensorFlow's threads, two OpenMP threads are much slower than one."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -21,13 +21,13 @@ def one_thread():
 
 
 def require_head(head):
-    """Raises ValueError for what is no head."""
+    """Raises ValueError for anything but a head."""
     if not hasattr(head, "indexable"):
         raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
 
 
 def require_current(head):
-    """Raises ValueError for a head without class vectors; those that it keeps of an encoder become new."""
+    """Raises ValueError for a head that is not built; brings class vectors that it caches up to date."""
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
     head.freshen()
@@ -37,7 +37,7 @@ def vector_of_each(head, class_ids):
     """A head's class vectors [n, effective_dim] of class ids int32 [n].
 
     Raises:
-        ValueError: for a head of one's own that gives vectors of a shape that is known to be another.
+        ValueError: for a head of a user's own whose vectors have another shape.
 
     Example:
         >>> head = tfxc.layers.DenseHead(10)
@@ -55,7 +55,7 @@ def vector_of_each(head, class_ids):
 
 
 def shared_by_queries(head):
-    """What all effective queries of a head have in common, float32 [E]: the 1 of a bias; 0 where they differ.
+    """The part that all effective queries of a head share, float32 [E]: the 1 of a bias, 0 elsewhere.
 
     Example:
         >>> head = tfxc.layers.DenseHead(10, use_bias=True)
@@ -63,7 +63,7 @@ def shared_by_queries(head):
         >>> shared_by_queries(head).tolist()
         [0.0, 0.0, 0.0, 1.0]
     """
-    if head.query_dim is None:  # of a head of one's own that does not tell it
+    if head.query_dim is None:  # a head of a user's own need not set it
         return np.zeros(head.effective_dim, np.float32)
     some = np.random.default_rng(0).standard_normal((3, head.query_dim)).astype(np.float32)
     queries = head.effective_query(tf.constant(some)).numpy()
@@ -89,7 +89,7 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
     Raises:
         ValueError: for a class vector with NaN or infinity in it.
     """
-    # A slice of a mirrored variable is one of its first copy alone.
+    # Slicing a mirrored variable would change its first copy alone.
     copies = getattr(variable, "values", [variable])
     for start, vectors in blocks(head):
         rows = change(vectors)
@@ -98,16 +98,16 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
 
 
 def blocks_of(head, class_ids):
-    """As ``blocks``, of chosen class ids [n]; places count from 0 to n."""
+    """As ``blocks``, for chosen class ids [n]: ``start`` is a position among these."""
     for start in range(0, len(class_ids), _BLOCK_ROWS):
         yield start, vectors_of(head, class_ids[start : start + _BLOCK_ROWS])
 
 
 def require_finite(vectors, class_ids):
-    """Raises ValueError for a class vector with NaN or infinity in it, naming the class."""
+    """Raises ValueError for a class vector with NaN or infinity in it, and names the class."""
     flat = vectors.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(flat, flat)):  # ten times faster than to look at each number
+        if np.isfinite(np.dot(flat, flat)):  # ten times faster than a look at each number
             return
     finite = np.isfinite(vectors).all(1)
     if not finite.all():

@@ -1,23 +1,17 @@
 """Class vectors computed from features: what a step encodes, the cache, texts, files, other classes."""
 
-import threading
-
 import numpy as np
-import pandas as pd
 import pytest
 import tensorflow as tf
 from classifier_checks import dense_encoder, learnable
+from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, model_of, tower, vectors_of
 
 import tfxc
 from tfxc import samplers
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import EncodedHead
-from tfxc.layers.class_cache import ClassCache
 from tfxc.losses import SoftmaxCrossentropy
-
-NUM_CLASSES, DIM = 25, 6
-FEATURES = np.random.default_rng(7).normal(size=(NUM_CLASSES, 3)).astype(np.float32)
 
 
 class Counting(keras.layers.Layer):
@@ -30,31 +24,6 @@ class Counting(keras.layers.Layer):
     def call(self, inputs):
         self.rows.assign_add(tf.shape(inputs)[0])
         return inputs
-
-
-def tower():
-    return keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(DIM)])
-
-
-def head_of(item_encoder=None, features=FEATURES, **options):
-    head = EncodedHead(item_encoder or tower(), features, **options)
-    head.build((None, DIM))
-    if head.free_vectors:
-        tf_variable(head.free).assign(tf.random.normal([NUM_CLASSES, DIM]))
-    return head
-
-
-def vectors_of(head):
-    vectors = head.item_encoder(head.features).numpy()
-    return vectors + tf_variable(head.free).numpy() if head.free_vectors else vectors
-
-
-def model_of(head=None, sampler=None, **options):
-    head = head or EncodedHead(tower(), FEATURES)
-    sampler = sampler or samplers.InBatch()
-    model = tfxc.ExtremeClassifier(dense_encoder(), head, sampler, k=3, **options)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
-    return model
 
 
 @pytest.mark.parametrize("free_vectors", [False, True])
@@ -108,15 +77,6 @@ def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
     found = model.predict(x, verbose=0)["ids"]
     np.testing.assert_array_equal(found[:, 0], logits.argmax(1))
     assert history["loss"][1] < history["loss"][0]
-
-
-def test_features_that_take_the_place_of_others_train():
-    model = tfxc.ExtremeClassifier(dense_encoder(), EncodedHead(tower(), FEATURES))
-    model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxCrossentropy())
-    x, y = learnable(16)
-    assert model.fit(x, y, verbose=0).history["loss"][0] != pytest.approx(np.log(NUM_CLASSES))
-    model.head.features = np.ones_like(FEATURES)  # all classes are the same
-    np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
 def test_without_a_sampler_all_classes_are_encoded():
@@ -326,34 +286,6 @@ def test_a_mere_layer_may_be_the_item_encoder():
     assert again.head.encode([1, 2]).shape == (2, DIM)
 
 
-def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
-    features = tf.cast(FEATURES, tf.bfloat16)
-    model = tfxc.ExtremeClassifier(dense_encoder(DIM), head_of(features=features))
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.head.features.dtype == tf.bfloat16
-    np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))
-
-
-@pytest.mark.parametrize("shape", [(NUM_CLASSES,), (NUM_CLASSES, 2)])
-def test_texts_take_the_space_of_their_letters_in_a_file_and_stay_to_the_byte(shape, tmp_path):
-    texts = np.full(shape, b"tea\0", object)
-    texts.flat[:3] = [b"x" * 20_000, b"", "Käse".encode()]
-    EncodedHead(keras.layers.Layer(), {"text": texts}).save_assets(tmp_path)
-    assert (tmp_path / "features.npz").stat().st_size < 25_000
-    loaded = EncodedHead(keras.layers.Layer(), NUM_CLASSES)
-    loaded.load_assets(tmp_path)
-    np.testing.assert_array_equal(loaded.features["text"].numpy(), texts)
-
-
-def test_texts_of_a_file_of_before_are_read(tmp_path):
-    texts = np.array([f"word{i}".encode() for i in range(NUM_CLASSES)])
-    np.savez(tmp_path / "features.npz", structure='{"text": 0}', **{"0": texts})
-    loaded = EncodedHead(keras.layers.Layer(), NUM_CLASSES)
-    loaded.load_assets(tmp_path)
-    assert loaded.features["text"].numpy().tolist() == texts.tolist()
-
-
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
     normalized = keras.layers.BatchNormalization()
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
@@ -372,181 +304,6 @@ def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_
     np.testing.assert_array_equal(normalized.moving_mean.numpy(), moved)
     tfxc.head_loss(model.head, SoftmaxCrossentropy(), model.encoder(x), y, training=True)
     assert np.all(normalized.moving_mean.numpy() > moved)
-
-
-def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
-    head, query = head_of(), tf.ones([2, DIM])
-    head.freshen(force=True)
-    before = head.score(query, [[0, 1], [2, 3]])
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(head.encode([0, 1, 2, 3], training=True))
-    weights = head.item_encoder.trainable_variables
-    for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-        tf_variable(weight).assign_sub(gradient)
-    assert head.class_cache.age == 1
-    assert np.all(head.score(query, [[0, 1], [2, 3]]) < before)
-
-
-def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand():
-    head = head_of()
-    head.freshen(force=True)
-    head.item_encoder.set_weights([2 * weight for weight in head.item_encoder.get_weights()])
-    head.freshen(force=True)
-    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
-    head.features = FEATURES[::-1].copy()
-    assert head.class_cache.age == 1
-    head.freshen(force=True)
-    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
-
-
-def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of_the_old_ones(tmp_path):
-    x, y = learnable(16)
-    trained = model_of()
-    trained.fit(x, y, verbose=0)
-    trained.predict(x, verbose=0)
-    trained.save_weights(tmp_path / "w.weights.h5")
-    tf.train.Checkpoint(head=trained.head, encoder=trained.encoder).write(str(tmp_path / "checkpoint"))
-
-    def check(model):
-        found = model.predict(x, verbose=0)["scores"]
-        wanted = np.sort(model.encoder(x).numpy() @ vectors_of(model.head).T)[:, :-4:-1]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4)
-
-    def model_of_others():
-        return model_of(EncodedHead(tower(), FEATURES[::-1] + 1))
-
-    model = model_of_others()
-    for _ in range(2):
-        model.load_weights(tmp_path / "w.weights.h5")
-        check(model)
-    tfxc.cluster.Checkpoint(trained, tmp_path / "steps").save(1)
-    model = model_of_others()
-    model.predict(x, verbose=0)
-    tfxc.cluster.Checkpoint(model, tmp_path / "steps").restore()
-    check(model)
-    for saved in (False, True):
-        model = model_of_others()
-        tf.train.Checkpoint(head=model.head, encoder=model.encoder).read(str(tmp_path / "checkpoint"))
-        if saved:
-            model.save(tmp_path / "m.keras")
-            model = keras.models.load_model(tmp_path / "m.keras")
-        check(model)
-    for head in (trained.head, EncodedHead(tower(), FEATURES[::-1] + 1)):  # in a Keras model of one's own
-        query = keras.Input((DIM,))
-        own = keras.Model(query, head(query))
-        head.freshen(force=True)
-        if head is trained.head:
-            own.save_weights(tmp_path / "own.weights.h5")
-        own.load_weights(tmp_path / "own.weights.h5")
-        assert head.class_cache.age
-    trained.head.freshen(force=True)
-    model = model_of(EncodedHead(tower(), NUM_CLASSES))  # has no features, and can only read what is there
-    model.load_weights(tmp_path / "w.weights.h5")
-    assert model.head.class_cache.age == 0
-    np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], trained.predict(x, verbose=0)["ids"])
-
-
-def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classes_carries(tmp_path):
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
-    model = model_of(class_names=names)
-    model.predict(learnable(4)[0], verbose=0)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.head.class_cache.age == 0
-    assert tfxc.change_classes(loaded, names[::-1]).head.class_cache.age == 0
-
-
-def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
-    model, (x, y) = model_of(), learnable(16)
-    query = keras.Input((DIM,))
-    wrapper = keras.Model(query, model(query))
-    model.fit(x, y, verbose=0)
-    traced = tf.function(lambda x: model(x)), tf.function(lambda x: model.rank(x, 3))
-    for ask in (lambda x: wrapper.predict(x, verbose=0), *traced):
-        model.head.class_cache.expire()
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"out of date.*call model.head.freshen\(\)"):
-            ask(tf.constant(x))
-        want = model.predict(x, verbose=0)
-        np.testing.assert_allclose(ask(tf.constant(x))["scores"], want["scores"], rtol=1e-5)
-
-
-def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp_path):
-    x = tf.constant(learnable(4)[0])
-    trained, model = model_of(), model_of(EncodedHead(tower(), FEATURES[::-1] + 1))
-    trained.predict(x, verbose=0)
-    trained.save_weights(tmp_path / "w.weights.h5")
-    tfxc.cluster.Checkpoint(trained, tmp_path / "steps").save(1)
-    query = keras.Input((DIM,))
-    wrapper = keras.Model(query, model(query))
-    traced = tf.function(lambda x: model.rank(x, 3))
-    for load in (
-        lambda: model.load_weights(tmp_path / "w.weights.h5"),
-        tfxc.cluster.Checkpoint(model, tmp_path / "steps").restore,
-    ):
-        load()
-        for ask in (lambda x: wrapper.predict(x, verbose=0), traced):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"call model.head.freshen\(\)"):
-                ask(x)
-        model.head.freshen(force=True)
-        np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
-
-
-def test_a_prediction_goes_on_while_a_thread_trains():
-    """By the class vectors of when it began."""
-    model, (x, y) = model_of(), learnable(16)
-    model.encoder.trainable = False
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
-    want = model.predict(x, batch_size=8, verbose=0)
-
-    class Train(keras.callbacks.Callback):
-        def on_predict_batch_end(self, batch, logs=None):
-            thread = threading.Thread(target=model.train_on_batch, args=(x, y))
-            thread.start()
-            thread.join()
-
-    found = model.predict(x, batch_size=8, callbacks=[Train()], verbose=0)
-    after = model.predict(x, batch_size=8, verbose=0)
-    for name in ("ids", "scores"):
-        np.testing.assert_array_equal(found[name], want[name])
-    assert (after["scores"] != want["scores"]).any()  # it has trained
-
-
-def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
-    head, made = head_of(), ClassCache.encode_rows
-
-    def train_meanwhile(cache, class_ids):
-        made(cache, class_ids)
-        head._score_both(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
-
-    monkeypatch.setattr(ClassCache, "encode_rows", train_meanwhile)
-    head.freshen(force=True)
-    assert head.class_cache.age == 1
-
-
-def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
-    """As by a thread that serves: the step has counted itself, but its gradients are not applied yet."""
-    model, (x, y) = model_of(), learnable(16)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
-
-    def rank(*args):
-        model.rank(x, 3)
-        return []
-
-    monkeypatch.setattr("tfxc.model.fit.require_finite_step", rank)
-    model.fit(x, y, verbose=0)
-    model.predict(x, verbose=0)
-    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
-
-
-@pytest.mark.both_keras
-def test_averages_that_take_the_place_of_weights_make_the_cache_old():
-    model = model_of()
-    averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)
-    model.compile(averaging, loss=SoftmaxCrossentropy(), run_eagerly=True)
-    x, y = learnable(16)
-    model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
-    model.predict(x, verbose=0)
-    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
 
 
 def test_a_model_that_its_first_batch_builds_reads_no_empty_cache():
@@ -581,70 +338,5 @@ def test_a_batch_without_labels_leaves_moving_means_numbers():
     assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
 
 
-def test_features_of_data_frames_and_lists():
-    of_arrays = {"a": np.float32([1, 2]), "b": np.array(["x", "y"])}
-    for features in ({"a": [1.0, 2.0], "b": ["x", "y"]}, {"a": pd.Series([1.0, 2.0], [7, 3]), "b": [*"xy"]}):
-        found = EncodedHead(tower(), features).features
-        assert {name: part.numpy().tolist() for name, part in found.items()} == {
-            "a": [1, 2],
-            "b": [b"x", b"y"],
-        }
-    assert EncodedHead(tower(), FEATURES.tolist()).features.shape == FEATURES.shape
-    frame = pd.DataFrame(of_arrays)
-    assert EncodedHead(tower(), frame[["a", "a"]]).features.shape == (2, 2)
-    for bad in (frame, {"a": np.array([1, None])}, [[1, 2], [3]]):
-        with pytest.raises(
-            ValueError, match=r"Features .* cannot be one array.* columns: \{name: .*to_numpy"
-        ):
-            EncodedHead(tower(), bad)
-
-
-def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):
-    inputs = keras.Input((3,), name="a"), keras.Input((2,), name="b")
-    item_encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
-    head = EncodedHead(item_encoder, (FEATURES, np.ones([NUM_CLASSES, 2], np.float32)))
-    model = tfxc.ExtremeClassifier(dense_encoder(), head, k=3, class_names=names)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert isinstance(loaded.head.features, tuple)
-    new = np.ones([1, 3]), np.ones([1, 2])
-    with pytest.raises(ValueError, match="new_rows returned features that are not finite"):
-        tfxc.change_classes(loaded, [*names, "x"], new_rows=lambda names: (new[0] * np.nan, new[1]))
-    changed = tfxc.change_classes(loaded, [*names, "x"], new_rows=lambda names: new)
-    assert changed.head.features[0].shape == (NUM_CLASSES + 1, 3)
-
-
 def test_the_number_of_classes_may_be_one_of_numpy():
     assert EncodedHead(tower(), np.int64(NUM_CLASSES)).num_classes == NUM_CLASSES
-
-
-def test_features_that_the_item_encoder_does_not_read_are_passed_over():
-    b = keras.Input((3,), name="b")
-    item_encoder = keras.Model({"b": b}, keras.layers.Dense(DIM)(b))
-    own, more = (
-        EncodedHead(item_encoder, part) for part in ({"b": FEATURES}, {"a": -FEATURES, "b": FEATURES})
-    )
-    np.testing.assert_array_equal(more.encode(tf.range(3)), own.encode(tf.range(3)))
-
-
-def test_features_are_set_all_at_once(recwarn):
-    b, c = (keras.Input((3,), name=name) for name in "bc")
-    item_encoder = keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Add()([b, c])))
-    head = EncodedHead(item_encoder, {"b": FEATURES, "c": FEATURES})
-    head.build((None, DIM))
-    before = head.class_vectors(0, NUM_CLASSES).numpy()
-    head.features["b"] = -FEATURES  # of a copy
-    np.testing.assert_array_equal(head.class_vectors(0, NUM_CLASSES), before)
-    head.features = {**head.features, "b": -FEATURES}
-    assert type(head.features) is dict
-    found = head.class_vectors(0, NUM_CLASSES).numpy()
-    np.testing.assert_allclose(found, np.zeros_like(found), atol=1e-6)  # of the sum, and the bias is 0
-    assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
-
-
-def test_a_batched_dataset_of_features_is_refused():
-    batched = tf.data.Dataset.from_tensor_slices(FEATURES).batch(4)  # the last has one
-    with pytest.raises(ValueError, match="If it is batched, pass features.unbatch"):
-        EncodedHead(tower(), batched)
-    assert EncodedHead(tower(), batched.unbatch()).num_classes == NUM_CLASSES

@@ -1,4 +1,4 @@
-"""What layers have adapted to, which is neither a weight nor part of a config."""
+"""The state that layers have adapted to data: neither a weight nor part of a config."""
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
@@ -7,7 +7,7 @@ LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
 
 def copy_adapted(source, layer):
-    """Gives a layer the vocabulary, or the boundaries, that another of its kind has adapted to.
+    """Gives a layer the vocabulary, or the boundaries, to which another of its kind has adapted.
 
     Example:
         >>> source, layer = keras.layers.StringLookup(), keras.layers.StringLookup()
@@ -25,9 +25,9 @@ def copy_adapted(source, layer):
 
 
 def follow_weights(model):
-    """Has a model compute by its weights as they are now, when something else than Keras has loaded them.
+    """Has a model compute by its present weights, where something other than Keras has loaded them.
 
-    A ``Normalization`` computes by copies of its weights, and functions that were traced hold those.
+    A ``Normalization`` computes by copies of its weights, which functions that were traced hold.
 
     Example:
         >>> layer = keras.layers.Normalization()

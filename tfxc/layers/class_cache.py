@@ -58,14 +58,23 @@ class ClassCache:
         if self._steps is not None and self._features.variables is not None and not self._num_steps():
             tf_variable(self._steps).assign(1)  # graphs ask the variable alone
 
-    def refresh(self):
-        """Encodes all classes."""
+    def freshen(self, force=False):
+        """As ``Head.freshen``: encodes all classes, in blocks."""
+        if not tf.executing_eagerly():
+            return require(
+                tf.equal(tf_variable(self._steps), 0),
+                "The class vectors of this EncodedHead are out of date, and a graph (of a tf.function, or of "
+                "a Keras model around this one) cannot compute them: call model.head.freshen() first.",
+            )
+        if not force and (_READS_OLD.get() or not self.age):
+            return []
         before, num_expired = self._num_steps(), self._num_expired
         self.encode_rows(np.arange(self._features.num_classes))
         # A thread may train or set features meanwhile: what came after the first block still counts.
         self.is_known = num_expired == self._num_expired
         age = max(self._num_steps() - before, 0 if self.is_known else 1)
         tf_variable(self._steps).assign(age)
+        return []
 
     def encode_rows(self, class_ids):
         """Encodes classes, in blocks. The function is traced anew: layers may have adapted to other data."""
@@ -76,14 +85,6 @@ class ClassCache:
         for start in range(0, len(class_ids), _BLOCK_ROWS):
             ids = tf.constant(class_ids[start : start + _BLOCK_ROWS], tf.int32)
             tf_variable(self._vectors).scatter_update(tf.IndexedSlices(encode(ids), ids))
-
-    def require_fresh(self):
-        """``require``: a graph reads no vectors that are out of date."""
-        return require(
-            tf.equal(tf_variable(self._steps), 0),
-            "The class vectors of this EncodedHead are out of date, and a graph (of a tf.function, or of a "
-            "Keras model around this one) cannot compute them: call model.head.freshen() before you call it.",
-        )
 
 
 @contextlib.contextmanager
@@ -99,11 +100,6 @@ def old_class_vectors():
         yield
     finally:
         _READS_OLD.reset(token)
-
-
-def reads_old_class_vectors():
-    """Whether the caller runs within ``old_class_vectors``."""
-    return _READS_OLD.get()
 
 
 def cache_of(head):

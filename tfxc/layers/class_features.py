@@ -11,9 +11,7 @@ from tfxc._keras.layers import inputs_read_by
 from tfxc.arguments import lists_as_tensors
 
 _BLOCK_ROWS = 4096  # elements of a dataset that are read at once
-_FILE = "features.npz"
-_BFLOAT16 = "_bfloat16"
-_TEXTS, _ENDS = "_texts", "_ends"
+_FILE, _STRUCTURE = "features", "structure"
 
 
 class ClassFeatures:
@@ -41,7 +39,7 @@ class ClassFeatures:
         """The features as tensors [L, ...] in a nest of their own; None where there are none."""
         if self.variables is None:
             return None
-        return tf.nest.map_structure(lambda part: part.read_value(), _plain(self.variables))
+        return tf.nest.map_structure(lambda part: part.read_value(), self.variables)
 
     def set(self, features):
         """Takes the features of all classes, in the place of others if there are some.
@@ -113,28 +111,26 @@ class ClassFeatures:
         )
 
     def write(self, folder):
-        """Writes the features, if there are any, into a file in a folder."""
+        """Writes the features, if there are any, into a folder, in TensorFlow's format for tensors."""
         if self.variables is None:
             return
-        parts = {str(i): part.numpy() for i, part in enumerate(tf.nest.flatten(self.tensors))}
-        # Texts are joined: NumPy's own strings all take the space of the longest, and lose NULs at the end.
-        for name in [name for name, part in parts.items() if part.dtype == object]:
-            texts = parts.pop(name)
-            parts[name + _TEXTS] = np.frombuffer(b"".join(texts.flat), np.uint8)
-            parts[name + _ENDS] = np.cumsum([len(text) for text in texts.flat]).reshape(texts.shape)
-        # NumPy's files know no bfloat16: the same bits are stored as integers, under a name that says so.
-        halves = [name for name, part in parts.items() if part.dtype == tf.bfloat16.as_numpy_dtype]
-        parts.update({name + _BFLOAT16: parts.pop(name).view(np.uint16) for name in halves})
-        np.savez(os.path.join(folder, _FILE), structure=repr(_structure(self.variables)), **parts)
+        parts = {str(place): part for place, part in enumerate(tf.nest.flatten(self.tensors))}
+        parts[_STRUCTURE] = tf.constant(repr(_structure(self.variables)))
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(folder, _FILE),
+            tensor_names=list(parts),
+            shape_and_slices=[""] * len(parts),
+            tensors=list(parts.values()),
+        )
 
     def read(self, folder):
         """Reads features that ``write`` has written; returns whether there are any."""
         path = os.path.join(folder, _FILE)
-        if not os.path.exists(path):
+        if not os.path.exists(path + ".index"):
             return False
-        with np.load(path) as parts:
-            structure = ast.literal_eval(str(parts["structure"]))
-            self.set(tf.nest.map_structure(lambda place: _stored(parts, str(place)), structure))
+        reader = tf.train.load_checkpoint(path)
+        structure = ast.literal_eval(reader.get_tensor(_STRUCTURE).decode())
+        self.set(tf.nest.map_structure(lambda place: reader.get_tensor(str(place)), structure))
         return True
 
 
@@ -151,7 +147,7 @@ def as_tensors(features):
                 ) from error
             if not blocks:
                 raise ValueError("The dataset of features has no elements: it needs one for each class.")
-            return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
+            return _plain(tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks))
         try:
             return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
         except (TypeError, ValueError) as error:
@@ -178,7 +174,7 @@ def num_rows(features):
 
 
 def _plain(nest):
-    """A nest of Python's own dicts, lists and tuples: Keras puts its own kinds into attributes of layers."""
+    """A nest of Python's own dicts, lists and tuples, which ``repr`` writes as they are."""
     if isinstance(nest, dict):
         return {name: _plain(part) for name, part in nest.items()}
     if isinstance(nest, list | tuple):
@@ -190,25 +186,12 @@ def _plain(nest):
 def _structure(features):
     """The nest of the features, with numbers for the parts."""
     num_parts = len(tf.nest.flatten(features))
-    return _plain(tf.nest.pack_sequence_as(features, list(range(num_parts))))
+    return tf.nest.pack_sequence_as(features, list(range(num_parts)))
 
 
 def _kinds(features):
     """The nest of the features, with the shape and the kind of number for the parts."""
     return tf.nest.map_structure(
         lambda part: f"{'float' if part.dtype.is_floating else part.dtype.name}{part.shape.as_list()}",
-        _plain(features),
+        features,
     )
-
-
-def _stored(parts, name):
-    """A part of the features from an open file."""
-    if name + _BFLOAT16 in parts:
-        return parts[name + _BFLOAT16].view(tf.bfloat16.as_numpy_dtype)
-    if name + _TEXTS not in parts:
-        return parts[name]
-    joined, ends = parts[name + _TEXTS].tobytes(), parts[name + _ENDS]
-    flat = ends.ravel().tolist()
-    texts = np.empty(ends.shape, object)
-    texts.flat = [joined[start:end] for start, end in zip([0, *flat[:-1]], flat, strict=True)]
-    return texts

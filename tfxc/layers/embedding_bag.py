@@ -18,10 +18,9 @@ _COMBINERS = ("sum", "mean", "sqrtn")
 class EmbeddingBag(keras.layers.Layer):
     """The weighted sum of the vectors of a point's features: the first layer for bags of words.
 
-    ``out[b] = Σ_f values[b, f] · table[ids[b, f]]``, divided for "mean" by ``Σ_f |values|`` and for "sqrtn"
-    by ``(Σ_f values²)^½``. The gradient of the table is sparse in its rows: with
-    ``tfxc.optimizers.LazyAdam`` a step costs what its own features cost, whatever F, and moves only their
-    rows. A point without features gives zeros.
+    ``out[b] = Σ_f values[b, f] · table[ids[b, f]]``. "mean" divides it by ``Σ_f |values|``, "sqrtn" by
+    ``(Σ_f values²)^½``. The gradient of the table is sparse in its rows: with ``tfxc.optimizers.LazyAdam`` a
+    step touches the rows of its own features alone, whatever F. A point without features gives zeros.
 
     Args:
         num_features: F.
@@ -30,8 +29,8 @@ class EmbeddingBag(keras.layers.Layer):
         embeddings_initializer: initializer of the table.
 
     Call arguments:
-        inputs: one of three forms; a feature at most once a point (repeats add up, but "mean" and "sqrtn"
-            count each).
+        inputs: one of three forms. A point lists a feature at most once (repeats add up, but "mean" and
+            "sqrtn" count each of them).
 
             ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1;
 
@@ -40,8 +39,8 @@ class EmbeddingBag(keras.layers.Layer):
 
             a ``tf.SparseTensor`` [B, F] of weights, column f for feature f: what ``TextVectorization`` gives
             with ``sparse=True`` and ``output_mode="count"`` or ``"multi_hot"`` (Keras's sparse "tf_idf"
-            fails). Dense weights [B, F] are refused, as integers of that shape are: they would be read as
-            ids.
+            fails). The layer refuses dense weights [B, F], and integers of that shape, which could be taken
+            for ids.
 
     Returns:
         float32 [B, D].
@@ -97,12 +96,12 @@ class EmbeddingBag(keras.layers.Layer):
     def call(self, inputs):
         ids, values = self._ids_and_values(inputs)
         values = tf.where(ids >= 0, tf.cast(values, tf.float32), 0.0)
-        # Padding reads a row that the batch reads anyway, and where there is none nothing is read: with
-        # momentum, even a gradient of zero moves a row.
+        # Padding reads a row that the batch reads anyway; a batch of padding alone reads nothing. With
+        # momentum, even a gradient of zero would move a row.
         some_id = tf.reduce_max(ids)
         num_read = tf.where(some_id >= 0, tf.shape(ids)[1], 0)
         ids, values = ids[:, :num_read], values[:, :num_read]
-        # tf.gather reads no table in shards.
+        # tf.gather cannot read a table in shards.
         rows = tf.nn.embedding_lookup(tf_variable(self.embeddings), tf.where(ids >= 0, ids, some_id))
         total = tf.linalg.matvec(rows, values, transpose_a=True)
         if self.combiner == "sum":
@@ -115,8 +114,8 @@ class EmbeddingBag(keras.layers.Layer):
         """Ids [B, F'] padded with -1, and values."""
         if any(isinstance(part, tf.RaggedTensor) for part in tf.nest.flatten(inputs)):
             raise ValueError(
-                "EmbeddingBag takes no RaggedTensor: pad plain ids with 0, ids.to_tensor(); and of "
-                '{"ids": ids, "values": values} the ids with -1, ids.to_tensor(-1), values.to_tensor().'
+                'EmbeddingBag takes no RaggedTensor. Pad plain ids with 0: ids.to_tensor(). In {"ids": ids, '
+                '"values": values} pad the ids with -1: ids.to_tensor(-1), values.to_tensor().'
             )
         if isinstance(inputs, tf.SparseTensor):
             ids, values = self._of_sparse(inputs)
@@ -140,14 +139,14 @@ class EmbeddingBag(keras.layers.Layer):
 
     def _of_plain_ids(self, inputs):
         ids = tf.convert_to_tensor(inputs)
-        # Keras makes floats of what has no Input of its own type, and dense weights of sparse ones.
+        # Without a keras.Input for them, Keras turns ids into floats, and sparse weights into dense ones.
         if len(ids.shape) != 2 or not ids.dtype.is_integer or ids.shape[1] == self.num_features:
             raise ValueError(
                 f"EmbeddingBag takes plain ids as integers [B, N], but got {ids.dtype.name} {ids.shape}. "
-                'Begin a model of ids with keras.Input((None,), dtype="int64"), one of weights of all '
+                'Start a model of ids with keras.Input((None,), dtype="int64"), a model of weights of all '
                 f"{self.num_features} features with keras.Input(({self.num_features},), sparse=True)."
             )
-        ids = tf.cast(ids, tf.int64)  # there is no unsigned -1
+        ids = tf.cast(ids, tf.int64)  # unsigned integers have no -1
         return tf.where(ids == 0, tf.cast(PADDING, tf.int64), ids), tf.ones_like(ids, tf.float32)
 
     def _of_sparse(self, inputs):

@@ -11,7 +11,7 @@ from tfxc._keras.layers import found_again, is_made_of_layers, layers_of
 from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
 from tfxc.ids import check_ids
-from tfxc.layers.class_cache import ClassCache, reads_old_class_vectors
+from tfxc.layers.class_cache import ClassCache
 from tfxc.layers.class_features import ClassFeatures, as_tensors, num_rows
 from tfxc.layers.head import Head, of_filled_slots
 from tfxc.losses.classification_loss import ClassificationLoss
@@ -83,10 +83,10 @@ class EncodedHead(Head):
 
     @property
     def features(self):
-        """The features as tensors [L, ...], nested as they were given; None if it has none.
+        """The features as tensors [L, ...], nested as they were given; None if the head has none.
 
-        They may be set anew, all at once and in their shapes: what is read here is a copy of the nest. Steps
-        and functions that were traced read the new ones.
+        They can be set anew, all at once and in the same shapes: what is read here is a copy. Steps and
+        functions that were traced read the new ones.
         """
         return self._features.tensors
 
@@ -216,14 +216,8 @@ class EncodedHead(Head):
         return vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
 
     def freshen(self, force=False):
-        """As of ``Head``: encodes all classes, in blocks."""
-        if not self.built:
-            return []
-        if not tf.executing_eagerly():
-            return self.class_cache.require_fresh()
-        if force or (self.class_cache.age and not reads_old_class_vectors()):
-            self.class_cache.refresh()
-        return []
+        """As of ``Head``; encodes all classes, in blocks."""
+        return self.class_cache.freshen(force) if self.built else []
 
     def effective_query(self, query):
         return tf.cast(query, tf.float32)

@@ -251,10 +251,10 @@ class MACHHead(Head):
     def losses(self, query, labels, loss, training=False):
         logits = tf.reshape(self.bucket_logits(query), [-1, self.num_buckets])
         buckets = tf.where(labels >= 0, self.family.buckets(tf.maximum(labels, 0)), -1)
-        # A size of -1 is ambiguous where there is no query and no label.
+        # reshape cannot infer -1 where there is no query and no label.
         shape = [tf.shape(logits)[0], tf.shape(labels)[1]]
         buckets = tf.reshape(tf.transpose(buckets, [1, 0, 2]), shape)
-        # A bucket of two labels would be left out of its own term, as the bucket of the other label.
+        # In a loss without its other labels, a bucket of two labels would be missing from its own term.
         if not loss.labels_share_probability or loss.decoupled:
             buckets = drop_duplicates(buckets)
         losses = loss.combine(*loss.reduce_logits(logits, buckets), buckets >= 0)
@@ -287,14 +287,14 @@ class MACHHead(Head):
             )
 
     def class_rows(self) -> list[ClassRows]:
-        """None: classes have no rows, but buckets."""
+        """No weights: classes share buckets, and have no rows."""
         return []
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """As of ``Head``.
 
         Raises:
-            ValueError: if a class would get other buckets, of which nothing was learnt for it.
+            ValueError: if a class would get other buckets, which have learnt nothing about it.
         """
         moved = np.flatnonzero((old_ids >= 0) & (old_ids != np.arange(len(old_ids))))
         if len(moved):
@@ -318,7 +318,7 @@ class MACHHead(Head):
             beside = f" (a dense head: {dense:,.1f} MB)"
         chance = collision_bound(self.num_classes, self.num_buckets, self.num_repetitions)
         return (
-            f"{super().describe()}{beside}. The chance that some two classes share "
+            f"{super().describe()}{beside}. The chance that two classes share "
             f"all {self.num_repetitions} buckets is at most {chance:.1g}."
         )
 

@@ -14,20 +14,21 @@ _MAY_DIFFER = ("name", "trainable", "first_repetition", "kernel_initializer", "b
 def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
     """One head with the repetitions of several, each of which reads its own part of the query.
 
-    Repetitions never exchange anything in training, so that processes or machines may train some each, with
-    encoders of their own; the merged head scores as the mean (minimum, median) over all of them. Its query is
-    the queries of all encoders, side by side in the order of the repetitions.
+    Repetitions exchange nothing in training, so that each of several processes or machines may train some,
+    with an encoder of its own. The merged head scores by the mean (minimum, median) over all of them. Its
+    query is the queries of all encoders, side by side in the order of the repetitions.
 
     Args:
         heads: built ``MACHHead`` of equal size and seed, whose repetitions follow on one another.
 
     Returns:
-        A built ``MACHHead`` with ``num_groups`` the number of heads; in the order of ``first_repetition``.
-        It is frozen if all of them are.
+        A built ``MACHHead`` whose ``num_groups`` is the number of heads, ordered by ``first_repetition``.
+        It is frozen if all heads are.
 
     Raises:
-        ValueError: if sizes, arguments (initializers may) or hash functions differ, repetitions come twice,
-            or there is a gap between them. That the first and the last are there only the caller knows.
+        ValueError: if sizes, arguments (other than initializers) or hash functions differ, a repetition comes
+            twice, or one between the first and the last is missing. Whether heads are missing before the
+            first or after the last, only the caller knows.
 
     Example:
         >>> heads = [MACHHead(50, 8, 2, seed=3, first_repetition=first) for first in (2, 0)]
@@ -39,7 +40,7 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
     """
     heads = sorted(heads, key=lambda head: head.first_repetition)
     if not heads:
-        raise ValueError("There is no head to merge.")
+        raise ValueError("There is no head to merge: pass the heads of all repetitions.")
     _check(heads)
     first, count = heads[0], len(heads)
     merged = MACHHead.from_config(
@@ -64,7 +65,7 @@ def _check(heads):
     for head in heads:
         if not head.built:
             raise ValueError(
-                f"The head of repetition {head.first_repetition} is not built: load its weights."
+                f"The head of repetition {head.first_repetition} is not built: build it and load its weights."
             )
     first, due = heads[0], heads[0].first_repetition
     for head in heads:
@@ -78,7 +79,7 @@ def _check(heads):
         if head.first_repetition != due:
             what = "missing" if head.first_repetition > due else "there twice"
             raise ValueError(
-                f"Repetition {min(due, head.first_repetition)} is {what}: merge each of them once."
+                f"Repetition {min(due, head.first_repetition)} is {what}: pass the heads of each once."
             )
         due += head.num_repetitions
         numbers = range(head.first_repetition, due)
@@ -86,11 +87,11 @@ def _check(heads):
         if not np.array_equal(drawn, tf_variable(head.hashes).numpy()):
             raise ValueError(
                 f"The hash functions from repetition {head.first_repetition} on are not those of its seed, "
-                f"{head.seed}: was the file of another version or run? Train these repetitions anew."
+                f"{head.seed}: does the file come from another version or run? Train these repetitions anew."
             )
 
 
 def _arguments(head):
-    """What heads must agree in."""
+    """The arguments that all heads must have in common."""
     config = {**head.get_config(), "width of the query": head.query_dim}
     return {name: value for name, value in config.items() if name not in _MAY_DIFFER}

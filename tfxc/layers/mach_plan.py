@@ -12,8 +12,8 @@ class MACHPlan(NamedTuple):
     Attributes:
         num_buckets: M.
         num_repetitions: R.
-        memory: bytes of its weights, ``4 · R · M · (D + 1)``; Adam needs twice as much beside it.
-        collision: bound on the probability that some two classes share all R buckets.
+        memory: bytes of the head's weights, ``4 · R · M · (D + 1)``; Adam needs twice as much besides.
+        collision: bound on the probability that two classes share all R buckets.
 
     Example:
         >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)
@@ -42,14 +42,14 @@ def suggest_mach(
         dim: D, the width of the query.
         memory: bytes for the head's weights.
         collision: δ, in (0, 1).
-        num_repetitions: R is at least that much.
+        num_repetitions: the smallest R that comes into question.
 
     Returns:
         A :class:`MACHPlan`.
 
     Raises:
-        ValueError: if the budget is too small, with the smallest that would do; for arguments outside their
-            range.
+        ValueError: if the budget is too small (the message names the smallest that suffices); for arguments
+            outside their range.
 
     Example:
         >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)
@@ -66,7 +66,7 @@ def suggest_mach(
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M
     for repetitions in range(num_repetitions, num_cells // 2 + 1):
-        # More buckets than classes would be of no use.
+        # More buckets than classes are of no use.
         buckets = min(num_cells // repetitions, max(num_classes, 2))
         bound = collision_bound(num_classes, buckets, repetitions)
         if bound <= collision:
@@ -74,12 +74,12 @@ def suggest_mach(
     least = _least_cells(num_classes, collision, num_repetitions) * bytes_a_bucket
     raise ValueError(
         f"{memory:,} bytes are too few to keep {num_classes:,} classes apart with probability "
-        f"{1 - collision:g}: it takes {least:,}. Raise memory or collision, or narrow the query."
+        f"{1 - collision:g}: that takes {least:,}. Raise memory or collision, or make the query narrower."
     )
 
 
 def collision_bound(num_classes, num_buckets, num_repetitions):
-    """Bound on the probability that some two of L classes share the buckets of all R repetitions.
+    """Bound on the probability that two of L classes share the buckets of all R repetitions.
 
     >>> round(collision_bound(101, 10, 4), 4)
     0.505
@@ -89,9 +89,9 @@ def collision_bound(num_classes, num_buckets, num_repetitions):
 
 
 def _least_cells(num_classes, collision, num_repetitions):
-    """The smallest R · M that keeps the bound, R being at least that much."""
+    """The smallest R · M that keeps the bound with at least ``num_repetitions`` repetitions."""
     cells = []
-    # From M = 6 on, twice the repetitions of √M buckets, rounded up, do as well with no more cells.
+    # M above 5 need not be tried: twice the repetitions of √M buckets, rounded up, take no more cells.
     for buckets in range(2, min(max(num_classes, 2), 5) + 1):
         repetitions = num_repetitions
         while collision_bound(num_classes, buckets, repetitions) > collision:

@@ -133,7 +133,7 @@ class UniformSparseHead(Head):
         # The sketch is saved as weights, since an index built with one sketch is of no use with another.
         with colocated_with(
             tf_variable(self.num_rewires)
-        ):  # of many inputs they are high, too, and have no classes
+        ):  # tables of many inputs are high, too, but have no row for each class
             self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
             self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         names = ["kernel", "indices", "bias"][: 2 + self.use_bias]

@@ -11,7 +11,7 @@ from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, variables_of
 from tfxc.arguments import positive_int
-from tfxc.layers.dense_head import DenseHead
+from tfxc.layers.dense_head import DenseHead, tied_row_offset
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.layers.uniform_sparse_head import UniformSparseHead
 from tfxc.model.checks import refuse_consumed
@@ -184,7 +184,9 @@ def _gradients_of_classes(model, batch_size, num_labels):
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
         # Two heads add the share of the labels in place; elsewhere it makes a second gradient of the whole.
-        in_place = isinstance(model.head, DenseHead | UniformSparseHead) and model.head.tied_to is None
+        in_place = (
+            isinstance(model.head, DenseHead | UniformSparseHead) and tied_row_offset(model.head) is None
+        )
         return _size_of_gradients(trained) * (1 if in_place else 2)
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
