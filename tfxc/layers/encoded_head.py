@@ -122,14 +122,14 @@ class EncodedHead(Head):
         lost += [own.name for own in direct if names.count(theirs[id(own)][0]) > 1]
         if lost:
             raise ValueError(
-                f"The item encoder shares {lost} with the encoder. A file keeps that only of layers of a "
-                "functional or Sequential item encoder, not deeper, and of one name in the encoder: build it "
-                "so, or save weights or a checkpoint."
+                f"The item encoder shares {lost} with the encoder. A file can tell that only of the direct "
+                "layers of a functional or Sequential item encoder, with a name of their own in the encoder: "
+                "build it so, or save weights or a checkpoint."
             )
         return {own.name: theirs[id(own)] for own in direct}
 
     def share(self, encoder, places=None):
-        """As of ``Head``: a head of an item encoder with the encoder's layers, where a file tells of some."""
+        """As of ``Head``: where a file tells of shared layers, a head whose item encoder has them."""
         if not places:
             return self
         layers = layers_of(encoder)
@@ -151,7 +151,7 @@ class EncodedHead(Head):
         self._features.write(folder)
 
     def load_assets(self, folder):
-        """Keras calls this when it loads a model: reads the features, of which the cache in the file is."""
+        """Keras calls this when it loads a model: reads the features. The cache in the file is of them."""
         if self._features.read(folder):
             self.class_cache.is_known = True
 
@@ -162,14 +162,14 @@ class EncodedHead(Head):
         super().save_own_variables(store)
 
     def load_own_variables(self, store):
-        """Keras calls this when it loads weights, and the cache with them: of features that no one knows."""
+        """Keras calls this when it loads weights: the cache among them may be of other features."""
         super().load_own_variables(store)
         self.class_cache.expire()
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
         """TensorFlow asks this: a SavedModel of the layer reads the features, a checkpoint keeps none."""
         children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "savedmodel" and self.features is not None:
+        if save_type == "savedmodel" and self._features.variables is not None:
             parts = tf.nest.flatten(self._features.variables)
             children = {**children, **{f"features_{place}": part for place, part in enumerate(parts)}}
         return children
@@ -177,14 +177,14 @@ class EncodedHead(Head):
     def build(self, input_shape):
         dim = input_shape[-1]
         self.cache = add_weight(self, "cache", (self.num_classes, dim), trainable=False)
-        # Steps since the cache was made; it is none yet.
+        # Training steps since the cache was computed. It starts at 1: there is no cache yet.
         options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
         self.steps_since = add_weight(self, "steps_since", (), "ones", **options)
         self.class_cache.hold(self.cache, self.steps_since)
         if self.free_vectors:
             self.free = add_weight(self, "free", (self.num_classes, dim))
         self.effective_dim = dim
-        if self.features is not None:
+        if self._features.variables is not None:
             width = self._encoded(tf.range(1)).shape[-1]
             if width != dim:
                 raise ValueError(
@@ -194,20 +194,20 @@ class EncodedHead(Head):
         super().build(input_shape)
 
     def encode(self, class_ids, training=False) -> tf.Tensor:
-        """Class vectors float32 [n, D] of class ids [n] as they are now, with gradients.
+        """Class vectors float32 [n, D] of class ids [n] by the present weights, with gradients.
 
-        The cache counts as out of date from then on: whoever asks for them may train by them.
+        From then on the cache counts as out of date: the caller may train by these vectors.
         """
         self.class_cache.count_step()
         return self._encoded(class_ids, training)
 
     def _encoded(self, class_ids, training=False):
-        if self.features is None:
+        if self._features.variables is None:
             raise ValueError(
-                "This EncodedHead has its cache, but no features to encode: set head.features to those of "
-                f"the {self.num_classes} classes. (Files of weights and checkpoints hold none.)"
+                "This EncodedHead has no features to encode, only a cache: set head.features to those of the "
+                f"{self.num_classes} classes. (Files of weights and checkpoints hold no features.)"
             )
-        # Of no class at all, BatchNorm would learn a mean of NaN: then class 0 is encoded, and left out.
+        # From no class at all BatchNorm would learn a mean of NaN: class 0 is encoded then, and left out.
         read = tf.pad(class_ids, [[0, tf.cast(tf.size(class_ids) == 0, tf.int32)]])
         features = self._features.rows(read, self.item_encoder)
         with kept_by_graph():  # swish has a custom gradient
@@ -223,10 +223,10 @@ class EncodedHead(Head):
         return tf.cast(query, tf.float32)
 
     def _all_logits(self, query):
-        """As of ``Head``; all classes are encoded, with gradients, since a plain model refreshes no cache."""
-        if self.features is None:
+        """As of ``Head``; encodes all classes, with gradients: a plain model brings no cache up to date."""
+        if self._features.variables is None:
             return super()._all_logits(query)
-        vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer is called
+        vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer was called
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
@@ -234,19 +234,19 @@ class EncodedHead(Head):
         return tf.gather(tf_variable(self.cache), class_ids)
 
     def class_vectors(self, start: int, stop: int) -> tf.Tensor:
-        """As of ``Head``; outside of a graph the cache is brought up to date first."""
+        """As of ``Head``, by the cache, which it brings up to date outside of a graph."""
         if tf.executing_eagerly():
             self.freshen()
         return super().class_vectors(start, stop)
 
     def score(self, query, class_ids) -> tf.Tensor:
-        """As of ``Head``, by the cache; outside of a graph it is brought up to date first."""
+        """As of ``Head``, by the cache, which it brings up to date outside of a graph."""
         if tf.executing_eagerly():
             self.freshen()
         return super().score(query, class_ids)
 
     def _score_both(self, query, labels, class_ids):
-        """As of ``Head``; each distinct class is encoded once, with gradients."""
+        """As of ``Head``; encodes each distinct class once, with gradients."""
         labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
         flat = tf.concat([tf.reshape(labels, [-1]), tf.reshape(class_ids, [-1])], 0)
         filled, where = of_filled_slots(flat)
@@ -268,7 +268,7 @@ class EncodedHead(Head):
     def reduce(
         self, query, labels, loss: ClassificationLoss, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As of ``Head``; all L classes are encoded."""
+        """As of ``Head``; encodes all L classes."""
         vectors = self.encode(tf.range(self.num_classes), training)
         logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
         return loss.reduce_logits(logits, labels)
@@ -286,7 +286,7 @@ class EncodedHead(Head):
             ValueError: if there are new classes, but no features of them.
         """
         if before.features is None:
-            raise ValueError("The EncodedHead has no features of its classes: set head.features.")
+            raise ValueError("The EncodedHead has no features of its classes: set head.features first.")
         self._features.set(before._features.of_other_classes(old_ids, given))
         self.class_cache.encode_rows(np.flatnonzero(old_ids < 0))  # it has the vectors of classes that stay
         self.class_cache.is_known = before.class_cache.is_known
