@@ -114,7 +114,7 @@ class EmbeddingBag(keras.layers.Layer):
         """Ids [B, F'] padded with -1, and values."""
         if any(isinstance(part, tf.RaggedTensor) for part in tf.nest.flatten(inputs)):
             raise ValueError(
-                'EmbeddingBag takes no RaggedTensor. Pad plain ids with 0: ids.to_tensor(). In {"ids": ids, '
+                'EmbeddingBag takes no RaggedTensor: pad plain ids with 0, ids.to_tensor(). In {"ids": ids, '
                 '"values": values} pad the ids with -1: ids.to_tensor(-1), values.to_tensor().'
             )
         if isinstance(inputs, tf.SparseTensor):
