@@ -45,7 +45,7 @@ def proposals(split, model, batches, sizes, args):
     for size in sizes:
         for name in CODEBOOKS:
             sampler = SAMPLERS[name](Settings(args.num_negatives, size, counts))
-            if sampler.learnable:
+            if isinstance(sampler, tfxc.samplers.LearnedMIDX):
                 learn_codebooks(sampler, model, batches, args.refresh_steps)
             made[f"{name}, C = {size}"] = sampler
     return made

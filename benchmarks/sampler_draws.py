@@ -37,9 +37,7 @@ SAMPLERS = {
     "InBatch": lambda counts: samplers.InBatch(NEGATIVES, counts=counts),
     "MIDX pq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="pq", seed=0),
     "MIDX rq": lambda counts: samplers.MIDX(NEGATIVES, num_codewords=CODEWORDS, quantizer="rq", seed=0),
-    "MIDX rq, learnable": lambda counts: samplers.MIDX(
-        NEGATIVES, num_codewords=CODEWORDS, learnable=True, seed=0
-    ),
+    "MIDX rq, learnable": lambda counts: samplers.LearnedMIDX(NEGATIVES, num_codewords=CODEWORDS, seed=0),
     "Sphere": lambda counts: samplers.Sphere(NEGATIVES, seed=0),
     "RFF": lambda counts: samplers.RFF(NEGATIVES, seed=0),
     "LSH": lambda counts: samplers.LSH(NEGATIVES, seed=0),

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Softmax, Uniform, Unigram
+from tfxc.samplers import MIDX, InBatch, LearnedMIDX, LogUniform, Mixture, Softmax, Uniform, Unigram
 
 DIM, NUM_CLASSES = 6, 25
 COUNTS = np.arange(1, NUM_CLASSES + 1)
@@ -17,7 +17,7 @@ SAMPLERS = {
     "in batch": lambda: InBatch(None, counts=COUNTS),
     "midx": lambda: MIDX(8, num_codewords=4),
     "softmax": lambda: Softmax(8),
-    "midx learnable": lambda: MIDX(8, num_codewords=4, learnable=True),
+    "midx learnable": lambda: LearnedMIDX(8, num_codewords=4),
     "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
 }
 

@@ -213,8 +213,8 @@ MUTANTS = [
     Mutant(
         "fit does not refresh an index by itself",
         "tfxc/callbacks/sampler_refresh.py",
-        "if sampler is None or not (sampler.needs_refresh or",
-        "if sampler is None or (sampler.needs_refresh or",
+        "if sampler is None or not (has_index(sampler) or",
+        "if sampler is None or (has_index(sampler) or",
         "tests/callbacks/test_sampler_refresh.py",
     ),
     Mutant(

@@ -93,9 +93,9 @@ SAMPLERS = {
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
     "Softmax": lambda: samplers.Softmax(6),
     "Softmax, shared": lambda: samplers.Softmax(6, shared=True, seed=3),
-    "MIDX, learnable": lambda: samplers.MIDX(6, num_codewords=3, learnable=True),
+    "MIDX, learnable": lambda: samplers.LearnedMIDX(6, num_codewords=3),
     "Mixture, learnable": lambda: samplers.Mixture(
-        [samplers.MIDX(3, num_codewords=4, quantizer="pq", learnable=True), samplers.Uniform(2, shared=True)]
+        [samplers.LearnedMIDX(3, num_codewords=4, quantizer="pq"), samplers.Uniform(2, shared=True)]
     ),
     "Mixture": lambda: samplers.Mixture(
         [

@@ -32,11 +32,11 @@ SAMPLERS = {
     "in-batch": lambda s: samplers.InBatch(s.num_negatives, counts=s.counts),
     "midx-pq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="pq"),
     "midx-rq": lambda s: samplers.MIDX(s.num_negatives, num_codewords=s.num_codewords, quantizer="rq"),
-    "midx-rq-learnable": lambda s: samplers.MIDX(
-        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq", learnable=True
+    "midx-rq-learnable": lambda s: samplers.LearnedMIDX(
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="rq"
     ),
-    "midx-pq-learnable": lambda s: samplers.MIDX(
-        s.num_negatives, num_codewords=s.num_codewords, quantizer="pq", learnable=True
+    "midx-pq-learnable": lambda s: samplers.LearnedMIDX(
+        s.num_negatives, num_codewords=s.num_codewords, quantizer="pq"
     ),
     "midx-searched": lambda s: samplers.Mixture(  # a fifth are the best that a search finds
         [

@@ -113,7 +113,7 @@ def test_a_model_of_ones_own_is_refused():
 
 
 def test_a_sampler_of_no_known_distribution_is_refused():
-    with pytest.raises(ValueError, match="no measure for DNS"):
+    with pytest.raises(ValueError, match="cannot measure DNS"):
         fit(make_model(sampler=DNS(4, num_candidates=8)), SamplerDiagnostics(*PROBE))
 
 

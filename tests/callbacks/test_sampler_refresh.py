@@ -275,7 +275,8 @@ def test_beside_callbacks_however_they_are_given():
 class ByScore(Uniform):
     """Uniform draws that look at scores on the way."""
 
-    reads_scores = True
+    def refresh(self, head):
+        """What it draws by are the class vectors that the head caches."""
 
     def prepare(self, step):
         tf.debugging.assert_all_finite(step.score(step.labels), "scores")

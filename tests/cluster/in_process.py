@@ -128,7 +128,7 @@ def refusals(strategy):
     parts = {
         "head": (tfxc.layers.MACHHead(NUM_CLASSES, num_buckets=8, num_repetitions=2), None),
         "sampler": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LSH(8)),
-        "learnable": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.MIDX(8, learnable=True)),
+        "learnable": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LearnedMIDX(8)),
         "tied": (tfxc.layers.DenseHead(NUM_CLASSES, tied_to="items"), None),
         "groups": (tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, group_size=4), None),
     }

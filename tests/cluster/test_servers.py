@@ -165,7 +165,7 @@ def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
     {
         "head": "Take DenseHead",
         "sampler": "Take one of",
-        "learnable": "Leave learnable out",
+        "learnable": "LearnedMIDX does not train with parameter servers",
         "tied": "Leave tied_to out",
         "groups": "group_size=1",
         "data": "seed=None",

@@ -271,7 +271,7 @@ def test_where_the_query_alone_says_nothing_log_prob_is_refused(options):
         ({"uniform_fraction": 1.5}, r"in \(0, 1\]"),
         ({"uniform_fraction": float("nan")}, r"in \(0, 1\]"),
         ({"query": "label", "shared": True}, 'use query="embedding" with shared'),
-        ({"candidates": "union"}, "16 tables beside 1 uniform draws.*num_negatives=10"),
+        ({"candidates": "union"}, "16 tables and 1 uniform draws.*num_negatives=10"),
     ],
 )
 def test_arguments_are_checked(options, message):

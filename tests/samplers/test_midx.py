@@ -1,5 +1,6 @@
 """MIDX: the softmax over quantised class vectors."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -22,20 +23,20 @@ from sampler_checks import (
 )
 
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import MIDX, Step, midx, quantization
+from tfxc.samplers import MIDX, LearnedMIDX, Step, midx, quantization
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, log_frequency
 
-VARIANTS = {"rq": {}, "pq": {"quantizer": "pq"}, "learnable": {"learnable": True}}
+VARIANTS = {"rq": MIDX, "pq": functools.partial(MIDX, quantizer="pq"), "learned": LearnedMIDX}
 
 
 def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
-    return MIDX(num_negatives, num_codewords=num_codewords, seed=5, **VARIANTS[variant], **options)
+    return VARIANTS[variant](num_negatives, num_codewords=num_codewords, seed=5, **options)
 
 
-@pytest.mark.parametrize(  # learnable, it draws as "rq" does
+@pytest.mark.parametrize(  # "learned" draws as "rq" does
     ("variant", "num_classes"),
-    [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learnable", 50)],
+    [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learned", 50)],
 )
 def test_distribution_before_and_after_refresh(variant, num_classes):
     sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)

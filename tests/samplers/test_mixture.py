@@ -20,6 +20,7 @@ from tfxc.samplers import (
     MIDX,
     HardNegatives,
     InBatch,
+    LearnedMIDX,
     LogUniform,
     Mixture,
     SearchedHardNegatives,
@@ -205,15 +206,16 @@ def test_it_has_no_log_prob():
         built(parts()).log_prob(tf.zeros([1, DIM]), tf.constant([[1]]))
 
 
-def test_each_learnable_part_learns_from_all_candidates():
-    mixture = built([MIDX(6, num_codewords=4, seed=1, learnable=True), Uniform(2, seed=3)])
+def test_each_part_that_learns_does_so_from_all_candidates():
+    mixture = built([LearnedMIDX(6, num_codewords=4, seed=1), Uniform(2, seed=3)])
     query, vectors = queries(8, DIM), tf.constant(queries(NUM_CLASSES, DIM, seed=1))
     step = Step(tf.constant(query), labels_for(query), class_vectors=lambda ids: tf.gather(vectors, ids))
     draw = mixture.sample(step)
     before = [tf_variable(codebook).numpy() for codebook in mixture.samplers[0].codebooks]
-    assert mixture.needs_scores and not built([MIDX(6, num_codewords=4), Uniform(2)]).needs_scores
+    built([MIDX(6, num_codewords=4), Uniform(2)]).learn(step, draw, None)  # calls no function of scores
     positives = Scored(tf.zeros([8, 1]), draw.label_log_expected_count)
-    mixture.learn(step, draw, positives, Scored(tf.zeros([8, 8]), draw.log_expected_count))
+    negatives = Scored(tf.zeros([8, 8]), draw.log_expected_count)
+    mixture.learn(step, draw, lambda: (positives, negatives))
     for codebook, old in zip(mixture.samplers[0].codebooks, before, strict=True):
         assert (tf_variable(codebook).numpy() != old).any()
 
@@ -236,3 +238,14 @@ def test_a_part_of_another_number_of_classes_is_refused():
     part.build((NUM_CLASSES - 1, DIM))
     with pytest.raises(ValueError, match=f"Uniform in a Mixture is built for {NUM_CLASSES - 1} classes, but"):
         built([part, LogUniform(3)])
+
+
+def test_each_part_observes_a_step_as_it_sees_it():
+    mixture = built([MIDX(6, num_codewords=4, shared=True), MIDX(2, num_codewords=4), InBatch()])
+    query = queries(8, DIM)
+    mixture.sample(Step(tf.constant(query), labels_for(query, 3)))
+    for part, seen in zip(mixture.samplers, (query.mean(0, keepdims=True), query, None), strict=True):
+        if seen is not None:
+            np.testing.assert_allclose(part.queries.mean, seen.mean(0), rtol=1e-5)
+            np.testing.assert_allclose(part.queries.mean_square, np.square(seen).mean(0), rtol=1e-5)
+    assert mixture.samplers[2].running_counts.numpy()[3] == 8

@@ -103,6 +103,34 @@ def test_a_question_is_answered_in_the_shape_of_its_ids(shared):
     assert len(sampler.asked) == 1
 
 
+def test_a_step_is_observed_once_as_it_is_seen():
+    class Observer(Recorder):
+        def observe(self, step):
+            self.asked.append(step)
+
+    for shared in (False, True):
+        sampler, query = built(Observer(3, shared=shared)), tf.constant(queries(3, 4))
+        sampler.sample(Step(query, LABELS))
+        prepared, observed = sampler.asked
+        for one, other in zip(prepared, observed, strict=True):
+            np.testing.assert_array_equal(one, other)
+        sampler.ask(Step(query, LABELS)).draw()
+        assert len(sampler.asked) == 3  # prepared again, not observed
+
+
+def test_a_draw_may_give_what_counts_are_computed_from_then_on():
+    class Doubling(Recorder):
+        def draw(self, given, seed):
+            return *super().draw(given, seed), 2 * given
+
+        def log_expected_count(self, given, ids):
+            return tf.zeros(tf.shape(ids)) + tf.reduce_sum(given, 1, keepdims=True)
+
+    question = built(Doubling(3)).ask(Step(tf.ones([2, 4]), LABELS[:2]))
+    assert question.draw()[1].numpy().tolist() == [[4.0] * 3] * 2
+    assert question.log_expected_count(LABELS[:2]).numpy().tolist() == [[8.0] * 2] * 2
+
+
 def test_a_question_alone_draws_nothing():
     sampler = built(Uniform(3, seed=1))
     sampler.ask(Step(tf.zeros([2, 4]), LABELS[:2])).log_expected_count(LABELS[:2])

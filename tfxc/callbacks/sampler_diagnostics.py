@@ -1,10 +1,11 @@
-"""When a sampler's proposal is measured against the softmax."""
+"""Measures a sampler's proposal against the softmax while a model trains."""
 
 from typing import Literal
 
 import tensorflow as tf
 
 from tfxc.samplers import proposal_quality
+from tfxc.samplers.has_index import has_index
 from tfxc.samplers.sampler import knows_counts
 from tfxc.step_clock import StepCallback, StepClock
 
@@ -12,18 +13,20 @@ from tfxc.step_clock import StepCallback, StepClock
 class SamplerDiagnostics(StepCallback):
     """Measures on a probe batch how near the sampler's proposal is to the softmax over all classes.
 
-    Shown in the logs, so on the progress bar and, where ``keras.callbacks.TensorBoard`` comes later in the
-    list, on TensorBoard; means over the probe's queries:
+    The logs get means over the probe's queries, which the progress bar shows, and TensorBoard if
+    ``keras.callbacks.TensorBoard`` comes later in the list:
 
-    * ``sampler/kl``: ``KL(softmax || Q)`` in nats. Grows with the age of the index, which ``SamplerRefresh``
-      logs; if it hardly falls at a refresh, the index is too coarse (for ``MIDX``: more codewords).
-    * ``sampler/effective_sample_size``: in (0, S], the draws from the softmax itself that would do as well.
+    * ``sampler/kl``: ``KL(softmax || Q)`` in nats. It grows with the age of the index, which
+      ``SamplerRefresh`` logs. If it hardly falls at a refresh, the index is too coarse (``MIDX`` then needs
+      more codewords).
+    * ``sampler/effective_sample_size``: in (0, S], the number of draws from the softmax itself that would
+      estimate as well.
     * ``sampler/accidental_hits``: the share of candidates expected to be positives of their own example.
 
     A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
-    would without it. (An encoder that carries state from batch to batch reads the probe as one batch more.)
+    would without it. (An encoder that carries state from batch to batch reads the probe as one more batch.)
     The candidates of ``InBatch`` are the labels of the probe, so its figures depend on the probe's size: take
-    one as large as a training batch.
+    a probe as large as a training batch.
 
     Args:
         x: inputs of the probe batch, as the model takes them.
@@ -31,10 +34,10 @@ class SamplerDiagnostics(StepCallback):
         every: "epoch" (at the end of each), or also after every so many training steps.
 
     Raises:
-        ValueError: for another ``every``, or a model that is no ``ExtremeClassifier``, has no sampler, or one
-            that follows no known distribution (``DNS``).
-        tf.errors.InvalidArgumentError: when it measures, for a probe that gives a query no candidates, as one
-            of a single example gives ``InBatch``.
+        ValueError: for another ``every``; for a model that is not an ``ExtremeClassifier`` or has no sampler;
+            for a sampler of an unknown distribution (``DNS``).
+        tf.errors.InvalidArgumentError: when it measures, if a query of the probe has no candidates, as with
+            ``InBatch`` and a single example.
 
     Example:
         >>> x, y = tf.random.normal([64, 8]), tf.range(64)
@@ -61,10 +64,13 @@ class SamplerDiagnostics(StepCallback):
         if not hasattr(self.model, "examples"):
             raise ValueError(
                 f"SamplerDiagnostics needs an ExtremeClassifier, not {type(self.model).__name__}: in a model "
-                "of your own, ask tfxc.samplers.proposal_quality."
+                "of your own, call tfxc.samplers.proposal_quality."
             )
         if not knows_counts(sampler):
-            raise ValueError(f"SamplerDiagnostics has no measure for {type(sampler).__name__}: leave it out.")
+            raise ValueError(
+                f"SamplerDiagnostics cannot measure {type(sampler).__name__}, whose expected counts nobody "
+                "knows: leave the callback out."
+            )
         self._measure = tf.function(self._quality)
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -85,12 +91,12 @@ class SamplerDiagnostics(StepCallback):
     def _log(self, logs):
         if logs is None:
             return
-        # Where the sampler has an index, SamplerRefresh sees to the class vectors with it.
-        if not self.model.sampler.needs_refresh:
+        # SamplerRefresh freshens cached class vectors together with an index, so that both are of one age.
+        if not has_index(self.model.sampler):
             self.model.head.freshen()
         names = "sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"
         logs.update(zip(names, map(float, self._measure()), strict=True))
 
 
 def _as_tensor(value):
-    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)  # ragged and sparse ones stay
+    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)  # keeps ragged and sparse tensors

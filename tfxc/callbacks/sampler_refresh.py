@@ -8,6 +8,8 @@ from typing import Literal
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.layers.class_cache import cache_of
+from tfxc.samplers import DNS, Sampler
+from tfxc.samplers.has_index import has_index
 from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
 AUTO = "auto"
@@ -17,26 +19,26 @@ _FIRST_STEPS = 100
 class SamplerRefresh(StepCallback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
-    A head that computes its class vectors (``tfxc.layers.EncodedHead``) brings its cache up to date first;
-    also for a sampler without an index that reads it (``DNS``).
+    If the head caches class vectors (``tfxc.layers.EncodedHead``), it brings them up to date first, also for
+    ``DNS``, which scores its draws by them.
 
     ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, with parameter servers
-    ``SamplerRefresh("epoch")``, where none is among the callbacks and the sampler has an index, or the model
-    a sampler and a head with a cache. With a model without a sampler it does nothing, and warns.
+    ``SamplerRefresh("epoch")``, if none is among the callbacks and the sampler has an index or the head a
+    cache. With a model without a sampler the callback warns and does nothing.
 
-    Steps are the optimizer's, so a resumed training goes on counting; with another model, or a new optimizer,
-    all begins anew. A sampler that takes the place of another between two calls of ``fit`` is refreshed
-    before its first step. Shown in the logs of the epoch: ``sampler/refresh_seconds``, spent in it; and, once
-    there was a refresh, ``sampler/index_age``, the steps since, of a sampler with an index; and the same of a
-    head that caches class vectors, ``head/cache_age``.
+    Steps are the optimizer's, so a resumed training goes on counting. With another model or a new optimizer
+    all begins anew. If a sampler takes the place of another between two calls of ``fit``, the callback
+    refreshes it before its first step. The logs of an epoch get ``sampler/refresh_seconds``, the time that it
+    took; ``sampler/index_age``, the steps since the last refresh of a sampler with an index; and
+    ``head/cache_age``, the steps since a head computed the class vectors that it caches.
 
     Args:
-        every: "epoch" (at the start of each); or a number of training steps, and where an epoch has fewer,
-            until the first of them is reached also at the end of each epoch in which the number of steps
-            passed a power of two; or "auto": when training starts, after 100, 300, 700, ... steps, and at the
-            start of each epoch that is 100 or more steps after the last.
-        growth: factor, at least 1, by which the number of steps grows after each refresh; class vectors
-            move less and less. Only with a number of steps.
+        every: "epoch" (at the start of each); or "auto": when training starts, after 100, 300, 700, ...
+            steps, and at the start of an epoch if 100 or more steps passed since the last refresh; or a
+            number of training steps. Until this number is reached, the end of an epoch refreshes too if the
+            number of steps passed a power of two in it.
+        growth: factor, at least 1, by which the number of steps grows after each refresh, since class
+            vectors move less and less. Only with a number of steps.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -91,20 +93,20 @@ class SamplerRefresh(StepCallback):
             return
         self._clock.stop()
         now = self._clock.now
-        # By steps, not by epochs, so that many calls of fit are as one. More bits: a power of two was passed.
+        # A power of two was passed if the number has more bits. Steps count, so many calls of fit act as one.
         doubled = now.bit_length() > self._epoch_start.bit_length()
         if self.every not in (EPOCH, AUTO) and now < self.every and doubled:
             self._refresh()
         if logs is not None:
             logs["sampler/refresh_seconds"] = self._seconds
-            if self._last_step is not None and self.model.sampler.needs_refresh:
+            if self._last_step is not None and has_index(self.model.sampler):
                 logs["sampler/index_age"] = now - self._last_step
             cache = cache_of(self.model.head)
             if cache is not None:
                 logs["head/cache_age"] = cache.age
 
     def _is_late(self):
-        """Whether a training goes on with another sampler, or with one that has not drawn yet."""
+        """Whether training goes on with another sampler, or with one that has not drawn yet."""
         sampler = self.model.sampler
         if not self._clock.now or not sampler.built:
             return False
@@ -115,12 +117,11 @@ class SamplerRefresh(StepCallback):
 
     def _refresh(self):
         if not self.model.sampler.built:
-            return  # fitted to a generator, an encoder is built by its first batch: no class vectors yet
+            return  # fit of a generator builds the encoder at the first batch: there are no class vectors yet
         start = time.perf_counter()
         sampler, head = self.model.sampler, self.model.head
-        if sampler.needs_refresh or sampler.reads_scores:
+        if has_index(sampler) or isinstance(sampler, DNS):
             head.freshen()
-        if sampler.needs_refresh:
             sampler.refresh(head)
         self._last_step = self._clock.now
         self._seconds += time.perf_counter() - start
@@ -135,21 +136,21 @@ def with_refresh(callbacks, sampler, head, every=AUTO):
         head: the model's.
         every: as of ``SamplerRefresh``.
     """
-    if sampler is None or not (sampler.needs_refresh or cache_of(head) is not None):
+    if sampler is None or not (has_index(sampler) or cache_of(head) is not None):
         return callbacks
     if any(isinstance(callback, SamplerRefresh) for callback in callbacks):
         return callbacks
-    return [SamplerRefresh(every), *callbacks]  # in front, so that the others' logs have what it says
+    return [SamplerRefresh(every), *callbacks]  # in front, so that the other callbacks see what it logs
 
 
 def warn_without_refresh(sampler):
-    """Says once, before a sampler's first draw, that without callbacks nothing refreshes its index."""
-    if not getattr(sampler, "needs_refresh", False):  # what is no sampler is refused later
+    """Warns once, before a sampler's first draw, that no callback refreshes its index."""
+    if not isinstance(sampler, Sampler) or not has_index(sampler):  # head_loss refuses other objects
         return
     if not sampler.built or not int(tf_variable(sampler.counter).numpy()):
         warnings.warn(
-            "train_on_batch refreshes no sampler, as fit does: call model.sampler.refresh(model.head) "
-            f"yourself, before the first step and every few hundred, or {type(sampler).__name__} keeps "
-            "drawing by an index that is old or was never made.",
+            "train_on_batch does not refresh a sampler as fit does: call model.sampler.refresh(model.head) "
+            f"before the first step and every few hundred, or {type(sampler).__name__} keeps drawing by an "
+            "index that is old or was never made.",
             stacklevel=3,
         )

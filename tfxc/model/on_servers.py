@@ -81,8 +81,3 @@ def _check_sampler(sampler):
     if isinstance(sampler, Mixture):
         for part in sampler.samplers:
             _check_sampler(part)
-    elif isinstance(sampler, MIDX) and sampler.learnable:
-        raise ValueError(
-            "MIDX(learnable=True) does not train with parameter servers: its codebooks learn from class "
-            "vectors, which would travel in every step. Leave learnable out: they are fitted every epoch."
-        )

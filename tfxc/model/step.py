@@ -138,6 +138,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     shards = head.shards
     draws = None if shards is None else shards.draws_of(sampler, loss)
     if draws is not None:
+        sampler.observe(Step(tf.stop_gradient(head.effective_query(query)), labels))
         return shards.sampled_losses(query, labels, loss, draws, sampler.next_seed())
 
     def score(ids):
@@ -159,8 +160,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
         positives, negatives, which = one_by_one()
         return positives, negatives.without(which >= 0)
 
-    if sampler.needs_scores:
-        sampler.learn(step, draw, *scored())
+    sampler.learn(step, draw, scored)
     is_label = labels >= 0
     if one_by_one.cache_info().currsize or loss.over_candidates is None:
         positives, negatives, which = one_by_one()

@@ -5,6 +5,7 @@ from tfxc.samplers.dns import DNS
 from tfxc.samplers.hard_negatives import HardNegatives
 from tfxc.samplers.in_batch import InBatch
 from tfxc.samplers.kernel import RFF, Sphere
+from tfxc.samplers.learned_midx import LearnedMIDX
 from tfxc.samplers.lsh import LSH
 from tfxc.samplers.midx import MIDX
 from tfxc.samplers.mixture import Mixture
@@ -21,6 +22,7 @@ __all__ = [
     "HardNegatives",
     "InBatch",
     "LSH",
+    "LearnedMIDX",
     "LogUniform",
     "MIDX",
     "Mixture",

@@ -5,21 +5,21 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import positive_int
 from tfxc.ids import PADDING, hits
-from tfxc.samplers.sampler import Sampler, refuse_log_prob
-from tfxc.samplers.step import Draw
+from tfxc.samplers.sampler import Sampler, no_log_prob
+from tfxc.samplers.step import Draw, require_built
 
 
 @register
 class DNS(Sampler):
-    """Of M uniform draws, the S that the model scores highest now, as they are: no correction.
+    """Takes M uniform draws and keeps the S that the model scores highest, without a correction.
 
-    A baseline. It finds hard negatives without an index, at the price of scoring M classes a query; but which
-    distribution they follow nobody knows, so expected counts are all taken as 1 and the loss does not
-    estimate that over all classes: the larger M/S, the further from it. Positives among the draws are passed
-    over; where fewer than S other classes were drawn, slots stay empty (id -1).
+    A baseline. It finds hard negatives without an index, at the price of scoring M classes a query. The
+    distribution of these negatives is unknown, so all expected counts are taken as 1, and the loss does not
+    estimate the one over all classes: the larger M/S, the further it is from it. The sampler passes over
+    positives among the draws; where fewer than S other classes were drawn, slots stay empty (id -1).
 
-    It needs the scores of its draws, which ``ExtremeClassifier`` and ``head_loss`` give. Nobody knows how
-    often a class is expected, so there is no ``log_prob``, no place in a ``Mixture`` and no diagnostics.
+    It needs the scores of its draws, which ``ExtremeClassifier`` and ``head_loss`` give. Expected counts are
+    unknown, so there is no ``log_prob``, no place in a ``Mixture`` and no diagnostics.
 
     Args:
         num_negatives: S, candidates a query that the loss sees.
@@ -43,8 +43,6 @@ class DNS(Sampler):
         2013.
     """
 
-    reads_scores = True
-
     def __init__(
         self,
         num_negatives: int,
@@ -61,10 +59,11 @@ class DNS(Sampler):
         return {**super().get_config(), "num_candidates": self.num_candidates}
 
     def sample(self, step):
-        self.check_built()
+        require_built(self)
         if step.score is None:
             raise ValueError(
-                "DNS chooses by score: give Step(..., score=), a function of class ids to logits."
+                "DNS chooses by score, but the step has none: give Step(..., score=), a function of class "
+                "ids to logits."
             )
         num_queries = tf.shape(step.query)[0]
         shape = [self.num_candidates] if self.shared else [num_queries, self.num_candidates]
@@ -74,12 +73,11 @@ class DNS(Sampler):
         return Draw(ids, tf.zeros(tf.shape(ids)), tf.zeros(tf.shape(step.labels)))
 
     def choose(self, pool: tf.Tensor, labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-        """The S best-scored int32 [N, S] of the draws [N, M], or [M] if shared, that are no labels."""
+        """The S best-scored ids int32 [N, S] of the draws [N, M], or [M] if shared, without the labels."""
         nothing = -float("inf")
         scores = tf.where(hits(pool, labels) >= 0, nothing, scores)
         best, slots = tf.math.top_k(scores, self.num_negatives)
         chosen = tf.gather(pool, slots, batch_dims=pool.shape.rank - 1)
         return tf.where(best != nothing, chosen, PADDING)
 
-    def log_prob(self, query, ids):
-        refuse_log_prob(self, "the best of M draws follow no distribution known")
+    log_prob = no_log_prob("the best of M draws follow an unknown distribution")

@@ -1,4 +1,4 @@
-"""Hard negatives beside uniform ones, weighted so that together they stand for all classes."""
+"""Hard negatives and uniform ones, weighted so that together they stand for all classes."""
 
 from typing import Any
 
@@ -9,52 +9,16 @@ from tfxc._keras import register
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number
 from tfxc.ids import hits, is_among
-from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
+from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
 from tfxc.samplers.step import Step
 
 _ROOM_FOR_POSITIVES = 32
 
 
-@register
-class HardNegatives(Sampler):
+class HardAndUniform(Sampler):
     """The classes that score highest for an example, each once, and uniform draws from the others.
 
-    With ``H`` the example's hard classes and ``n`` uniform draws from the ``L - |H|`` classes outside,
-    the expected count of a class is 1 in ``H`` and ``n / (L - |H|)`` elsewhere: binary cross-entropy
-    over the candidates is an unbiased estimate of the one over all classes, however stale ``H`` is.
-
-    ``H`` is the example's row of a table on disk, which ``tfxc.callbacks.HardNegativeMining`` renews
-    while training goes on. Batches carry example ids as the input "example_ids"
-    (``tfxc.data.with_example_ids``). Slots without a hard class hold uniform draws too: all of them before
-    the first table. ``SearchedHardNegatives`` needs no table.
-
-    The example's positives are passed over: the next best class takes the slot. Losses in which a label is
-    noise for the others (the softmax's "ranking" and "nce") are told of it by ``Draw.label_slots``. With
-    "ranking" the class next to the hard ones is learnt somewhat too likely, since whether it is among them
-    depends on the label; the less so the more draws there are.
-
-    Args:
-        num_hard: hard classes an example, in [1, L).
-        num_uniform: uniform draws an example; a few for each hard one. With 0, an example that has hard
-            classes gets no others, and the loss is no estimate of the full one: classes outside the table
-            are not pushed down. For comparisons, or within a ``Mixture``.
-        num_retrieved: columns of the table, at least num_hard; what is beyond num_hard takes the place of
-            the example's positives, so leave room for as many as most examples have. Default: num_hard + 32.
-        seed: int, see ``Sampler``.
-
-    Raises:
-        ValueError: for arguments outside their range, or without example ids.
-
-    Example:
-        >>> sampler = HardNegatives(2, 3, seed=1)
-        >>> sampler.build((100, 8))
-        >>> step = tfxc.samplers.Step(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), example_ids=tf.range(4))
-        >>> draw = sampler.sample(step)  # no table yet: 5 uniform draws
-        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
-        (TensorShape([4, 5]), 0.05)
-
-    Reference:
-        Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
+    A subclass finds the classes that score highest in ``retrieve(step)``, which changes nothing.
     """
 
     def __init__(
@@ -75,13 +39,12 @@ class HardNegatives(Sampler):
         self.num_hard = num_hard
         self.num_uniform = num_uniform
         self.num_retrieved = self._most_retrieved = num_retrieved
-        self.table: Any = None
 
     def get_config(self):
         config = super().get_config()
         del config["num_negatives"], config["shared"]
         own = {name: getattr(self, name) for name in ("num_hard", "num_uniform")}
-        # As given, for there may be more classes once they change.
+        # num_retrieved as given: the number of classes, which limits it, may change.
         return {**config, **own, "num_retrieved": self._most_retrieved}
 
     def build_index(self):
@@ -94,25 +57,13 @@ class HardNegatives(Sampler):
         self.num_active = add_weight(
             self, "num_active", (), constant(self.num_hard), dtype="int32", trainable=False
         )
-        # Hard slots of the steps so far, and those of them that held a hard class.
-        for name in ("slots_offered", "slots_filled"):
-            options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
-            setattr(self, name, add_weight(self, name, (), **options))
 
     def set_hard_fraction(self, fraction: float) -> None:
-        """Sets the share, in [0, 1], of the hard slots in use; the others hold uniform draws."""
+        """Sets the share in [0, 1] of the hard slots that hard classes fill; the others get uniform draws."""
         fraction = real_number(fraction, "fraction")
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
-
-    def take_filled_fraction(self) -> float:
-        """The share of hard slots that held a hard class since this was last asked; NaN without a step."""
-        offered, filled = (tf_variable(part) for part in (self.slots_offered, self.slots_filled))
-        share = float(filled.numpy()) / offered.numpy() if offered.numpy() else float("nan")
-        offered.assign(0)
-        filled.assign(0)
-        return share
 
     def retrieve(self, step: Step) -> tf.Tensor:
         """The classes that score highest for each query of a ``Step``, best first.
@@ -120,85 +71,62 @@ class HardNegatives(Sampler):
         Returns:
             Distinct class ids int32 [N, num_retrieved]; -1 where there is none.
         """
-        if step.example_ids is None:
-            raise ValueError(
-                f"{type(self).__name__} reads a row for each example, but the batch has no example ids: add "
-                'them as the input "example_ids" with tfxc.data.with_example_ids.'
-            )
-        ids = tf.numpy_function(self._look_up, [tf.cast(step.example_ids, tf.int64)], tf.int32)
-        return tf.ensure_shape(ids, [None, self.num_retrieved])
-
-    def _look_up(self, example_ids):
-        if self.table is not None:
-            return self.table.rows(example_ids)
-        return np.full((len(example_ids), self.num_retrieved), -1, np.int32)
-
-    def collect(self, step: Step) -> None:
-        """Keeps the queries of a training step for the next table, where one is wanted."""
-        tf.numpy_function(self._collect, [tf.cast(step.example_ids, tf.int64), step.query], [])
-
-    def _collect(self, example_ids, query):
-        if self.table is not None:
-            self.table.collect(example_ids, query)
+        raise NotImplementedError
 
     def prepare(self, step: Step):
-        """The step, its hard classes and the classes that are not drawn from, as of ``_split``."""
-        return step, *self._split(self.retrieve(step), step.labels)
+        """The hard classes, and the classes that uniform draws leave out, as of ``_split``."""
+        return self._split(self.retrieve(step), step.labels)
 
     def draw(self, given, seed):
-        step, hard, passed = given
-        self.collect(step)
+        hard, passed = given
         is_hard = hard >= 0
-        tf_variable(self.slots_offered).assign_add(tf.size(is_hard, tf.int64))
-        tf_variable(self.slots_filled).assign_add(tf.math.count_nonzero(is_hard))
         uniform = self._draw_outside(passed, seed)
-        if self.num_uniform == 0:  # the few slots left would each stand for very many classes
+        if self.num_uniform == 0:  # draws in the few slots left would each stand for very many classes
             uniform = tf.where(tf.reduce_any(is_hard, 1, keepdims=True), -1, uniform)
         ids = tf.concat(
             [tf.where(is_hard, hard, uniform[:, : self.num_hard]), uniform[:, self.num_hard :]], 1
         )
-        # An empty slot counts as a hard one: by the count of no draws, log 0, the loss would be NaN.
+        # An empty slot gets the count of a hard class: that of no draws is log 0, which makes the loss NaN.
         is_certain = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]]) | (ids < 0)
         return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))
 
     def log_expected_count(self, given, ids):
-        _, hard, passed = given
+        hard, passed = given
         return tf.where(is_among(ids, passed), 0.0, self._log_expected_count_outside(hard, passed))
 
     def label_slots(self, given, labels):
-        _, _, passed = given
+        _, passed = given
         return tf.cast(is_among(labels, passed) & (labels >= 0), tf.float32)
 
-    def log_prob(self, query, ids):
-        refuse_log_prob(self, "its hard negatives are no draws")
+    log_prob = no_log_prob("its hard negatives are not drawn")
 
     def _split(self, retrieved, labels):
-        """Hard classes int32 [N, num_hard] and those not drawn from [N, R]; -1 marks empty slots.
+        """Hard classes int32 [N, num_hard], and the classes [N, R] left out of draws; -1 marks empty slots.
 
-        The second are the hard ones and the positives that rank among them: they too would have been hard.
+        Left out are the hard classes and the positives that rank among them, since they would be hard too.
         """
         valid, active = retrieved >= 0, tf_variable(self.num_active)
-        is_negative = valid & (hits(retrieved, labels) < 0)
+        is_negative = _is_negative(retrieved, labels)
         rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
         passed = valid & (rank <= active) & (active > 0)
-        # The columns of the hard classes, in their order.
+        # The columns of the hard classes, best first.
         order = tf.range(self.num_retrieved) + tf.where(passed & is_negative, 0, self.num_retrieved)
         columns = -tf.math.top_k(-order, self.num_hard).values
         hard = tf.gather(retrieved, columns % self.num_retrieved, batch_dims=1)
         return tf.where(columns < self.num_retrieved, hard, -1), tf.where(passed, retrieved, -1)
 
     def _num_outside(self, passed):
-        """How many classes [N, 1] are not among those."""
+        """The number of classes [N, 1] that are not passed over."""
         return self.num_classes - tf.reduce_sum(tf.cast(passed >= 0, tf.int64), 1, keepdims=True)
 
     def _draw_outside(self, passed, seed):
-        """Class ids int32 [N, S], uniformly from those not in the sets [N, R]; -1 if there is none."""
+        """Class ids int32 [N, S], drawn uniformly from all but the passed ones [N, R]; -1 if none is left."""
         shape = [tf.shape(passed)[0], self.num_negatives]
         number = tf.random.stateless_uniform(shape, seed, None, None, tf.int64)
         num_outside = self._num_outside(passed)
-        # From 64 bits: the bias of the modulo is below 1e-12.
+        # With 64 bits the bias of the modulo is below 1e-12.
         place = tf.cast(tf.math.floormod(number, tf.maximum(num_outside, 1)), tf.int32)
-        # The n-th class outside is n + how many inside come before it.
+        # The n-th class outside has the id n plus the number of classes inside that come before it.
         ordered = tf.sort(tf.where(passed >= 0, passed, tf.int32.max), axis=1)
         before = ordered - tf.range(self.num_retrieved)
         ids = place + tf.searchsorted(before, place, side="right")
@@ -212,3 +140,96 @@ class HardNegatives(Sampler):
             num_draws = tf.where(num_hard > 0, 0, num_draws)
         num_outside = tf.maximum(self._num_outside(passed), 1)
         return tf.math.log(tf.cast(num_draws, tf.float32)) - tf.math.log(tf.cast(num_outside, tf.float32))
+
+
+def _is_negative(retrieved, labels):
+    """Whether ids [N, R] are classes, and not labels of their example."""
+    return (retrieved >= 0) & (hits(retrieved, labels) < 0)
+
+
+@register
+class HardNegatives(HardAndUniform):
+    """The classes that score highest for an example, each once, and uniform draws from the others.
+
+    With ``H`` the example's hard classes and ``n`` uniform draws from the ``L - |H|`` classes outside,
+    the expected count of a class is 1 in ``H`` and ``n / (L - |H|)`` elsewhere: binary cross-entropy
+    over the candidates is an unbiased estimate of the one over all classes, however stale ``H`` is.
+
+    ``H`` is the example's row of a table on disk, which ``tfxc.callbacks.HardNegativeMining`` renews
+    while training goes on. Batches carry example ids as the input "example_ids"
+    (``tfxc.data.with_example_ids``). Slots without a hard class hold uniform draws too; before the first
+    table these are all slots. ``SearchedHardNegatives`` needs no table.
+
+    The sampler passes over the example's positives: the next best class takes the slot. ``Draw.label_slots``
+    tells it to losses in which a label is noise for the others (the softmax's "ranking" and "nce"). With
+    "ranking" the model gives somewhat too much probability to the class that ranks next after the hard ones,
+    since it depends on the label whether this class is among them. More draws make the effect smaller.
+
+    Args:
+        num_hard: hard classes an example, in [1, L).
+        num_uniform: uniform draws an example; a few for each hard one. With 0, an example that has hard
+            classes gets no others, and the loss does not estimate the full one: nothing pushes down classes
+            outside the table. For comparisons, or within a ``Mixture``.
+        num_retrieved: columns of the table, at least num_hard. Classes beyond num_hard take the place of
+            the example's positives, so leave room for as many as most examples have. Default: num_hard + 32.
+        seed: int, see ``Sampler``.
+
+    Raises:
+        ValueError: for arguments outside their range, or without example ids.
+
+    Example:
+        >>> sampler = HardNegatives(2, 3, seed=1)
+        >>> sampler.build((100, 8))
+        >>> step = tfxc.samplers.Step(tf.zeros([4, 8]), tf.zeros([4, 1], tf.int32), example_ids=tf.range(4))
+        >>> draw = sampler.sample(step)  # no table yet: 5 uniform draws
+        >>> draw.ids.shape, round(float(tf.exp(draw.log_expected_count[0, 0])), 4)
+        (TensorShape([4, 5]), 0.05)
+
+    Reference:
+        Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
+    """
+
+    table: Any = None
+
+    def build_index(self):
+        super().build_index()
+        # The hard slots of the steps so far, and how many of them held a hard class.
+        for name in ("slots_offered", "slots_filled"):
+            options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
+            setattr(self, name, add_weight(self, name, (), **options))
+
+    def take_filled_fraction(self) -> float:
+        """The share of hard slots that held a hard class since the last call; NaN without a step."""
+        offered, filled = tf_variable(self.slots_offered), tf_variable(self.slots_filled)
+        share = float(filled.numpy()) / offered.numpy() if offered.numpy() else float("nan")
+        offered.assign(0)
+        filled.assign(0)
+        return share
+
+    def retrieve(self, step):
+        if step.example_ids is None:
+            raise ValueError(
+                f"{type(self).__name__} reads a row for each example, but the batch has no example ids: add "
+                'them as the input "example_ids" with tfxc.data.with_example_ids.'
+            )
+        ids = tf.numpy_function(self._look_up, [tf.cast(step.example_ids, tf.int64)], tf.int32)
+        return tf.ensure_shape(ids, [None, self.num_retrieved])
+
+    def _look_up(self, example_ids):
+        if self.table is not None:
+            return self.table.rows(example_ids)
+        return np.full((len(example_ids), self.num_retrieved), -1, np.int32)
+
+    def observe(self, step):
+        """Hands the queries to the table, if it wants them for the next one, and counts filled hard slots."""
+        tf.numpy_function(self._collect, [tf.cast(step.example_ids, tf.int64), step.query], [])
+        is_negative = _is_negative(self.retrieve(step), step.labels)
+        num_filled = tf.math.count_nonzero(is_negative, 1)
+        num_filled = tf.minimum(num_filled, tf.cast(tf_variable(self.num_active), tf.int64))
+        tf_variable(self.slots_filled).assign_add(tf.reduce_sum(num_filled))
+        num_offered = self.num_hard * tf.shape(is_negative, tf.int64)[0]
+        tf_variable(self.slots_offered).assign_add(num_offered)
+
+    def _collect(self, example_ids, query):
+        if self.table is not None:
+            self.table.collect(example_ids, query)

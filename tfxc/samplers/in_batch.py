@@ -15,7 +15,7 @@ from tfxc.samplers.class_counts import (
     gather_counts,
     match_classes,
 )
-from tfxc.samplers.sampler import Sampler, refuse_log_prob, refuse_options
+from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
 from tfxc.samplers.step import Step
 
 
@@ -24,12 +24,12 @@ class InBatch(Sampler):
     """The positives of the batch, shared by all its queries: ``Q(i) = n_i / Σ_j n_j``.
 
     Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
-    default, what was counted in the steps so far. For two towers, where a class vector is computed and not
-    looked up, these candidates cost nothing extra.
+    default, those counted in the steps so far. In two-tower models, which compute class vectors instead of
+    looking them up, these candidates cost nothing extra.
 
-    A row's own labels stand in the pool because they are its labels, so these slots are empty for that row;
-    the others are draws, also where they hold the same class. With M labels in the batch, P_n of them of row
-    n, class i is expected ``(M − P_n) Q(i)`` times.
+    A row's own labels are in the pool because they are its labels, so these slots are empty for that row. The
+    other slots are draws, even if they hold the same class. With M labels in the batch, P_n of them in row n,
+    class i is expected ``(M − P_n) Q(i)`` times.
 
     Args:
         num_negatives: S, draws with replacement from the labels of the batch; None takes them all, each once.
@@ -62,9 +62,7 @@ class InBatch(Sampler):
         seed: int | None = None,
         **kwargs,
     ) -> None:
-        refuse_options(
-            kwargs, ["shared"], "InBatch", "its candidates are the same for all queries as they are"
-        )
+        refuse_options(kwargs, ["shared"], "InBatch", "all queries have the same candidates anyway")
         super().__init__(1, seed=seed, **kwargs)
         self.num_negatives = None if num_negatives is None else positive_int(num_negatives, "num_negatives")
         self.counts = check_counts(counts, smoothing, "InBatch")
@@ -89,25 +87,27 @@ class InBatch(Sampler):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
     def classes_changed(self, head, added: np.ndarray) -> None:
-        """Forgets classes that are gone; with given counts, a new one is as frequent as the rarest."""
+        """Forgets removed classes; with given counts, a new class is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
         else:
             log_probs = as_the_rarest(self.log_probs, added)
             tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
 
+    def observe(self, step):
+        if self.counts is None:
+            self.running_counts.count(step.labels)
+
     def prepare(self, step: Step) -> tf.Tensor:
         """The labels."""
         return step.labels
 
     def draw(self, given, seed):
-        if self.counts is None:
-            self.running_counts.count(given)
         rows = tf.range(tf.shape(given)[0])[:, tf.newaxis]
         owner = tf.boolean_mask(tf.broadcast_to(rows, tf.shape(given)), given >= 0)
         pool = tf.boolean_mask(given, given >= 0)
         if self.num_negatives is not None:
-            shape = [self.num_negatives * tf.cast(tf.size(pool) > 0, tf.int32)]  # no label, no candidate
+            shape = [self.num_negatives * tf.cast(tf.size(pool) > 0, tf.int32)]  # none without labels
             last = tf.maximum(tf.size(pool, tf.int64), 1)
             place = tf.random.stateless_uniform(shape, seed, 0, last, tf.int64)
             pool, owner = tf.gather(pool, place), tf.gather(owner, place)
@@ -128,5 +128,4 @@ class InBatch(Sampler):
             return self.running_counts.log_probs(ids)
         return gather_counts(tf_variable(self.log_probs), ids, "InBatch")
 
-    def log_prob(self, query, ids):
-        refuse_log_prob(self, "its candidates depend on the labels of the batch")
+    log_prob = no_log_prob("its candidates depend on the labels of the batch")

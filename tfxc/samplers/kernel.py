@@ -19,19 +19,20 @@ _ELEMENTS_AT_ONCE = 1 << 22
 
 
 class KernelSampler(Sampler):
-    """Two levels of classes: blocks, whose summed kernel is one product, and the classes of a block.
+    """Draws a block of classes, by a product that gives its summed kernel, and then a class of the block.
 
-    A subclass defines the features of a class and of a query, whose product its ``kernel`` takes; what is
-    summed over the classes of a block; and what the sums are multiplied with for a query.
+    A subclass defines the ``kernel``, a function of the product of a class's and a query's features; the
+    ``_features``; the ``_block_sums`` over the classes of a block; and the ``_block_mass`` that a query makes
+    of the sums.
     """
 
     def build_index(self):
         row_width, sum_width = self._widths
-        # Both levels then cost a query alike: L/b sums of sum_width floats, S blocks of b rows.
+        # Both levels then cost a query the same: L/b sums of sum_width floats, and S blocks of b rows.
         balanced = math.sqrt(self.num_classes * sum_width / (self.num_negatives * row_width))
         self.block_size = max(1, round(balanced / _BLOCK_MULTIPLE)) * _BLOCK_MULTIPLE
         num_blocks = -(-self.num_classes // self.block_size)
-        # Without features all classes are alike: exactly the uniform distribution.
+        # With features of 0 all classes are alike, and Q is exactly uniform.
         self.rows = add_weight(self, "rows", (self.num_classes, row_width), trainable=False)
         self.sums = add_weight(self, "sums", (num_blocks, sum_width), trainable=False)
 
@@ -51,7 +52,7 @@ class KernelSampler(Sampler):
             inside = tf.constant(ids < self.num_classes)[:, :, tf.newaxis]
             features = tf.gather(rows, np.minimum(ids, self.num_classes - 1).astype(np.int32))
             sums[part] = self._block_sums(tf.where(inside, features, 0.0))
-        # Assigned whole: draws read the sums whole, and would copy them once rows had been scattered in.
+        # The sums are assigned whole: after a scatter, TensorFlow would copy them whenever a draw reads them.
         tf_variable(self.sums).assign(sums)
 
     def prepare(self, step: Step):
@@ -74,14 +75,14 @@ class KernelSampler(Sampler):
 class Sphere(KernelSampler):
     """Draws by the quadratic kernel of the logit: ``Q(i|z) = (α·o_i² + 1) / (α·zᵀGz + L)``, ``o_i = z·w_i``.
 
-    ``G = Σ_i w_i w_iᵀ``, so log Q of any class is known in closed form. The same sum over a block of b
-    classes gives its share: a draw takes a block, then a class in it, exactly by Q. Large logits of either
-    sign come often; the softmax itself is followed less closely than by ``MIDX``. What is squared is the
-    head's logit, its bias and temperature included.
+    With ``G = Σ_i w_i w_iᵀ``, log Q of any class has a closed form. The same sum over a block of b classes
+    gives its share: a draw takes a block, then a class in it, exactly by Q. Classes of large logits of either
+    sign come often; ``MIDX`` follows the softmax more closely. The kernel squares the head's whole logit,
+    with its bias and temperature.
 
-    With ``b = sqrt(L·D / 2S)`` both levels cost a query the same, ``sqrt(2·L·S·D³)`` multiplications in all:
-    a ninth of scoring every class at L = 1,000,000, D = 64 and S = 100, a third at 100,000, and no gain
-    below 2·S·D classes. Memory: a copy of the class vectors, 4·D bytes a class, and D(D+1)/2 floats a
+    With ``b = sqrt(L·D / 2S)`` both levels cost a query the same, ``sqrt(2·L·S·D³)`` multiplications in all.
+    That is a ninth of scoring every class at L = 1,000,000, D = 64 and S = 100, a third at 100,000, and no
+    gain below 2·S·D classes. Memory: a copy of the class vectors, 4·D bytes a class, and D(D+1)/2 floats a
     block (L = 1,000,000, D = 64: 256 MB, and 15 MB for 1,761 blocks of 568 classes).
 
     Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
@@ -139,7 +140,7 @@ class Sphere(KernelSampler):
 
     def build_index(self):
         super().build_index()
-        # G whole: one product a query gives the kernel's sum over all classes, exactly.
+        # One product of a query with the whole of G gives the exact sum of the kernel over all classes.
         shape = (self.query_dim, self.query_dim)
         self.total = add_weight(self, "total", shape, dtype="float64", trainable=False)
 
@@ -147,7 +148,7 @@ class Sphere(KernelSampler):
         return vectors
 
     def _block_sums(self, features):
-        """``Σ w wᵀ`` over blocks of vectors [m, b, D]: the upper triangles, all but the diagonal doubled."""
+        """The upper triangles of ``Σ w wᵀ`` over blocks of vectors [m, b, D], off the diagonal doubled."""
         products = tf.reshape(tf.matmul(features, features, transpose_a=True), [len(features), -1])
         first, second = self._pairs
         sums = tf.gather(products, first * self.query_dim + second, axis=1)
@@ -160,9 +161,9 @@ class Sphere(KernelSampler):
         tf_variable(self.total).assign(total + total.T)
 
     def _squares(self, query):
-        """What multiplies the sums, [D(D+1)/2, N]: ``α z_i z_j``."""
+        """The factors of the sums, ``α z_i z_j`` [D(D+1)/2, N]."""
         first, second = self._pairs
-        columns = math.sqrt(self.alpha) * tf.transpose(query)  # rows are gathered faster than columns
+        columns = math.sqrt(self.alpha) * tf.transpose(query)  # to gather rows is faster than columns
         return tf.gather(columns, first) * tf.gather(columns, second)
 
     def _block_mass(self, query):
@@ -183,16 +184,16 @@ class RFF(KernelSampler):
 
     Query and class vectors are scaled to length 1, and ``φ(u) = D_r^(−1/2) [cos(Ωu), sin(Ωu)]``, the D_r
     rows of Ω drawn once from N(0, ν·I) and shared by all vectors. ``k_i = φ(z)·φ(w_i)`` estimates
-    ``exp(−ν|z − w_i|²/2)``, which is proportional to ``exp(ν·z·w_i)``. An estimate may be negative, for
-    which no sum over classes can account, so Q is defined in two steps, over blocks of b consecutive ids:
+    ``exp(−ν|z − w_i|²/2)``, which is proportional to ``exp(ν·z·w_i)``. An estimate may be negative, and the
+    sum of a block does not tell which ones are, so Q has two steps, over blocks of b consecutive ids:
 
     ``P(block) ∝ max(Σ_{i in block} k_i, ε·|block|)``, ``P(i|block) ∝ max(k_i, ε)``,
     ``Q(i|z) = P(block)·P(i|block)``, with ε = exp(−ν), the kernel of vectors at a right angle.
 
-    Draws follow this Q exactly, and log Q of any class is that of this Q; it costs one block a class.
+    Draws follow this Q exactly, and so does log Q of any class, which costs one block a class.
 
     A head with temperature t (``DenseHead(normalize=True, temperature=t)``) trains the softmax of
-    ``τ·cos``, τ = 1/t; ν = τ would estimate just that, but for few features a smaller ν gives less noise.
+    ``τ·cos``, τ = 1/t. ν = τ would estimate just that, but with few features a smaller ν gives less noise.
 
     With ``b = sqrt(L / S)`` both levels cost a query the same, ``4·D_r·sqrt(L·S)`` multiplications in all.
     Memory: 8·D_r bytes a class for its features, and as much for a block (L = 1,000,000, D_r = 32: 256 MB,
@@ -253,8 +254,8 @@ class RFF(KernelSampler):
         super().build_index()
         random = np.random.default_rng(self.seed % 2**31)
         directions = math.sqrt(self.nu) * random.normal(size=(self.query_dim, self.num_features))
-        # A weight, since features are of no use with other directions.
-        self.add_weights({"directions": directions.astype(np.float32)})
+        # The directions are a weight because the features fit these directions alone.
+        self._add_weights({"directions": directions.astype(np.float32)})
 
     def _features(self, vectors):
         unit = tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24)

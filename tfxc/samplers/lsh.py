@@ -13,10 +13,10 @@ from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
 from tfxc.require import finite_rows
-from tfxc.samplers.sampler import Sampler, refuse_log_prob
+from tfxc.samplers.sampler import Sampler, no_log_prob
 from tfxc.samplers.step import Step
 
-# Draws the parameters, and hashes with them.
+# For each family, what draws the parameters and what hashes with them.
 _FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
 _MOST_BITS_AT_ONCE = 1 << 22
 
@@ -26,20 +26,20 @@ class LSH(Sampler):
     """Draws classes in the buckets of the query, in T hash tables over the class vectors.
 
     A class i whose bits agree with the query's with probability ρ shares at least one of T buckets of b-bit
-    codes with probability ``1 − (1 − ρ^b)^T``: near classes often, far ones seldom. Given the tables, how
-    often a class is expected is known exactly, and is what the loss corrects for. ``|t|`` being the size of
-    the query's bucket in table t:
+    codes with probability ``1 − (1 − ρ^b)^T``: near classes often, far ones seldom. Given the tables, the
+    sampler knows exactly how often a class is expected, and the loss corrects for it. With ``|t|`` the size
+    of the query's bucket in table t:
 
     * ``candidates="draws"``: S independent draws, a share ε of them from all classes, the others from a
       bucket chosen uniformly (from all classes, if it is empty):
       ``Q(i|z) = ε/L + (1 − ε)/T Σ_t [i in bucket] / |t|``.
     * ``candidates="union"``: the distinct classes of all T buckets, at most c of each, and u = S − c·T
-      uniform draws, c being as large as leaves about ε·S of these. Class i is expected
+      uniform draws. The number c is the largest that leaves about ε·S of these. Class i is expected
       ``u/L + 1 − Π_t (1 − [i in bucket] min(1, c/|t|))`` times; a slot that nothing fills is empty.
 
     A draw costs O(T), whatever L; the tables take 6·T·L bytes. Before the first ``refresh`` all classes are
     in one bucket and draws are uniform. ``refresh`` hashes the classes whose vectors changed since the last
-    one; as they change less and less, refresh at growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
+    one. They change less and less, so refresh at growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
 
     Args:
         num_negatives: S, draws (or slots of the union) a query; for a union at least T more than there are
@@ -48,9 +48,9 @@ class LSH(Sampler):
         num_bits: b, in [1, 16]: 2^b buckets a table. More bits: fewer classes in a bucket, and nearer ones.
         family: "simhash" (signs of random projections), or "dwta" (densified winner-take-all) for sparse or
             non-negative queries and class vectors.
-        query: "embedding", or "label": the buckets of the label's own class vector (of labels chosen
+        query: "embedding", or "label": the buckets of the label's own class vector (of a label chosen
             uniformly, where there are several), at no hashing cost. Candidates that depend on the label bias
-            the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay exact.
+            the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay unbiased.
         candidates: "draws" or "union".
         uniform_fraction: ε in (0, 1], the share of uniform draws, which keep every class within reach.
         shared: one set of draws for the whole batch, from the buckets of its mean query.
@@ -97,7 +97,7 @@ class LSH(Sampler):
             raise ValueError(f"uniform_fraction must be in (0, 1], but got {uniform_fraction}.")
         if query == "label" and shared:
             raise ValueError(
-                'Draws shared by the batch have no one label: use query="embedding" with shared.'
+                'Draws that the batch shares have no label of their own: use query="embedding" with shared.'
             )
         self._bucket_slots = self._plan_union() if candidates == "union" else 0
 
@@ -110,28 +110,29 @@ class LSH(Sampler):
         return Scheme(self.num_negatives, self.uniform_fraction, self._bucket_slots)
 
     def _plan_union(self):
-        """How many classes each table may add."""
+        """The number of classes that each table may add."""
         num_uniform = max(1, round(self.uniform_fraction * self.num_negatives))
         slots = (self.num_negatives - num_uniform) // self.num_tables
         if slots < 1:
             raise ValueError(
-                f"A union takes a class from each of {self.num_tables} tables beside {num_uniform} uniform "
-                f"draws, which do not fit into num_negatives={self.num_negatives}."
+                f"A union takes a class from each of {self.num_tables} tables and {num_uniform} uniform "
+                f"draws, but num_negatives={self.num_negatives} has no room for them: raise it, or lower "
+                "num_tables."
             )
         return slots
 
     def build_index(self):
         draw, self._hash = _FAMILIES[self.family]
         parameters = draw(self.query_dim, self.num_tables, self.num_bits, self.seed % 2**31)
-        # Weights, since tables are of no use with other hash functions.
+        # The parameters are weights because the tables fit these hash functions alone.
         self._parameters = tuple(parameters)
         codes = np.zeros((self.num_classes, self.num_tables), np.uint16)
-        with tf.init_scope():  # values, also while a step is traced
+        with tf.init_scope():  # computes values even while a step is traced
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
-        # The product of each class vector, as last hashed, with a fixed vector: tells which ones changed.
+        # The product of each class vector, as last hashed, with a fixed vector tells which vectors changed.
         fingerprint = np.full(self.num_classes, np.nan, np.float32)
         values = {**parameters, **tables, "fingerprint": fingerprint}
-        self.add_weights({name: np.asarray(value) for name, value in values.items()})
+        self._add_weights({name: np.asarray(value) for name, value in values.items()})
 
     def refresh(self, head) -> None:
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
@@ -149,11 +150,11 @@ class LSH(Sampler):
                 any_changed = True
         if any_changed:
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
-            self.assign_weights({**tables, "fingerprint": fingerprint})
+            self._assign_weights({**tables, "fingerprint": fingerprint})
 
     def prepare(self, step: Step):
-        """Codes int32 [N, M, T] of what is looked up (the query: M = 1, or its M labels), and the tables."""
-        # Read whole: a variable once gathered from is copied at every later read.
+        """Codes int32 [N, M, T] of the query (M = 1) or of its M labels, and the tables."""
+        # The variables are read whole: after a gather, TensorFlow would copy them at every later read.
         parts = (self.codes, self.offsets, self.members)
         tables = HashTables(*(tf.convert_to_tensor(tf_variable(part)) for part in parts))
         if self.query == "label":
@@ -171,9 +172,8 @@ class LSH(Sampler):
 
     def log_prob(self, query, ids):
         if self.query == "label" or self.candidates == "union":
-            refuse_log_prob(
-                self, f"query={self.query!r} and candidates={self.candidates!r} are no plain draws"
-            )
+            kind = f"query={self.query!r} and candidates={self.candidates!r}"
+            no_log_prob(f"with {kind} its candidates are not draws of one distribution")(self, query, ids)
         return super().log_prob(query, ids)
 
     def _codes_of(self, vectors):

@@ -1,7 +1,8 @@
 """MIDX: draws from the softmax over quantised class vectors, by an inverted multi-index."""
 
 import functools
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,23 +15,17 @@ from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.ops.remote import colocated_with
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler
-from tfxc.samplers.step import Step, mean_query
+from tfxc.samplers.step import Step
 
 _CODEBOOKS = "codebook_0", "codebook_1"
 _INDEX = "cell_mass", "cell_offsets", "slots"
-# Learnt codewords stay while their error is at most this much more than that of k-means.
-_KEPT_ERROR_RATIO = 1.25
-_SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, of the mean
-_MOMENT_ROWS = 1 << 16  # class vectors that their moments are taken of
+_SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
+_MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
-_LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, either way; so far they go at a million classes
-# Codebooks learn from so many of a step's queries, and from class vectors of so many numbers.
-_MOST_QUERIES = 256
-_MOST_FLOATS = 1 << 23
+_LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, in either direction; a million classes reach it
 
 
 @register
@@ -38,26 +33,24 @@ class MIDX(Sampler):
     """Draws classes that score high now: the softmax over quantised class vectors.
 
     Two codebooks of C codewords put class i into cell (a_i, b_i), where its vector w_i is quantised to ŵ_i,
-    the sum of two codewords. ``Q(i|z) = m_i exp(z·ŵ_i) / Σ_j m_j exp(z·ŵ_j)``: first a cell by its share,
-    then a class in it by its weight m_i. A draw costs O(C·D + C²), whatever L. The closer Q is to the
+    the sum of two codewords. ``Q(i|z) = m_i exp(z·ŵ_i) / Σ_j m_j exp(z·ŵ_j)``: a draw takes a cell by its
+    share, then a class in it by its weight m_i. It costs O(C·D + C²), whatever L. The closer Q is to the
     softmax, the less noise sampling adds, so a handful of these negatives trains nearly as well as all
     classes.
 
-    The weights make good, in the mean over queries, what quantisation took away: m_i is the frequency that
-    the model gives class i, over what it would give one at ŵ_i (``log_frequency``, for queries as in the last
-    steps). So a class that scores higher than the others of its cell for most queries is drawn more often.
+    The weights make up, in the mean over queries, for what quantisation loses: m_i is the frequency that the
+    model gives class i, over the one it would give a class at ŵ_i (``log_frequency``, for queries as in the
+    last steps). So a class that scores higher than the others of its cell for most queries is drawn more
+    often.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``), where epochs are long every 50 to 200 steps: the younger the index,
-    the nearer Q. It is k-means on the class vectors, each time anew: one that starts from the last codebooks
-    keeps the clusters of the first, barely trained vectors. What k-means must keep small is the error in the
-    logits of the classes that get probability, so it weights each class by its frequency, too (all alike
-    before there was a query).
+    (``tfxc.callbacks.SamplerRefresh``), or every 50 to 200 steps where epochs are long: the younger the
+    index, the nearer Q is to the softmax. A refresh runs k-means on the class vectors from a new start, since
+    one that starts from the last codebooks keeps the clusters of the first, barely trained vectors. The
+    k-means must keep the error small in the logits of the classes that get probability, so it weights each
+    class by its frequency (before the first query all classes weigh the same).
 
-    ``learnable=True`` goes on where k-means ends. It knows the queries by their moments alone; training knows
-    each of them, so the codebooks take a step of their own beside each of the model's, towards the smallest
-    ``KL(softmax ‖ Q)``, estimated on the classes the step scored, plus the quantisation error. A refresh then
-    sorts the classes into the learnt cells, and fits anew only codebooks that the classes have left behind.
+    ``LearnedMIDX`` improves the codebooks further while the model trains.
 
     Args:
         num_negatives: S, draws a query (or a batch).
@@ -65,7 +58,6 @@ class MIDX(Sampler):
             million and more.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
-        learnable: whether the codebooks learn while the model trains, from the first refresh on.
         shared: one set of draws for the whole batch, from the Q of its mean query.
         seed: int, see ``Sampler``.
 
@@ -90,7 +82,6 @@ class MIDX(Sampler):
         *,
         num_codewords: int = 64,
         quantizer: Literal["rq", "pq"] = "rq",
-        learnable: bool = False,
         shared: bool = False,
         seed: int | None = None,
         **kwargs,
@@ -99,16 +90,9 @@ class MIDX(Sampler):
         self.num_codewords = positive_int(num_codewords, "num_codewords", most=1024)  # cost grows with C²
         self.quantizer = one_of(quantizer, "quantizer", ("rq", "pq"))
         self._residual = quantizer == "rq"
-        self.learnable = bool(learnable)
-        self.queries: Any = None  # a part that knows the classes of one shard alone keeps to no queries
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_codewords": self.num_codewords,
-            "quantizer": self.quantizer,
-            "learnable": self.learnable,
-        }
+        return {**super().get_config(), "num_codewords": self.num_codewords, "quantizer": self.quantizer}
 
     def build_index(self):
         size, dim = self.num_codewords, self.query_dim
@@ -120,20 +104,17 @@ class MIDX(Sampler):
         for i, width in enumerate(widths):
             codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
             setattr(self, f"codebook_{i}", codebook)
-        if self.learnable:
-            self.learner = CodebookLearner(residual=self._residual)
-            self.learner.build([(size, width) for width in widths])
 
     def build_rows(self):
-        # Codebooks of zeros and weights of one make this exactly the uniform distribution.
+        # With codebooks of zeros and weights of one, Q is exactly uniform.
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
-        self.add_weights({"cell": cell})
+        self._add_weights({"cell": cell})
         with colocated_with(tf_variable(self.cell)):
-            self.add_weights({"class_weight": weight})
+            self._add_weights({"class_weight": weight})
         self.divide(["cell", "class_weight"])
         if not self.parts:
-            self.add_weights(_index(cell, weight, self.num_codewords))
+            self._add_weights(_index(cell, weight, self.num_codewords))
 
     def build_part(self, whole: Sampler) -> None:
         """As a sampler of the classes of one shard: with codebooks and an index of its own."""
@@ -149,169 +130,116 @@ class MIDX(Sampler):
 
     @property
     def codebooks(self) -> tuple:
-        """The two codebooks; weights in a list attribute would be missing from a ``tf.train.Checkpoint``."""
+        """The two codebooks. A ``tf.train.Checkpoint`` would miss weights in a list attribute."""
         return self.codebook_0, self.codebook_1
 
     def refresh(self, head) -> None:
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
-        log_of, log_frequencies = self._log_frequencies(head)
-        codebooks, cell = self._fitted(head, _importance(log_frequencies))
-        self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
-        self._summarize(head, codebooks, cell, log_frequencies)
+        frequencies = self._frequencies(head)
+        self._take_over(head, *self._fit(head, frequencies.importance), frequencies)
 
     def class_rows(self):
         return [ClassRows(self.cell)]
 
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Keeps the codebooks, and sorts the new classes into the cells."""
-        cell = tf_variable(self.cell).numpy()
-        codebooks = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        cell[added] = self._cell_of(encode(head, codebooks, self._residual, added)[0])
-        log_of, log_frequencies = self._log_frequencies(head)
-        self._sort_classes(cell, self._weights(log_frequencies, log_of, cell, codebooks), codebooks)
-        self._summarize(head, codebooks, cell, log_frequencies)
+        codes = np.stack(divmod(tf_variable(self.cell).numpy(), self.num_codewords))
+        codebooks = self._codebook_values()
+        codes[:, added] = encode(head, codebooks, self._residual, added)[0]
+        self._take_over(head, codebooks, codes, self._frequencies(head))
 
     def derived_weights(self):
         return [] if self.parts else [getattr(self, name) for name in _INDEX]
 
     def weights_restored(self):
         for part in self.parts or [self]:
-            part.assign_weights({**self._copied(), **part._sorted()})
+            part._assign_weights({**self._copied(), **part._sorted()})
 
-    def _summarize(self, head, codebooks, cell, log_frequencies):
-        if self.learnable:
-            codes = np.stack([cell // self.num_codewords, cell % self.num_codewords])
-            self.learner.summarize(head, codebooks, codes, _importance(log_frequencies))
+    def _codebook_values(self):
+        return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
-    def _cell_of(self, codes):
-        return codes[0] * self.num_codewords + codes[1]
-
-    def _log_frequencies(self, head):
-        """``log_frequency`` given the last queries and the classes; and what it gives each of them [L]."""
+    def _frequencies(self, head):
+        """The ``_Frequencies`` of the classes, for queries as in the last steps."""
         generator = np.random.default_rng(self.seed % 2**31)
         num_rows = min(self.num_classes, _MOMENT_ROWS)
         ids = np.sort(generator.choice(self.num_classes, num_rows, replace=False))
         classes = Moments.of(vectors_of(head, ids))
         log_of = functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
         with np.errstate(over="ignore", invalid="ignore"):
-            log_frequencies = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
-        if not np.isfinite(log_frequencies).all():
+            log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+        if not np.isfinite(log_of_classes).all():
             raise ValueError(
                 "The products of the last queries and the class vectors are not finite, so no index can be "
                 "built: training has diverged. Lower the learning rate or clip the gradients."
             )
-        return log_of, log_frequencies
+        return _Frequencies(log_of, log_of_classes)
 
-    def _weights(self, log_frequencies, log_of, cell, codebooks):
-        """m_i float32 [L] of classes of these log frequencies in these cells."""
+    def _fit(self, head, importance):
+        """Two codebooks, and the codewords int32 [2, L] of each class."""
+        seed = self.seed % 2**31
+        codebooks = fit_codebooks(head, None, self._residual, self.num_codewords, seed, importance)
+        return codebooks, encode(head, codebooks, self._residual)[0]
+
+    def _take_over(self, head, codebooks, codes, frequencies):
+        """Assigns codebooks and sorts the classes into their cells, weighted by frequency."""
+        cell = (codes[0] * self.num_codewords + codes[1]).astype(np.int32)
+        rows = {"cell": cell, "class_weight": self._weights(codebooks, cell, frequencies)}
+        codebooks = dict(zip(_CODEBOOKS, codebooks, strict=True))
+        if self.parts:
+            self._assign_weights({**rows, **codebooks})
+            self.weights_restored()
+        else:
+            # All is computed before anything is assigned: where memory runs out, the old index is whole.
+            self._assign_weights({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
+
+    def _weights(self, codebooks, cell, frequencies):
+        """The weights m_i float32 [L] of the classes in these cells."""
         rows = quantised_vectors(codebooks, self._residual)
-        quantised = np.concatenate([log_of(vectors) for vectors in rows])
-        log_weights = log_frequencies - quantised[cell]
+        quantised = np.concatenate([frequencies.log_of(vectors) for vectors in rows])
+        log_weights = frequencies.log_of_classes - quantised[cell]
         log_weights = np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT)
         return np.exp(log_weights).astype(np.float32)
 
-    def _fitted(self, head, importance):
-        """Codebooks and each class's cell int32 [L]: by k-means, or as learnt if about as good."""
-        last = [tf_variable(codebook).numpy() for codebook in self.codebooks]
-        is_learnt = any(codebook.any() for codebook in last) and all(
-            np.isfinite(codebook).all() for codebook in last
-        )
-        last = last if self.learnable and is_learnt else None
-        fitted = fit_codebooks(head, last, self._residual, self.num_codewords, self.seed % 2**31, importance)
-        codes, errors = encode(head, fitted, self._residual)
-        if last is not None:
-            learnt_codes, learnt_errors = encode(head, last, self._residual)
-            limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
-            if np.average(learnt_errors, weights=importance) <= limit:
-                return last, self._cell_of(learnt_codes)
-        return fitted, self._cell_of(codes)
-
-    def _sort_classes(self, cell, weight, codebooks):
-        """Takes over codebooks, and cells and weights [L] of the classes, sorted anew."""
-        codebooks = dict(zip(_CODEBOOKS, codebooks, strict=True))
-        rows = {"cell": cell.astype(np.int32), "class_weight": weight}
-        if self.parts:
-            self.assign_weights({**rows, **codebooks})
-            self.weights_restored()
-        else:
-            # Nothing is assigned before all is computed: where memory runs out, the old index is whole.
-            self.assign_weights({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
+    def observe(self, step):
+        self.queries.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
 
     def prepare(self, step: Step):
-        """The queries and their products with the codewords of either codebook."""
+        """The ``_CellLogits`` of the queries."""
         first, second = (tf_variable(codebook) for codebook in self.codebooks)
         left = right = step.query
         if self.quantizer == "pq":
             left, right = tf.split(step.query, [first.shape[1], -1], 1)
         row_logits = tf.matmul(left, first, transpose_b=True)
-        return _CellLogits(step.query, row_logits, tf.matmul(right, second, transpose_b=True))
-
-    def observe(self, step):
-        self.queries.follow(step.query, tf_variable(self.counter))
+        return _CellLogits(row_logits, tf.matmul(right, second, transpose_b=True))
 
     def draw(self, given, seed):
+        index = CellIndex(*(tf_variable(getattr(self, name)) for name in _INDEX))
         logits = given.row_logits, given.column_logits
-        ids, log_prob, given.log_total = midx_draw(*logits, self._cell_index(), self.num_negatives, seed)
-        if self.queries is not None:
-            with tf.control_dependencies([ids]):  # raises where a query is not finite
-                self.queries.follow(given.query, tf_variable(self.counter))
-        return ids, self.log_num_draws + log_prob
-
-    def _cell_index(self):
-        return CellIndex(*(tf_variable(getattr(self, name)) for name in _INDEX))
+        ids, log_prob, log_total = midx_draw(*logits, index, self.num_negatives, seed)
+        return ids, self.log_num_draws + log_prob, given._replace(log_total=log_total)
 
     def log_mass(self, given) -> tf.Tensor:
-        """The log of what all classes weigh together for a query [N]: log Z."""
+        """The log of the total weight of all classes for each query [N]: log Z."""
         return midx_log_partition(given.row_logits, given.column_logits, tf_variable(self.cell_mass))
 
     def log_expected_count(self, given, ids):
-        log_total = given.log_total
-        if log_total is None:  # not kept: a tensor of a loop's body is of no use outside it
-            log_total = self.log_mass(given)
-        return self.log_num_draws + self._log_weights(given, ids) - log_total[:, tf.newaxis]
-
-    def _log_weights(self, given, ids):
-        """``log Q + log Z`` of classes [N, P]: u + v of their cells, and the log of their own weights."""
+        log_total = self.log_mass(given) if given.log_total is None else given.log_total
         cell = tf.gather(tf_variable(self.cell), ids)
         log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
         log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
-        return log_weight + self._log_own_weight(ids)
+        log_weight += self._log_own_weight(ids)
+        return self.log_num_draws + log_weight - log_total[:, tf.newaxis]
 
     def _log_own_weight(self, ids):
+        """log m_i of class ids of any shape."""
         return tf.math.log(tf.gather(tf_variable(self.class_weight), ids))
-
-    @property
-    def needs_scores(self):
-        return self.learnable
-
-    def learn(self, step, draw, positives, negatives):
-        if not self.learnable:
-            return
-        if step.class_vectors is None:
-            raise ValueError(
-                "Learnable codebooks learn from class vectors, but the step has none: pass "
-                "Step(class_vectors=...)."
-            )
-        query = tf.stop_gradient(step.query)
-        estimate = softmax_estimate(step.labels, positives, draw.ids, negatives)
-        num_queries, num_scored = tf.unstack(tf.shape(estimate.ids))
-        most = tf.maximum(_MOST_FLOATS // tf.maximum(num_scored * self.query_dim, 1), 1)
-        num_rows = tf.minimum(num_queries, tf.minimum(most, _MOST_QUERIES))
-        rows = tf.range(num_rows) * (num_queries // tf.maximum(num_rows, 1))
-        estimate = estimate.of(rows)
-        query = mean_query(query) if self.shared else tf.gather(query, rows)
-        ids = tf.maximum(estimate.ids, 0)
-        vectors = step.class_vectors(tf.reshape(ids, [-1]))
-        vectors = tf.reshape(vectors, [num_rows, num_scored, self.query_dim])
-        codebooks = [tf_variable(codebook) for codebook in self.codebooks]
-        self.learner.learn(codebooks, query, vectors, estimate, self._log_own_weight(ids))
 
 
 def _index(cell, weight, num_codewords):
-    """The classes sorted by cell, for given cells and class weights [L]: by ``_INDEX``."""
+    """The classes sorted by cell, from cells and class weights [L], by the names of ``_INDEX``."""
     num_cells = num_codewords**2
-    # NumPy sorts 16 bits by radix, ten times faster.
+    # NumPy sorts 16 bits by radix, which is ten times faster.
     order = np.argsort(cell.astype(np.uint16) if num_cells <= 1 << 16 else cell, kind="stable")
     order = order.astype(np.int32)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=num_cells))]).astype(np.int32)
@@ -323,7 +251,7 @@ def _index(cell, weight, num_codewords):
 def _slots(order, offsets, weight):
     """The classes in that order with the alias table of each cell, see ``pack_slots``.
 
-    They are made of some cells at a time: for all of them it would take many times the memory.
+    The tables are made for some cells at a time: all at once would take many times the memory.
     """
     slots = np.empty((len(order), 4), np.int32)
     first = 0
@@ -338,15 +266,27 @@ def _slots(order, offsets, weight):
     return slots
 
 
-def _importance(log_frequencies):
-    """What classes weigh in k-means, of mean 1: their frequencies, and something for those without."""
-    frequencies = np.exp(log_frequencies - log_frequencies.max())
-    return np.maximum(frequencies / frequencies.mean(), _SMALLEST_IMPORTANCE)
+class _Frequencies(NamedTuple):
+    """How often the model answers with a class.
+
+    Attributes:
+        log_of: function of vectors [n, D] to the log frequencies [n] of classes there, up to a constant.
+        log_of_classes: the log frequency [L] of each class, up to the same constant.
+    """
+
+    log_of: Callable
+    log_of_classes: np.ndarray
+
+    @property
+    def importance(self):
+        """The class weights [L] of the k-means, of mean about 1: frequencies with a least value."""
+        frequencies = np.exp(self.log_of_classes - self.log_of_classes.max())
+        return np.maximum(frequencies / frequencies.mean(), _SMALLEST_IMPORTANCE)
 
 
-class _CellLogits:
-    """Queries [N, D], their u and v [N, C], and log Z [N] once it is known."""
+class _CellLogits(NamedTuple):
+    """The products u and v [N, C] of queries and codewords, and log Z [N] once a draw has found it."""
 
-    def __init__(self, query, row_logits, column_logits):
-        self.query, self.row_logits, self.column_logits = query, row_logits, column_logits
-        self.log_total = None
+    row_logits: tf.Tensor
+    column_logits: tf.Tensor
+    log_total: tf.Tensor | None = None

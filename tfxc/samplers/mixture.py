@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc.samplers.sampler import Sampler, knows_counts, refuse_log_prob, refuse_options
+from tfxc.samplers.sampler import Sampler, knows_counts, no_log_prob, refuse_options
 from tfxc.samplers.step import Question, Step
 
 
@@ -15,16 +15,16 @@ from tfxc.samplers.step import Question, Step
 class Mixture(Sampler):
     """The candidates of several samplers together; a class's expected count is the sum of the parts'.
 
-    For example adaptive draws beside a few uniform ones, so that no class is ever out of reach.
+    An example is adaptive draws beside a few uniform ones, so that no class is ever out of reach.
 
     Args:
-        samplers: list of two or more samplers, each with its own number of draws and seed. With one seed
-            for several they still draw other classes.
+        samplers: list of two or more samplers, each with its own number of draws and seed. Parts of the same
+            seed draw different classes.
 
     Raises:
         ValueError: for anything but a list, fewer than two samplers, one that knows no expected counts
-            (``DNS``), or an option that the parts have for themselves; when it is built, for a part that was
-            built for another number of classes.
+            (``DNS``), or an option that each part has for itself; when it is built, for a part that is built
+            for another number of classes.
 
     Example:
         >>> from tfxc.samplers import LogUniform, Step, Uniform
@@ -64,11 +64,11 @@ class Mixture(Sampler):
 
     @property
     def samplers(self) -> list[Sampler]:
-        """The parts; layers in a list attribute would be missing from a ``tf.train.Checkpoint``."""
+        """The parts. A ``tf.train.Checkpoint`` would miss layers in a list attribute."""
         return [getattr(self, f"sampler_{i}") for i in range(self._num_samplers)]
 
     def _parts_that_draw(self):
-        """The parts, and those of mixtures among them."""
+        """The parts; of a mixture among them, its own parts."""
         for sampler in self.samplers:
             yield from sampler._parts_that_draw() if isinstance(sampler, Mixture) else [sampler]
 
@@ -94,14 +94,6 @@ class Mixture(Sampler):
                     f"the Mixture for {self.num_classes}: give each model samplers of its own."
                 )
 
-    @property
-    def reads_scores(self):
-        return any(sampler.reads_scores for sampler in self.samplers)
-
-    @property
-    def needs_refresh(self):
-        return any(sampler.needs_refresh for sampler in self.samplers)
-
     def refresh(self, head):
         for sampler in self.samplers:
             sampler.refresh(head)
@@ -114,16 +106,16 @@ class Mixture(Sampler):
         for sampler in self.samplers:
             sampler.weights_restored()
 
-    @property
-    def needs_scores(self):
-        return any(sampler.needs_scores for sampler in self.samplers)
-
-    def learn(self, step, draw, positives, negatives):
+    def observe(self, step):
         for sampler in self.samplers:
-            sampler.learn(step, draw, positives, negatives)
+            sampler.observe(step.seen_by(sampler))
+
+    def learn(self, step, draw, scored):
+        for sampler in self.samplers:
+            sampler.learn(step, draw, scored)
 
     def prepare(self, step: Step):
-        """The step as a ``Question`` to each part."""
+        """The number of queries, and the step as a ``Question`` to each part."""
         return tf.shape(step.query)[0], [Question(sampler, step) for sampler in self.samplers]
 
     def draw(self, given, seed):
@@ -136,7 +128,7 @@ class Mixture(Sampler):
         log_expected_count = self._log_expected_count(questions, ids)
         if shared and all(count.shape.rank == 1 for count in own_counts):
             return ids, log_expected_count
-        # What a part left empty for single queries stays so.
+        # A slot that a part left empty for a query stays empty.
         empty = [
             tf.broadcast_to(count == float("inf"), [num_queries, tf.shape(own)[-1]])
             for own, count in zip(drawn, own_counts, strict=True)
@@ -155,11 +147,10 @@ class Mixture(Sampler):
     def _log_expected_count(questions, ids):
         parts = [question.log_expected_count(ids) for question in questions]
         shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
-        # For ids that all queries share, a part may answer once for all, another for each query.
+        # For ids that all queries share, one part may answer once for all, another for each query.
         return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
-    def log_prob(self, query, ids):
-        refuse_log_prob(self, "its candidates are draws of several distributions")
+    log_prob = no_log_prob("its candidates are draws of several distributions")
 
 
 def _repeat(row, num_queries):

@@ -1,7 +1,7 @@
 """The contract of a sampler: one question a step, one answer."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,22 +21,27 @@ from tfxc.scored import Scored
 class Sampler(keras.layers.Layer):
     """Draws S candidate classes a query, and knows how often every class was expected among them.
 
-    ``sample(Step) -> Draw`` is all that a training step asks. A subclass gives what it is made of:
+    A training step asks ``sample(Step) -> Draw``. A subclass defines:
 
-    * ``prepare(step)``: whatever draws and counts share, computed once; by default the queries.
     * ``draw(given, seed)``: candidate ids int32 [N, S] and their log expected counts float32 [N, S].
-    * ``log_expected_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P]. A sampler
-      that does not know them defines ``sample(step) -> Draw`` instead, as ``DNS`` does. It then has no place
-      in a ``Mixture``, and no diagnostics.
+    * ``log_expected_count(given, ids)``: the log expected counts [N, P] of any class ids [N, P].
+    * optionally ``prepare(step)``: what the two share as ``given``, computed once; by default the queries.
 
-    It may define ``build_index`` (its variables), ``refresh(head)``, ``learn``, ``label_slots``,
-    ``reads_scores``, and ``class_rows`` and ``classes_changed`` for other classes. With ``shared=True`` one
-    set of draws serves the whole batch: a subclass then sees one query [1, D], their mean, and all labels in
-    its row, and the answers are turned back. A sampler that draws S times with replacement from a
-    distribution Q has ``log_num_draws`` to add to ``log Q``.
+    These three change nothing: they write neither into ``given`` nor into a variable. A sampler that learns
+    from the steps moves its state in ``observe(step)``, which ``sample`` calls once before it draws, or in
+    ``learn(step, draw, scored)``, which a training step calls after it. A sampler that looks at the class
+    vectors creates variables in ``build_index`` and assigns them in ``refresh(head)``. The other methods are
+    ``label_slots``, and ``class_rows`` and ``classes_changed`` for other classes.
 
-    Random numbers come from (seed, replica, counter); the counter is saved with the model, so the same
-    seed gives the same draws, also after a restart.
+    A sampler that does not know its expected counts defines ``sample(step) -> Draw`` instead, as ``DNS``
+    does. It has no place in a ``Mixture``, and no diagnostics.
+
+    With ``shared=True`` one set of draws serves the whole batch: the methods above then see one query [1, D],
+    the mean, with all labels in its row, and the base class turns the answers back. A sampler that draws S
+    times with replacement from a distribution Q adds ``log_num_draws`` to ``log Q``.
+
+    Random numbers come from (seed, replica, counter). Only ``next_seed`` moves the counter, which is saved
+    with the model: the same seed gives the same draws, also after a restart.
 
     Args:
         num_negatives: S, the number of draws.
@@ -44,8 +49,8 @@ class Sampler(keras.layers.Layer):
         seed: int; by default taken from Python's ``random``, which ``keras.utils.set_random_seed`` seeds.
 
     Raises:
-        ValueError: if num_negatives is not a positive integer, the seed no integer of 64 bits, or the sampler
-            is asked before it is built.
+        ValueError: if num_negatives is not a positive integer or the seed not an integer of 64 bits; if the
+            sampler is asked before it is built.
 
     Example:
         >>> class FirstHalf(Sampler):
@@ -73,7 +78,7 @@ class Sampler(keras.layers.Layer):
         self._shards: Untracked | None = None
         self._device = None
         self.seed = seed_or_drawn(seed)
-        self.stream = 0  # of parts of a mixture with one seed, each has random numbers of its own
+        self.stream = 0  # a Mixture numbers parts of the same seed, so that their draws differ
         self.supports_jit = False
 
     def get_config(self):
@@ -107,13 +112,13 @@ class Sampler(keras.layers.Layer):
         To have them cut, it calls ``divide``. All else in an index lies whole on one of the servers.
         """
 
-    def add_weights(self, values: Mapping[str, np.ndarray]) -> None:
-        """While it is built: adds weights that do not train, by the arrays that they begin with."""
+    def _add_weights(self, values: Mapping[str, np.ndarray]) -> None:
+        """Adds weights that do not train, by name and first value."""
         for name, value in values.items():
             weight = add_weight(self, name, value.shape, constant(value), value.dtype.name, trainable=False)
             setattr(self, name, weight)
 
-    def assign_weights(self, values: Mapping[str, Any]) -> None:
+    def _assign_weights(self, values: Mapping[str, Any]) -> None:
         """Gives weights other values, arrays by name."""
         for name, value in values.items():
             assign(tf_variable(getattr(self, name)), value)
@@ -167,18 +172,14 @@ class Sampler(keras.layers.Layer):
         """Makes ``derived_weights`` anew from the others, which a ``Checkpoint`` has brought back."""
 
     def refresh(self, head) -> None:
-        """Rebuilds the index from the head's class vectors; samplers that do not look at them need not."""
+        """Rebuilds the index from the head's class vectors; by default there is no index.
 
-    def check_built(self) -> None:
-        """Raises ValueError before ``build``."""
-        if not self.built:
-            raise ValueError(
-                f"{type(self).__name__} is not built yet: call sampler.build((num_classes, query_dim)), the "
-                "width of the effective queries; an ExtremeClassifier and head_loss do so."
-            )
+        ``SamplerRefresh`` calls it for a sampler that overrides it. A sampler that asks ``Step.score`` may
+        override it to do nothing, so that a head brings the class vectors that it caches up to date.
+        """
 
     def check_head(self, head) -> None:
-        """Raises ValueError for a head whose classes or vectors are not those that this was built for."""
+        """Raises ValueError for a head of another number of classes or of vectors of another width."""
         built = self.num_classes, self.query_dim
         found = head.num_classes, head.class_vectors(0, 1).shape[1]
         if found != built:
@@ -188,37 +189,28 @@ class Sampler(keras.layers.Layer):
             )
 
     def class_rows(self) -> list[ClassRows]:
-        """The sampler's own weights with a row for each class that ``change_classes`` is to move by name.
+        """The sampler's weights with a row for each class, which ``change_classes`` moves by name.
 
-        By default none: an index is made anew in ``classes_changed``.
+        By default there are none: ``classes_changed`` rebuilds an index.
         """
         return []
 
     def classes_changed(self, head, added: np.ndarray) -> None:
-        """Makes the index fit other classes, ``class_rows`` and all weights of unchanged shape being there.
+        """Makes the index fit other classes, by default by a refresh.
 
-        By default it is refreshed, if there is one.
+        ``class_rows`` and all weights of unchanged shape are in place by then.
 
         Args:
             head: the head of the changed model.
             added: int64 [n], ids of classes that were not there before, ascending.
         """
-        if self.needs_refresh:
-            self.refresh(head)
-
-    # Whether ``sample`` asks ``Step.score``: class vectors that the head caches are then brought up to date,
-    # as for an index.
-    reads_scores = False
-
-    @property
-    def needs_refresh(self) -> bool:
-        """Whether there is an index that grows old: ``ExtremeClassifier.fit`` then sees to its refresh."""
-        return type(self).refresh is not Sampler.refresh
+        self.refresh(head)
 
     def sample(self, step: Step) -> Draw:
-        """The candidates of a ``Step``, as a ``Draw``; its counts carry no gradient."""
+        """The candidates of a training step, as a ``Draw``; its counts carry no gradient."""
         with contextlib.nullcontext() if self._device is None else tf.device(self._device):
             question = self.ask(step)
+            self.observe(step.seen_by(self))
             ids, log_expected_count = question.draw()
             label_log_expected_count = question.log_expected_count(step.labels)
             log_expected_counts = (
@@ -228,45 +220,49 @@ class Sampler(keras.layers.Layer):
             return Draw(ids, *log_expected_counts, question.label_slots(step.labels))
 
     def ask(self, step: Step) -> Question:
-        """The ``Question`` of a step, for whoever wants more counts than those of a ``Draw``."""
+        """The ``Question`` of a step, for more counts than those of a ``Draw``. It observes nothing."""
         return Question(self, step)
 
-    @property
-    def needs_scores(self) -> bool:
-        """Whether ``learn`` is to be called: else a step need not have the candidates' scores one by one."""
-        return type(self).learn is not Sampler.learn
+    def observe(self, step: Step) -> None:
+        """Called once a training step, before its draw: state that follows the steps moves here alone.
 
-    def learn(self, step: Step, draw: Draw, positives: Scored, negatives: Scored) -> None:
-        """Called once the candidates are scored, for a proposal that improves by what a step scored.
+        Args:
+            step: the ``Step`` as ``prepare`` sees it.
+        """
+
+    def learn(self, step: Step, draw: Draw, scored: Callable[[], tuple[Scored, Scored]]) -> None:
+        """Called once a training step, after its draw, for a proposal that learns from scores.
 
         Args:
             step: the ``Step``.
             draw: the ``Draw`` that ``sample`` gave.
-            positives: ``Scored`` [N, P]: the labels' logits and log expected counts.
-            negatives: ``Scored`` [N, S]: the candidates', empty slots and hits on a label taken out.
+            scored: returns ``Scored`` [N, P] of the labels and [N, S] of the candidates, without empty slots
+                and candidates that equal a label. If a sampler calls it, the loss of the step is computed
+                from these scores, too; else the head may take a path that never has them one by one.
         """
 
-    def observe(self, step: Step) -> None:
-        """Called once a ``Step`` of a divided sampler, which keeps what it learns of steps in one place."""
-
     def prepare(self, step: Step):
-        """What ``draw`` and ``log_expected_count`` get as ``given``; the step's query has no gradient."""
+        """What ``draw`` and ``log_expected_count`` get as ``given``; by default the queries."""
         return step.query
 
-    def draw(self, given, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Candidates int32 [N, S] and the log expected count of each float32 [N, S]."""
+    def draw(self, given, seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Candidates int32 [N, S] and the log expected count of each float32 [N, S].
+
+        A draw that finds out what ``log_expected_count`` would compute again returns it as a third: the
+        ``given`` that is used from then on.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define draw(given, seed).")
 
     def log_expected_count(self, given, ids: tf.Tensor) -> tf.Tensor:
         """Log expected counts float32 [N, P] of class ids int32 [N, P] in [0, L)."""
         raise ValueError(
             f"{type(self).__name__} does not know how often a class is expected among its candidates: it "
-            "cannot be mixed, nor measured against the softmax. To draw, it has to define "
-            "log_expected_count(given, ids), or sample(step) -> Draw."
+            "cannot be mixed, nor measured against the softmax. Define log_expected_count(given, ids), or "
+            "sample(step) -> Draw."
         )
 
     def label_slots(self, given, labels: tf.Tensor) -> tf.Tensor | None:
-        """What a ``Draw`` says of labels int32 [N, P] that are passed over; None where none ever is."""
+        """``Draw.label_slots`` of labels int32 [N, P]; by default None, since no label is passed over."""
 
     @property
     def log_num_draws(self) -> tf.Tensor:
@@ -284,7 +280,7 @@ class Sampler(keras.layers.Layer):
             float32 [N, P]; [P] for ids [P] of shared draws.
 
         Raises:
-            ValueError: if the candidates are no such draws.
+            ValueError: if the candidates are not draws of one distribution.
         """
         question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
         return question.log_expected_count(ids) - self.log_num_draws
@@ -294,7 +290,7 @@ class Sampler(keras.layers.Layer):
         replica = tf.distribute.get_replica_context()
         replica = 0 if replica is None else replica.replica_id_in_sync_group
         count = tf_variable(self.counter)
-        if on_server(count):  # workers count on it at once: to add and then to read would give one seed twice
+        if on_server(count):  # two workers that add and then read could get the same number
             number = (_count_up_in_graph if tf.executing_eagerly() else _count_up)(count)
         else:
             count.assign_add(1)
@@ -304,24 +300,29 @@ class Sampler(keras.layers.Layer):
 
 
 def _count_up(count):
-    """The next number of a variable, in one step."""
+    """Adds 1 to a variable and returns its value, in one op."""
     return tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
 
 
-# Outside of graphs the op knows no remote variable.
+# Eagerly, the op does not reach a variable on a server.
 _count_up_in_graph = tf.function(_count_up, autograph=False)
 
 
-def refuse_log_prob(sampler, why):
-    """Raises the error of a sampler that follows no one distribution."""
-    raise ValueError(
-        f"{type(sampler).__name__} has no log_prob: {why}. Ask for expected counts: "
-        "sampler.ask(tfxc.samplers.Step(query, labels)).log_expected_count(ids)."
-    )
+def no_log_prob(why):
+    """The ``log_prob`` of a sampler that follows no one distribution."""
+
+    def log_prob(self, query, ids):
+        """Raises ValueError: ask for expected counts instead."""
+        raise ValueError(
+            f"{type(self).__name__} has no log_prob: {why}. Ask for expected counts: "
+            "sampler.ask(tfxc.samplers.Step(query, labels)).log_expected_count(ids)."
+        )
+
+    return log_prob
 
 
 def refuse_options(options, names, owner, why):
-    """Raises ValueError if the keyword arguments of a constructor hold one of these, which do not apply."""
+    """Raises ValueError for keyword arguments of ``Sampler`` that a subclass does not take."""
     for name in names:
         if name in options:
             raise ValueError(f"{owner} takes no {name}=: {why}.")

@@ -4,21 +4,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc._keras.weights import tf_variable
 from tfxc.ops.remote import put_together
-from tfxc.samplers.step import Step
 
 
 class Asked(NamedTuple):
     """A step as shards were asked it.
 
     Args:
-        seen: the ``Step`` that the sampler is told of.
+        num_queries: N.
         given: what each shard's sampler made of its step.
         log_mass: for each, the log of what its classes weigh for a query, [N] or a scalar.
     """
 
-    seen: Step
+    num_queries: tf.Tensor
     given: list
     log_mass: list
 
@@ -45,7 +43,7 @@ class SamplerShards:
     of the sampler on one machine. Of a step's draws a query's first are those of the first shard.
 
     Args:
-        sampler: the whole one, which is told of every step (``observe``).
+        sampler: the whole one.
         parts: for each shard a sampler of its classes alone, with a ``log_mass(given)``.
         starts: for each, the id of its first class.
         devices: for each, where its classes lie.
@@ -68,9 +66,6 @@ class SamplerShards:
         self.starts = starts
         self.devices = devices
         self._stops = [*starts[1:], sampler.num_classes]
-        device = tf_variable(sampler.counter).device
-        # Where the sampler is told of steps: best on the server that keeps what it learns.
-        self._observer = devices.index(device) if device in devices else 0
 
     def prepare(self, step):
         """As ``Sampler.prepare``."""
@@ -78,17 +73,16 @@ class SamplerShards:
 
     def ask(self, steps):
         """Puts a step to the shards, to each as a ``Step`` with the queries where that one lies."""
-        seen, given, log_mass = [], [], []
+        given, log_mass = [], []
         for part, device, step in zip(self.parts, self.devices, steps, strict=True):
             with tf.device(device):
-                seen.append(step._replace(query=tf.stop_gradient(step.query)))
-                given.append(part.prepare(seen[-1]))
+                given.append(part.prepare(step._replace(query=tf.stop_gradient(step.query))))
                 log_mass.append(part.log_mass(given[-1]))
-        return Asked(seen[self._observer], given, log_mass)
+        return Asked(tf.shape(steps[0].query)[0], given, log_mass)
 
     def deal(self, asked, seed):
         """Each shard's ``Share`` of the draws."""
-        num_queries = tf.shape(asked.seen.query)[0]
+        num_queries = asked.num_queries
         log_mass = tf.stack([tf.broadcast_to(own, [num_queries]) for own in asked.log_mass], 1)
         log_share = tf.nn.log_softmax(tf.cast(log_mass, tf.float64))
         seed, *seeds = tf.unstack(tf.random.split(seed, 1 + len(self.parts)))
@@ -103,10 +97,7 @@ class SamplerShards:
 
     def draws_of(self, number, asked, share):
         """As ``Sampler.draw``, of one shard and with ids of its own; in slots of others id -1 and count 0."""
-        ids, log_expected_count = self.parts[number].draw(asked.given[number], share.seed)
-        if number == self._observer:
-            with tf.control_dependencies([ids]):  # raises where a query is not finite
-                self._sampler.observe(asked.seen)
+        ids, log_expected_count, *_ = self.parts[number].draw(asked.given[number], share.seed)
         most = tf.maximum(tf.reduce_max(share.numbers), 0)  # of no query, the maximum is the least integer
         is_dealt = tf.range(most) < share.numbers[:, tf.newaxis]
         log_expected_count = log_expected_count[:, :most] + share.log_mass[:, tf.newaxis]
@@ -137,8 +128,7 @@ class SamplerShards:
 
     def log_expected_count(self, asked, ids):
         """As ``Sampler.log_expected_count``."""
-        num_queries = tf.shape(asked.seen.query)[0]
-        log_mass = [tf.broadcast_to(own, [num_queries]) for own in asked.log_mass]
+        log_mass = [tf.broadcast_to(own, [asked.num_queries]) for own in asked.log_mass]
         total = tf.reduce_logsumexp(tf.stack(log_mass), 0)
         counts = []
         for number, (own, device) in enumerate(zip(log_mass, self.devices, strict=True)):

@@ -9,24 +9,23 @@ from tfxc.arguments import positive_int
 from tfxc.class_vectors import blocks, one_thread, subsample
 from tfxc.clustering import assign, kmeans
 from tfxc.ops.candidate_scores import candidate_scores
-from tfxc.samplers.hard_negatives import HardNegatives
-from tfxc.samplers.step import Step
+from tfxc.samplers.hard_negatives import HardAndUniform
 
 _POINTS_PER_CELL = 64
 _MAX_CELLS = 1 << 14
-_CAPACITY = 4  # a cell is read up to this many times its mean size
+_CAPACITY = 4  # a step reads at most this many times the mean number of members of a cell
 
 
 @register
-class SearchedHardNegatives(HardNegatives):
-    """``HardNegatives`` found inside the step: by an inverted index, with queries that are never stale.
+class SearchedHardNegatives(HardAndUniform):
+    """``HardNegatives`` that each step searches in an inverted index, with queries that are never stale.
 
-    k-means cuts the class vectors into cells; a step scores the members of the ``num_probes`` cells whose
-    centres fit a query best and keeps the highest. Of a cell of more than four times the mean size it scores
-    that many, which every refresh chooses anew at random. It needs neither example ids nor a disk, so it
-    suits streams and sequences, but it keeps a copy of the class vectors [L, D] and costs time in every step.
-    The loss stays unbiased whatever the search finds. Before the first ``refresh``
-    (``tfxc.callbacks.SamplerRefresh``) all draws are uniform.
+    k-means cuts the class vectors into cells. A step scores the members of the ``num_probes`` cells whose
+    centres fit a query best, and keeps the highest. If a cell has more than four times the mean number of
+    members, the step scores only that many of them, which every refresh chooses at random. The sampler needs
+    neither example ids nor a disk, so it suits streams and sequences, but it keeps a copy of the class
+    vectors [L, D] and costs time in every step. The loss stays unbiased whatever the search finds. Before the
+    first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) all draws are uniform.
 
     Args:
         num_hard: hard classes an example, in [1, L).
@@ -98,15 +97,12 @@ class SearchedHardNegatives(HardNegatives):
                 vectors.scatter_update(tf.IndexedSlices(block, tf.range(start, start + len(block))))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))])
         tf_variable(self.centres).assign(centres)
-        # At random within a cell: of one that is cut off, no class is left out for good.
+        # The order within a cell is random, so that a large cell leaves out other classes each time.
         random = np.random.default_rng([self.seed % 2**31, tf_variable(self.counter).numpy()])
         order = random.permutation(self.num_classes)
         order = order[np.argsort(cells[order], kind="stable")]
         tf_variable(self.cell_classes).assign(order.astype(np.int32))
         tf_variable(self.cell_offsets).assign(offsets.astype(np.int32))
-
-    def collect(self, step: Step) -> None:
-        """Nothing: the queries of the step itself are searched."""
 
     def retrieve(self, step):
         query = step.query

@@ -1,4 +1,4 @@
-"""What a training step asks a sampler, and what it is told."""
+"""What a training step asks a sampler, and what the sampler answers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,8 +13,8 @@ class Step(NamedTuple):
         query: effective queries float32 [N, D], of the head's ``effective_query``.
         labels: positives int32 [N, P], padded with -1.
         example_ids: None, or integers [N].
-        score: None, or a function of class ids [N, S] or [S] to the logits [N, S] that the head gives them
-            now, without a gradient.
+        score: None, or a function of class ids [N, S] or [S] to the logits [N, S] that the head gives them,
+            without a gradient. A head that caches class vectors answers from its cache.
         class_vectors: None, or a function of class ids [n] to the head's effective class vectors [n, D],
             without a gradient.
 
@@ -30,6 +30,17 @@ class Step(NamedTuple):
     score: Callable | None = None
     class_vectors: Callable | None = None
 
+    def seen_by(self, sampler) -> "Step":
+        """The step as the methods of a sampler see it: the query carries no gradient.
+
+        A sampler of shared draws sees one query, the mean of all (0 if there is none), with all labels in its
+        row.
+        """
+        query = tf.stop_gradient(self.query)
+        if sampler.shared:
+            return Step(mean_query(query), tf.reshape(self.labels, [1, -1]))
+        return self._replace(query=query)
+
 
 class Draw(NamedTuple):
     """What a sampler answers: the candidates, and how often candidates and labels were expected.
@@ -43,8 +54,8 @@ class Draw(NamedTuple):
         ids: int32 [N, S], or [S] shared by all queries.
         log_expected_count: float32 of the shape of the ids, or [N, S].
         label_log_expected_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
-        label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: in how many
-            of their slots a label would stand, had it not been passed over as a label.
+        label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: the number of
+            their slots that a label would fill if the sampler did not pass over labels.
 
     Example:
         >>> sampler = tfxc.samplers.Uniform(3, seed=1)
@@ -61,7 +72,7 @@ class Draw(NamedTuple):
 
 
 class Question:
-    """A step put to a sampler: prepared once, answered in the shapes of the step.
+    """A step put to a sampler, which prepares for it once and answers in the shapes of the step.
 
     Args:
         sampler: a built ``Sampler``.
@@ -79,22 +90,24 @@ class Question:
     """
 
     def __init__(self, sampler, step: Step) -> None:
-        sampler.check_built()
-        step = step._replace(query=tf.stop_gradient(step.query))
-        self._num_queries = tf.shape(step.query)[0]
+        require_built(sampler)
         self._sampler = sampler
-        self._given = sampler.prepare(_for_the_batch(step) if sampler.shared else step)
+        self._num_queries = tf.shape(step.query)[0]
+        self._given = sampler.prepare(step.seen_by(sampler))
 
     def draw(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Candidates int32 [N, S] or [S], and their log expected counts."""
         answer = self._sampler.draw(self._given, self._sampler.next_seed())
-        if not isinstance(answer, list | tuple) or len(answer) != 2:
+        if not isinstance(answer, list | tuple) or len(answer) not in (2, 3):
             raise ValueError(
                 f"{type(self._sampler).__name__}.draw must return candidate ids [N, S] and their log "
                 f"expected counts [N, S], but returned {type(answer).__name__}."
             )
-        self._check("draw", answer[1], answer[0])
-        return tuple(part[0] for part in answer) if self._sampler.shared else tuple(answer)
+        ids, log_expected_count, *known = answer
+        if known:
+            (self._given,) = known
+        self._check("draw", log_expected_count, ids)
+        return (ids[0], log_expected_count[0]) if self._sampler.shared else (ids, log_expected_count)
 
     def log_expected_count(self, ids) -> tf.Tensor:
         """Log expected counts float32 of class ids [N, P], or [P] for all queries; anything for id -1."""
@@ -109,10 +122,10 @@ class Question:
         return self._check("log_expected_count", self._sampler.log_expected_count(self._given, ids), ids)
 
     def _check(self, method, log_expected_count, ids):
-        """Log expected counts; refused where their shape is known to be another than that of their ids."""
+        """Returns the counts; refuses a shape that a loss would broadcast against the scores."""
         log_expected_count = tf.convert_to_tensor(log_expected_count)
-        rank = ids.shape.rank  # candidates [S] of all may have counts [N, S]
-        if rank and not log_expected_count.shape[-rank:].is_compatible_with(ids.shape):  # would be broadcast
+        rank = ids.shape.rank  # candidates [S] of all queries may have counts [N, S]
+        if rank and not log_expected_count.shape[-rank:].is_compatible_with(ids.shape):
             raise ValueError(
                 f"{type(self._sampler).__name__}.{method} must give a log expected count for each of the ids "
                 f"{ids.shape}, but gave {log_expected_count.shape}."
@@ -120,13 +133,17 @@ class Question:
         return log_expected_count
 
     def label_slots(self, labels) -> tf.Tensor | None:
-        """None, or float32 [N, P]: the slots of labels that are passed over, as in a ``Draw``."""
+        """None, or float32 [N, P], as in a ``Draw``."""
         return self._sampler.label_slots(self._given, labels)
 
 
-def _for_the_batch(step):
-    """The step as one query, the mean of all (0 if there is none), with all labels in its row."""
-    return Step(mean_query(step.query), tf.reshape(step.labels, [1, -1]))
+def require_built(sampler):
+    """Raises ValueError for a sampler that is not built."""
+    if not sampler.built:
+        raise ValueError(
+            f"{type(sampler).__name__} is not built yet: call sampler.build((num_classes, query_dim)), the "
+            "width of the effective queries; an ExtremeClassifier and head_loss do so."
+        )
 
 
 def mean_query(query):

@@ -1,7 +1,6 @@
 """Draws by class frequency."""
 
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +20,6 @@ from tfxc.samplers.class_counts import (
     match_classes,
 )
 from tfxc.samplers.sampler import Sampler
-from tfxc.samplers.step import Step
 
 _TABLE = "threshold", "alias"
 
@@ -30,11 +28,11 @@ _TABLE = "threshold", "alias"
 class Unigram(Sampler):
     """Draws classes by frequency to a power: ``Q(i) = n_i^power / Σ_j n_j^power``.
 
-    Popular classes are the confusable ones, so this beats ``Uniform`` wherever frequencies are skewed.
+    Models confuse popular classes most, so this beats ``Uniform`` wherever frequencies are skewed.
     A draw costs the same at any L (alias table).
 
-    Without ``counts`` the labels are counted while training, and Q follows them at every ``refresh``
-    (``tfxc.callbacks.SamplerRefresh``); before the first it is uniform.
+    Without ``counts`` the sampler counts the labels while it trains, and Q follows them at every ``refresh``
+    (``tfxc.callbacks.SamplerRefresh``); before the first refresh Q is uniform.
 
     Args:
         num_negatives: S, draws a query (or a batch).
@@ -76,7 +74,6 @@ class Unigram(Sampler):
         self.power = real_number(power, "power")
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
-        self.running_counts: Any = None
         self.log_total = 0.0  # the log of what log_probs sum to, of a part that holds one shard's
 
     def get_config(self):
@@ -94,8 +91,8 @@ class Unigram(Sampler):
         elif not isinstance(self.counts, str):
             log_probs = _normalised(self.power * np.log(self.counts))
         if not with_servers():
-            self.add_weights(_table(log_probs))
-        self.add_weights({"log_probs": log_probs.astype(np.float32)})
+            self._add_weights(_table(log_probs))
+        self._add_weights({"log_probs": log_probs.astype(np.float32)})
         self.divide(["log_probs"])
 
     def build_part(self, whole: Sampler) -> None:
@@ -115,25 +112,21 @@ class Unigram(Sampler):
     def weights_restored(self):
         if self.parts:
             for part in self.parts:
-                part.assign_weights(part._of_part())
+                part._assign_weights(part._of_part())
         else:
-            self.assign_weights(_table(tf_variable(self.log_probs).numpy().astype(np.float64)))
+            self._assign_weights(_table(tf_variable(self.log_probs).numpy().astype(np.float64)))
 
     def _follow(self, log_weights):
-        """Takes over the log of what classes [L] weigh, of any scale."""
+        """Takes over log weights of the classes [L], of any scale."""
         log_probs = _normalised(log_weights)
         if self.parts:
-            self.assign_weights({"log_probs": log_probs.astype(np.float32)})
+            self._assign_weights({"log_probs": log_probs.astype(np.float32)})
             self.weights_restored()
         else:
-            self.assign_weights({**_table(log_probs), "log_probs": log_probs})
-
-    @property
-    def needs_refresh(self):
-        return self.counts is None
+            self._assign_weights({**_table(log_probs), "log_probs": log_probs})
 
     def refresh(self, head) -> None:
-        """Takes over what was counted since; with given counts there is nothing to do."""
+        """Takes over the labels counted so far; with given counts it does nothing."""
         if self.counts is None:
             self._follow(self.power * np.log(self.running_counts.numpy() + self.smoothing))
 
@@ -141,28 +134,21 @@ class Unigram(Sampler):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
 
     def classes_changed(self, head, added: np.ndarray) -> None:
-        """Takes over the running counts; with given ones, a new class is as frequent as the rarest."""
+        """Takes over the running counts; with given counts, a new class is as frequent as the rarest."""
         if self.counts is None:
             self.running_counts.classes_changed()
             self.refresh(head)
         else:
             self._follow(as_the_rarest(self.log_probs, added))
 
-    def prepare(self, step: Step):
-        """How many queries there are, and the labels."""
-        return tf.shape(step.query)[0], step.labels
+    def observe(self, step):
+        if self.counts is None:
+            self.running_counts.count(step.labels)
 
     def draw(self, given, seed):
-        num_queries, labels = given
-        if self.running_counts is not None:
-            self.running_counts.count(labels)
         table = tf_variable(self.threshold), tf_variable(self.alias)
-        ids = alias_draw(*table, [num_queries, self.num_negatives], seed)
+        ids = alias_draw(*table, [tf.shape(given)[0], self.num_negatives], seed)
         return ids, self.log_expected_count(given, ids)
-
-    def observe(self, step):
-        if self.running_counts is not None:
-            self.running_counts.count(step.labels)
 
     def log_mass(self, given) -> tf.Tensor:
         """The log of the probability of all classes of a shard."""
@@ -180,7 +166,7 @@ def _normalised(log_weights):
 
 
 def _table(log_probs):
-    """The alias table of log probabilities [L], by ``_TABLE``; none of NaN."""
+    """The alias table of log probabilities [L], by the names of ``_TABLE``; NaN stays NaN."""
     if np.isnan(log_probs).any():
         return dict(zip(_TABLE, (log_probs, np.zeros(len(log_probs), np.int32)), strict=True))
     return dict(zip(_TABLE, alias_table(np.exp(log_probs)), strict=True))
