@@ -17,7 +17,7 @@ SAMPLERS = {
     "in batch": lambda: InBatch(None, counts=COUNTS),
     "midx": lambda: MIDX(8, num_codewords=4),
     "softmax": lambda: Softmax(8),
-    "midx learnable": lambda: LearnedMIDX(8, num_codewords=4),
+    "learned midx": lambda: LearnedMIDX(8, num_codewords=4),
     "mixture": lambda: Mixture([MIDX(4, num_codewords=4), Uniform(4, shared=True)]),
 }
 

@@ -93,8 +93,8 @@ SAMPLERS = {
     "RFF, shared": lambda: samplers.RFF(6, shared=True),
     "Softmax": lambda: samplers.Softmax(6),
     "Softmax, shared": lambda: samplers.Softmax(6, shared=True, seed=3),
-    "MIDX, learnable": lambda: samplers.LearnedMIDX(6, num_codewords=3),
-    "Mixture, learnable": lambda: samplers.Mixture(
+    "LearnedMIDX": lambda: samplers.LearnedMIDX(6, num_codewords=3),
+    "Mixture, learned": lambda: samplers.Mixture(
         [samplers.LearnedMIDX(3, num_codewords=4, quantizer="pq"), samplers.Uniform(2, shared=True)]
     ),
     "Mixture": lambda: samplers.Mixture(
@@ -174,7 +174,7 @@ REPRESENTATIVES = [
     "DenseHead, all options",
     "UniformSparseHead",
     "MACHHead, all options",
-    "Mixture, learnable",
+    "Mixture, learned",
     "SquaredHinge",
     "NDCGAtK",
     *OPTIMIZERS,
@@ -189,7 +189,7 @@ def named(names, both=REPRESENTATIVES):
 
 # Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it. The
 # others have the state of another: "LogUniform" that of "Uniform", the counter alone; "InBatch, all" that of
-# "InBatch"; "MIDX, pq" that of a part of "Mixture, learnable"; "HardNegatives, mixed" that of its parts.
+# "InBatch"; "MIDX, pq" that of a part of "Mixture, learned"; "HardNegatives, mixed" that of its parts.
 SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegatives, mixed"}
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
@@ -394,7 +394,7 @@ def test_a_sampler_may_be_built_while_a_step_is_traced(name):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learnable"])
+@pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learned"])
 def test_evaluation_draws_nothing(name):
     model = model_of(name)
     x, y = data_of(model)

@@ -89,7 +89,7 @@ SAMPLERS = {
     "Unigram, counting": lambda size, share: Unigram(size, seed=1),
     "MIDX rq": lambda size, share: MIDX(size, num_codewords=3, seed=1),
     "MIDX pq": lambda size, share: MIDX(size, num_codewords=3, quantizer="pq", seed=1),
-    "MIDX learnable": lambda size, share: LearnedMIDX(size, num_codewords=3, quantizer="pq", seed=1),
+    "LearnedMIDX": lambda size, share: LearnedMIDX(size, num_codewords=3, quantizer="pq", seed=1),
     "Softmax": lambda size, share: Softmax(size, seed=1),
     "Sphere": lambda size, share: Sphere(size, alpha=1.0, seed=1),
     "RFF": lambda size, share: RFF(size, seed=1),

@@ -177,7 +177,7 @@ SAMPLERS = {
     "unigram, counting": lambda: samplers.Unigram(6),
     "in batch": lambda: samplers.InBatch(counts=COUNTS),
     "in batch, counting": lambda: samplers.InBatch(),
-    "midx, learnable": lambda: samplers.LearnedMIDX(6, num_codewords=3),
+    "learned midx": lambda: samplers.LearnedMIDX(6, num_codewords=3),
     "mixture": lambda: samplers.Mixture([samplers.MIDX(6, num_codewords=4), samplers.Sphere(4)]),
     "searched": lambda: samplers.SearchedHardNegatives(2, 4, num_probes=2),
     "rff": lambda: samplers.RFF(4),

@@ -130,8 +130,8 @@ def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
     class Learning(Uniform):
         learnt = False
 
-        def learn(self, step, draw, positives, negatives):
-            self.learnt = negatives.logits.shape == [4, 8]
+        def learn(self, step, draw, scored):
+            self.learnt = scored()[1].logits.shape == [4, 8]
 
     class Halved(SoftmaxCrossentropy):
         over_candidates = CandidateReduction(

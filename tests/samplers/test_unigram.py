@@ -96,7 +96,7 @@ def test_reproducible():
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([1.0, 0.0, 2.0, 0.0], r"2 of 4 are not, the first being class 1 with 0\.0"),
+        ([1.0, 0.0, 2.0, 0.0], r"2 of 4 counts are wrong; the first is class 1 with 0\.0"),
         ([1.0, -3.0], "class 1 with -3.0"),
         ([np.nan, 1.0], "class 0 with nan"),
         ([np.inf, 1.0], "class 0 with inf"),

@@ -1,4 +1,4 @@
-"""The alias method: draws from any fixed distribution over L classes, or from several, in constant time."""
+"""The alias method: draws in constant time from a fixed distribution over L classes, or from several."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,14 +8,15 @@ def alias_table(weights, offsets=None):
     """Thresholds float64 [L] and aliases int32 [L] of the alias method, vectorised.
 
     Slot j keeps class j with probability ``threshold[j]``, else gives ``alias[j]``. In the usual
-    sequential sweep, a heavy slot fills the light ones before it until its own rest falls below 1 and the
-    next heavy slot fills it. Which one fills which follows from running sums of the light slots' gaps
-    and the heavy slots' excess, so two sorted searches replace the sweep.
+    sequential sweep, a heavy slot fills light slots until its own rest falls below 1, and the next heavy slot
+    fills that one. Running sums of the light slots' gaps and the heavy slots' excess tell which slot fills
+    which, so two sorted searches replace the sweep.
 
     Args:
         weights: numbers [L] of at least 0, of any scale.
-        offsets: None for one distribution; or [G + 1], from 0 to L, for G of them side by side: the g-th is
-            over the classes from ``offsets[g]`` to ``offsets[g + 1]``, and none where their weights are 0.
+        offsets: None for one distribution; or [G + 1], from 0 to L, for G distributions side by side. The
+            g-th is over the classes from ``offsets[g]`` to ``offsets[g + 1]``; if their weights are all 0,
+            their slots mean nothing.
 
     Example:
         >>> threshold, alias = alias_table(np.array([1.0, 3.0]))
@@ -37,24 +38,24 @@ def alias_table(weights, offsets=None):
     scaled = weights * np.divide(sizes, totals, out=np.zeros(len(sizes)), where=totals > 0)[group]
     threshold, alias = np.ones(len(weights)), np.arange(len(weights), dtype=np.int32)
     is_heavy = scaled >= 1
-    # Rounding may leave a distribution of equal weights without one; its slots keep their classes.
+    # Rounding may leave a distribution of equal weights without a heavy slot: its slots keep their classes.
     num_heavy = np.bincount(group, is_heavy, len(sizes)).astype(np.int64)
     light, heavy = np.flatnonzero(~is_heavy & (num_heavy > 0)[group]), np.flatnonzero(is_heavy)
     if not len(light):
         return threshold, alias
-    last = np.cumsum(num_heavy) - 1  # heavy slot of each distribution
+    last = np.cumsum(num_heavy) - 1  # the last heavy slot of each distribution
     gaps, excess = np.cumsum(1 - scaled[light]), np.cumsum(scaled[heavy] - 1)
-    # Both sums grow by as much over a distribution, but for rounding: from the same start, to the same end.
+    # Over a distribution both sums grow by the same but for rounding; here they get the same start and end.
     filled = np.concatenate([[0.0], gaps])[np.searchsorted(light, offsets)]
     given = np.concatenate([[0.0], excess])[np.searchsorted(heavy, offsets)]
     excess += (filled - given)[group[heavy]]
     excess = np.minimum(excess, filled[group[heavy] + 1])
     threshold[light] = scaled[light]
-    # The very sums searched below and "left" against "right": equal sums must be split alike in both.
+    # Both searches use the same sums, one from the left and one from the right, so they split ties alike.
     filler = np.searchsorted(excess, np.concatenate([[0.0], gaps[:-1]]), side="left")
     last_of = last[group[light]]
     alias[light] = heavy[np.clip(filler, last_of - num_heavy[group[light]] + 1, last_of)]
-    # The light slot that empties each heavy one; rounding may leave the last ones without.
+    # Each heavy slot is emptied by a light one; rounding may leave the last heavy slots without.
     emptied = np.searchsorted(gaps, excess, side="right")
     index = np.flatnonzero((emptied < len(light)) & (np.arange(len(heavy)) < last[group[heavy]]))
     index = index[group[light[emptied[index]]] == group[heavy[index]]]
@@ -64,7 +65,7 @@ def alias_table(weights, offsets=None):
 
 
 def alias_draw(threshold, alias, shape, seed):
-    """Class ids int32 of the given shape, drawn from an alias table (two [L] variables)."""
+    """Class ids int32 of the given shape, drawn from an alias table, two variables [L]."""
     slot_seed, keep_seed = tf.unstack(tf.random.split(seed, 2))
     slot = tf.random.stateless_uniform(shape, slot_seed, 0, threshold.shape[0], tf.int64)
     keep = tf.random.stateless_uniform(shape, keep_seed, dtype=tf.float64) < tf.gather(threshold, slot)

@@ -1,8 +1,8 @@
-"""Class counts of a sampler: given and checked, or counted while training; kept out of its config.
+"""Class counts of a sampler, which the user gives or the sampler counts while it trains.
 
-A config with ten million counts would be a 100 MB JSON text. The counts live in weights; a sampler
-rebuilt from its config says ``counts="saved"`` and has them once its weights are loaded. Until then they
-are NaN, and any use of them fails.
+Counts are kept in weights, since a config with ten million of them would be a 100 MB JSON text. A sampler
+that is rebuilt from its config has ``counts="saved"``: NaN, whose use is an error, until its weights are
+loaded.
 """
 
 import numpy as np
@@ -21,15 +21,15 @@ def check_counts(counts, smoothing, what):
     """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
     Raises:
-        ValueError: unless there is one finite count a class, and with the smoothing each is positive; for a
-            pandas Series in another order than the class ids; for probabilities, which a smoothing would make
-            nearly uniform.
+        ValueError: unless there is one finite count a class, positive with the smoothing; for a pandas Series
+            whose order is not that of the class ids; for probabilities, which a smoothing would make nearly
+            uniform.
     """
     smoothing = real_number(smoothing, "smoothing")
     if not 0 <= smoothing < np.inf:
         raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
     if counts is None and smoothing == 0:
-        raise ValueError(f"{what} counts while it trains, from 0 on: smoothing must be positive, not 0.")
+        raise ValueError(f"{what} counts from 0 on while it trains: smoothing must be positive, not 0.")
     if counts is None or (isinstance(counts, str) and counts == SAVED):
         return counts
     counts = by_class(counts, "counts")
@@ -39,14 +39,14 @@ def check_counts(counts, smoothing, what):
     if len(bad):
         raise ValueError(
             f"{what} needs a count of at least 0 for every class, and a positive one with the smoothing of "
-            f"{smoothing}, or that class could never be drawn; {len(bad)} of {len(counts)} are not, the "
-            f"first being class {bad[0]} with {counts[bad[0]]}."
+            f"{smoothing}, or that class could never be drawn. {len(bad)} of {len(counts)} counts are wrong; "
+            f"the first is class {bad[0]} with {counts[bad[0]]}."
         )
     if smoothing and counts.sum() <= 1 + 1e-3 and np.any(counts % 1):
         raise ValueError(
             f"{what} needs raw counts, but got {len(counts)} numbers that sum to {counts.sum():.3g}, as "
-            f"probabilities do: with the smoothing of {smoothing} added to each, draws would be nearly "
-            "uniform. Multiply them by the number of examples, or say smoothing=0."
+            f"probabilities do. The smoothing of {smoothing} would make draws nearly uniform: multiply the "
+            "numbers by the number of examples, or give smoothing=0."
         )
     return counts + smoothing
 
@@ -58,10 +58,10 @@ def match_classes(counts, num_classes, what):
 
 
 def gather_counts(variable, ids, what):
-    """What a variable [L] made of the counts holds for class ids of any shape (-1 reads class 0).
+    """The values of a variable [L], made of the counts, at class ids of any shape (-1 reads class 0).
 
     Raises:
-        tf.errors.InvalidArgumentError: if the counts are "saved", but were never loaded.
+        tf.errors.InvalidArgumentError: if the counts are "saved", but the weights were never loaded.
     """
     loaded = require(
         tf.logical_not(tf.math.is_nan(tf.nn.embedding_lookup(variable, 0))),
@@ -72,16 +72,16 @@ def gather_counts(variable, ids, what):
 
 
 def as_the_rarest(variable, added):
-    """Class frequencies float64 [L] of a variable, new classes being as frequent as the rarest other."""
+    """Class frequencies float64 [L] of a variable; the added classes get that of the rarest other class."""
     values = tf_variable(variable).numpy().astype(np.float64)
     values[added] = np.delete(values, added).min()
     return values
 
 
 class RunningCounts(keras.layers.Layer):
-    """How often each class was a label in the steps so far: counts without a pass over the data.
+    """Counts how often each class was a label in the steps so far, without a pass over the data.
 
-    Occurrences are counted, not the steps between them, so a class that comes twice in a batch counts twice.
+    It counts occurrences, not steps: a class that comes twice in a batch counts twice.
 
     Args:
         smoothing: added to every count.
@@ -111,11 +111,11 @@ class RunningCounts(keras.layers.Layer):
         self.built = True
 
     def class_rows(self):
-        """The counts, by class; a new one has none."""
+        """The counts by class; a new class has 0."""
         return [ClassRows(self.occurrences)]
 
     def classes_changed(self):
-        """Forgets the labels of classes that are gone."""
+        """Makes the total that of the remaining classes."""
         tf_variable(self.total).assign(tf.reduce_sum(tf_variable(self.occurrences)))
 
     def count(self, labels):
@@ -130,7 +130,7 @@ class RunningCounts(keras.layers.Layer):
         return tf.convert_to_tensor(tf_variable(self.occurrences)).numpy()
 
     def log_probs(self, ids):
-        """Log of the shares of classes among all labels so far, float32 of the shape of the ids."""
+        """The logs of the classes' shares of all labels so far, float32 of the shape of the ids."""
         counts = tf.cast(tf.nn.embedding_lookup(tf_variable(self.occurrences), ids), tf.float64)
         total = tf.cast(tf_variable(self.total), tf.float64) + self.smoothing * self.num_classes
         return tf.cast(tf.math.log(counts + self.smoothing) - tf.math.log(total), tf.float32)

@@ -1,4 +1,4 @@
-"""Codebooks that learn beside the model: towards the softmax that their quantised one stands for."""
+"""Codebooks that learn beside the model, towards the softmax that they approximate."""
 
 from typing import NamedTuple
 
@@ -12,8 +12,8 @@ from tfxc.class_vectors import blocks
 from tfxc.scored import MASKED_LOGIT
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-10  # Adam's
-_RELATIVE_STEP = 0.005  # of the codewords' root mean square: codebooks of any scale learn alike
-_SHARPNESS = 16.0  # of the soft assignment; at 4 codewords are drawn to the mean of all
+_RELATIVE_STEP = 0.005  # relative to the codewords' root mean square, so the scale does not matter
+_SHARPNESS = 16.0  # of the soft assignment; 4 would pull all codewords towards their mean
 _TINY, _SHARPEST = np.finfo(np.float32).tiny, 1e30
 
 
@@ -23,7 +23,8 @@ class Estimate(NamedTuple):
     Args:
         ids: class ids int32 [N, M].
         probs: their probabilities float32 [N, M], 0 for what does not count.
-        log_share: float32 [N, M], minus the log expected count: the log of how many classes each stands for.
+        log_share: float32 [N, M], the log of the number of classes that each stands for: minus the log
+            expected count.
 
     Example:
         >>> estimate = Estimate(tf.zeros([2, 3], tf.int32), tf.zeros([2, 3]), tf.zeros([2, 3]))
@@ -41,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 def softmax_estimate(labels, positives, ids, negatives):
-    """The ``Estimate`` that a step gives: ``p_i ∝ exp(o_i) / e_i`` over the scored classes. No gradient.
+    """The ``Estimate`` from a step, ``p_i ∝ exp(o_i) / e_i`` over the scored classes, without a gradient.
 
     Args:
         labels: int32 [N, P], padded with -1.
@@ -73,15 +74,16 @@ def softmax_estimate(labels, positives, ids, negatives):
 class CodebookLearner(keras.layers.Layer):
     """Adam on the two codebooks of a MIDX index, with the cells as they are.
 
-    What it lowers is ``KL(p ‖ Q) + ½ m Σ_i s_i |w_i − ŵ_i|²``: the divergence of the proposal from the
-    softmax, and the error of the quantised class vectors, ``s_i`` the share of class i. With m the mean
-    square of the queries' components, the second term is what that error does to the logits of a query of
-    any direction, so both are in nats. The second, over all L classes, only sums over each codeword's
-    classes, kept from the last refresh (``summarize``). The first is of the classes a step scored, each
-    quantised softly: by a mean of the codewords, ``α_k ∝ exp(−16 |w − c_k|² / e)``, e the codebook's mean
-    error at the last refresh. So a class also pulls at the codewords it may belong to at the next one.
+    It minimises ``KL(p ‖ Q) + ½ m Σ_i s_i |w_i − ŵ_i|²``: the divergence of the proposal from the softmax,
+    and the error of the quantised class vectors, where ``s_i`` is the share of class i. With m the mean
+    square of the queries' components, the second term is the effect of that error on the logits of a query
+    of any direction, so both terms are in nats. The second runs over all L classes, but needs only sums over
+    the classes of each codeword, which ``summarize`` keeps at a refresh. The first runs over the classes that
+    a step scored, each quantised softly: by a mean of the codewords, ``α_k ∝ exp(−16 |w − c_k|² / e)``, with
+    e the codebook's mean error at the last refresh. So a class also pulls at the codewords to which it may
+    belong after the next refresh.
 
-    It has its own optimizer and owns all its state, so the model's gradients, their clipping and the
+    The learner has an optimizer and state of its own. The model's gradients, their clipping and its
     optimizer's slots are the same with and without it.
 
     Args:
@@ -111,7 +113,7 @@ class CodebookLearner(keras.layers.Layer):
         self.built = True
 
     def summarize(self, head, codebooks, codes, weights):
-        """Takes in the class vectors: their sums by codeword, and how far they are from the codewords.
+        """Takes in the sums of the class vectors by codeword, and their distances from the codewords.
 
         Args:
             head: has ``num_classes`` and ``class_vectors(start, stop)``.
@@ -137,9 +139,9 @@ class CodebookLearner(keras.layers.Layer):
                 square[i] += np.square(halves[i]).sum()
         size = len(sums[0])
         share = np.bincount(codes[0] * size + codes[1], weights, size * size).reshape(size, size)
-        # With a codeword for each class the error is rounding, and so are the distances it would divide.
+        # With a codeword for each class, the error and the distances that it divides are rounding alone.
         sharpness = _SHARPNESS * num_classes / np.maximum(np.maximum(error, 1e-6 * square), _TINY)
-        sharpness = np.minimum(sharpness, _SHARPEST)  # of vectors that are all zeros it would be infinite
+        sharpness = np.minimum(sharpness, _SHARPEST)  # vectors of zeros would make it infinite
         for name, value in {
             "share": share,
             "sharpness": sharpness,
@@ -177,7 +179,7 @@ class CodebookLearner(keras.layers.Layer):
             codebook.assign_sub(_RELATIVE_STEP * scale * correction * first / (tf.sqrt(second) + _EPSILON))
 
     def _quantised(self, codebooks, vectors):
-        """Class vectors [N, M, D], each a mean of the codewords near to it."""
+        """The class vectors [N, M, D], each quantised to a mean of the codewords near it."""
         first, second = codebooks
         sharpness = tf_variable(self.sharpness)
         left = _soft(vectors[..., : first.shape[1]], first, sharpness[0])
@@ -198,7 +200,7 @@ class CodebookLearner(keras.layers.Layer):
 
 
 def _soft(vectors, codewords, sharpness):
-    """Vectors [N, M, D] as means of codewords [C, D], by their distances."""
+    """Vectors [N, M, D] as means of codewords [C, D], weighted by distance."""
     products = tf.tensordot(vectors, codewords, [[2], [1]])
     # |w|² is the same for all codewords.
     distances = tf.reduce_sum(tf.square(codewords), 1) - 2 * products
@@ -206,5 +208,5 @@ def _soft(vectors, codewords, sharpness):
 
 
 def _mean(values):
-    """The mean; of nothing 0."""
+    """The mean, 0 if there are no values."""
     return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), values.dtype))

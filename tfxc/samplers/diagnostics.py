@@ -1,4 +1,4 @@
-"""How near a proposal is to the softmax that it stands for: exact figures over all classes, no draws."""
+"""How near a proposal is to the softmax: exact figures over all classes, without draws."""
 
 from typing import NamedTuple
 
@@ -11,16 +11,16 @@ from tfxc.require import require
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
-_BLOCK = 1 << 14  # classes that are asked for at once
+_BLOCK = 1 << 14  # classes scored at once
 
 
 class ProposalQuality(NamedTuple):
-    """Of a sampler's proposal Q, query by query.
+    """The quality of a sampler's proposal Q, for each query.
 
     Attributes:
         kl: float32 [N], ``KL(softmax || Q)`` in nats, at least 0; 0 where Q is the softmax.
-        effective_sample_size: float32 [N], in (0, S]: how many draws from the softmax itself would
-            estimate as well as the S draws from Q do, ``S / Σ_i p_i²/q_i``.
+        effective_sample_size: float32 [N], in (0, S]: the number of draws from the softmax itself that would
+            estimate as well as the S draws from Q, ``S / Σ_i p_i²/q_i``.
         accidental_hits: float32 [N], in [0, 1]: the share of candidates expected to be positives.
 
     Example:
@@ -38,8 +38,8 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
     """Measures a sampler's proposal against the softmax over all classes, streamed in blocks of classes.
 
     With ``p`` the softmax of the logits ``o``, ``e_i`` the expected counts and ``Q = e / Σ_j e_j``:
-    ``KL = Σ_i p_i (o_i − log e_i) − log Σ_j exp(o_j) + log Σ_j e_j``. Nothing is drawn: the random state of
-    the sampler stays as it is, and the figures carry no noise of sampling.
+    ``KL = Σ_i p_i (o_i − log e_i) − log Σ_j exp(o_j) + log Σ_j e_j``. The function draws nothing: the
+    sampler's state stays as it is, and the figures carry no noise of sampling.
 
     Args:
         sampler: a built ``Sampler`` that knows its expected counts.
@@ -52,9 +52,9 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
         A ``ProposalQuality``.
 
     Raises:
-        ValueError: if the sampler does not know its expected counts (``DNS``), or for queries or labels of
+        ValueError: if the sampler does not know its expected counts (``DNS``), or if queries or labels have
             another form.
-        tf.errors.InvalidArgumentError: for a query without any candidate, as of ``InBatch`` where no other
+        tf.errors.InvalidArgumentError: for a query without any candidate, as with ``InBatch`` if no other
             query has a label.
 
     Example:
@@ -79,7 +79,7 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
         log_expected_counts = tf.broadcast_to(log_expected_counts, tf.shape(logits))
         new_total = _log_add(log_total, logits)
         share = tf.exp(logits - new_total[:, tf.newaxis])
-        # A class of no weight says nothing, even if it can never be drawn.
+        # A class of weight 0 adds nothing, even if it can never be drawn.
         ratio = tf.math.multiply_no_nan(logits - log_expected_counts, share)
         mean_ratio = mean_ratio * tf.exp(log_total - new_total) + tf.reduce_sum(ratio, 1)
         log_square = _log_add(log_square, 2 * logits - log_expected_counts)
@@ -106,42 +106,42 @@ def _ask(sampler, head, query, labels, example_ids):
 
 
 def _has_candidates(sampler, log_expected_count):
-    """``require``: no query's log count [N], of its candidates or of the likeliest class, is that of none."""
+    """``require``: the log counts [N], of all classes or of the likeliest one, are not those of none."""
     without = tf.where(tf.equal(log_expected_count, -np.inf))[:1, 0]
     message = (
         f"{type(sampler).__name__} has no candidates for a query, so there is nothing to measure: give more "
-        "examples with labels. Without candidates is the query of row"
+        "examples with labels. The query without candidates is in row"
     )
     return require(tf.equal(tf.size(without), 0), message, without)
 
 
 def _expected_hits(question, labels, log_expected_count):
-    """The share [N] of candidates that are positives; ``log_expected_count`` [N]: of all classes."""
+    """The share [N] of candidates that are positives, from the log of all expected counts together [N]."""
     counts = tf.where(labels >= 0, tf.exp(question.log_expected_count(labels)), 0.0)
     slots = question.label_slots(labels)
-    passed = tf.zeros_like(counts) if slots is None else slots  # as if there, but no candidate ever
+    passed = tf.zeros_like(counts) if slots is None else slots  # labels never fill these slots
     of_labels = tf.reduce_sum(tf.maximum(counts - passed, 0.0), 1)
     return tf.math.divide_no_nan(of_labels, tf.exp(log_expected_count) - tf.reduce_sum(passed, 1))
 
 
 def cumulative_probability(sampler: Sampler | None, head, query, labels, example_ids=None) -> np.ndarray:
-    """Probability that a proposal gives to the r classes that score highest, for every rank r.
+    """The probability that a proposal gives to the r classes that score highest, for every rank r.
 
-    Plotted against rank for the softmax and each sampler, it shows where a proposal puts its draws: near
-    the classes that compete with the positive, or out in the tail.
+    A plot against rank, for the softmax and each sampler, shows where a proposal puts its draws: near the
+    classes that compete with the positive, or out in the tail.
 
     Args:
         sampler: a built ``Sampler``, or None for the softmax itself.
         head: the built head whose logits give the ranks.
-        query: queries float [N, D], a batch: memory is that of its logits twice, [N, L].
+        query: queries float [N, D]. They take memory for two arrays [N, L] of logits.
         labels: positives, integers [N] or [N, P], padded with -1, ragged or sparse.
         example_ids: integers [N], for a sampler that reads them.
 
     Returns:
-        float64 [L], the mean over the queries; the last entry is 1.
+        float64 [L], the mean over the queries. The last entry is 1.
 
     Raises:
-        ValueError: if the sampler does not know its expected counts (``DNS``), or for queries or labels of
+        ValueError: if the sampler does not know its expected counts (``DNS``), or if queries or labels have
             another form.
         tf.errors.InvalidArgumentError: for a query without any candidate, as ``proposal_quality`` does.
 
@@ -182,5 +182,5 @@ def cumulative_probability(sampler: Sampler | None, head, query, labels, example
 
 
 def _log_add(log_sums, values):
-    """``log(exp(log_sums) + Σ exp(values))`` [N], of values [N, b]."""
+    """``log(exp(log_sums) + Σ exp(values))`` [N], for values [N, b]."""
     return tf.reduce_logsumexp(tf.concat([log_sums[:, tf.newaxis], values], 1), 1)

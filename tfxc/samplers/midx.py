@@ -137,7 +137,8 @@ class MIDX(Sampler):
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
         frequencies = self._frequencies(head)
-        self._take_over(head, *self._fit(head, frequencies.importance), frequencies)
+        codebooks, codes = self._fit(head, frequencies.importance)
+        self._take_over(head, codebooks, codes, frequencies)
 
     def class_rows(self):
         return [ClassRows(self.cell)]

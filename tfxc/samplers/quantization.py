@@ -1,4 +1,4 @@
-"""Two codebooks for the class vectors, by k-means: in blocks of rows, one thread."""
+"""Two codebooks for the class vectors, by k-means in one thread and in blocks of rows."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ _POINTS_PER_CODEWORD = 512
 def rows_to_fit(head, num_rows, seed, weights):
     """The class vectors float32 [n, D] that k-means sees, n <= num_rows, and their weights [n].
 
-    Rows drawn uniformly would hardly hold a class that matters: of 400 thousand by Zipf's law, one in twelve
-    of the thousand heaviest, half of all weight.
+    Uniform draws of rows would miss most classes that matter. Of 400 thousand classes by Zipf's law, the
+    thousand heaviest have half of the weight, and one in twelve of them would be among the rows.
     """
     ids, weights = sample_by_weight(weights, num_rows, seed)
     return vectors_of(head, ids), weights
@@ -24,8 +24,8 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights):
     Args:
         head: gives the class vectors.
         start: None, or the two codebooks to start from.
-        residual: True quantises the residual of the first codebook with the second; False the first
-            half of the dimensions with the first and the second half with the second.
+        residual: True if the second codebook quantises the residual of the first; False if each codebook
+            quantises half of the dimensions.
         num_codewords: C.
         seed: int in [0, 2^31), of the k-means and the rows it sees.
         weights: positive class weights [L], of the errors and of the rows it sees.
@@ -40,9 +40,13 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights):
 
 
 def encode(head, codebooks, residual, class_ids=None):
-    """Each class's nearest codewords int32 [2, L], and the squared error of its quantised vector float32 [L].
+    """The nearest codewords int32 [2, L] of the classes, and the squared errors float32 [L] of their vectors.
 
-    Args: as of ``fit_codebooks``; and None or the class ids [n] that are wanted in place of all.
+    Args:
+        head: gives the class vectors.
+        codebooks: the two codebooks.
+        residual: as of ``fit_codebooks``.
+        class_ids: None for all classes, or ids [n] of those wanted.
     """
     first, second = codebooks
     num_classes = head.num_classes if class_ids is None else len(class_ids)
@@ -59,12 +63,12 @@ def encode(head, codebooks, residual, class_ids=None):
 
 
 def quantised_vectors(codebooks, residual):
-    """What the classes of a cell are quantised to: float32 [C, D] of each first codeword and every second."""
+    """Yields for each codeword of the first codebook the quantised vectors float32 [C, D] of its cells."""
     first, second = codebooks
     for codeword in first:
         yield codeword + second if residual else np.hstack([np.tile(codeword, (len(second), 1)), second])
 
 
 def _right(vectors, first, codes, residual):
-    """What the second codebook quantises."""
+    """The vectors that the second codebook quantises."""
     return vectors - first[codes] if residual else vectors[:, first.shape[1] :]

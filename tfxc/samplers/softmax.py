@@ -1,4 +1,4 @@
-"""Draws from the softmax itself, by scoring all classes: what fast proposals are measured against."""
+"""Draws from the softmax itself, by scoring all classes: the measure of faster proposals."""
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ from tfxc.samplers.step import Step
 class Softmax(Sampler):
     """Draws from the softmax over the class vectors of the last refresh: ``Q(i|z) = softmax(z · w)_i``.
 
-    The measure of the other proposals, for tests and small L: a query costs O(L·D), as the full softmax does.
+    It measures the other proposals, in tests and at small L: a query costs O(L·D), as the full softmax does.
     It keeps a copy of the class vectors. Before its first ``refresh`` Q is exactly uniform.
 
     Args:
@@ -52,13 +52,13 @@ class Softmax(Sampler):
         copy_class_vectors(head, tf_variable(self.vectors))
 
     def prepare(self, step: Step) -> tf.Tensor:
-        """The log of the softmax over all classes, float32 [N, L]."""
+        """The log softmax over all classes, float32 [N, L]."""
         logits = tf.matmul(step.query, tf_variable(self.vectors), transpose_b=True)
         with tf.control_dependencies(finite_rows(logits, "logits")):
             return tf.nn.log_softmax(logits)
 
     def draw(self, given, seed):
-        # Not stateless_categorical, whose threads share random numbers: a third of the draws repeat.
+        # The threads of stateless_categorical share random numbers, so a third of its draws repeat others.
         cumulative = tf.cumsum(tf.exp(tf.cast(given, tf.float64)), axis=1)
         uniform = tf.random.stateless_uniform(
             [tf.shape(given)[0], self.num_negatives], seed, dtype=tf.float64

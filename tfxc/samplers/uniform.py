@@ -12,7 +12,7 @@ from tfxc.samplers.sampler_shards import SamplerShards
 
 @register
 class Uniform(Sampler):
-    """Every class alike: ``Q(i) = 1 / L``. The proposal that needs no knowledge, and the baseline.
+    """Draws every class alike: ``Q(i) = 1 / L``. The baseline, which needs to know nothing of the classes.
 
     Args:
         num_negatives: S, draws a query (or a batch).
@@ -35,7 +35,7 @@ class Uniform(Sampler):
 
     def draw(self, given, seed):
         shape = [tf.shape(given)[0], self.num_negatives]
-        # As integers: uniform floats have 2^23 values. From 64 bits: the bias of the modulo is below 1e-12.
+        # Uniform floats have 2^23 values, too few. With integers of 64 bits the bias is below 1e-12.
         ids = tf.random.stateless_uniform(shape, seed, 0, self.num_classes, tf.int64)
         return tf.cast(ids, tf.int32), self.log_expected_count(given, ids)
 
