@@ -45,7 +45,7 @@ def check_counts(counts, smoothing, what):
     if smoothing and counts.sum() <= 1 + 1e-3 and np.any(counts % 1):
         raise ValueError(
             f"{what} needs raw counts, but got {len(counts)} numbers that sum to {counts.sum():.3g}, as "
-            f"probabilities do. The smoothing of {smoothing} would make draws nearly uniform: multiply the "
+            f"probabilities do: the smoothing of {smoothing} would make draws nearly uniform. Multiply the "
             "numbers by the number of examples, or give smoothing=0."
         )
     return counts + smoothing
