@@ -29,6 +29,7 @@ import tensorflow as tf  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras, register  # noqa: E402
+from tfxc._keras.optimizers import variable_index  # noqa: E402
 from tfxc._keras.weights import tf_variable  # noqa: E402
 
 
@@ -36,18 +37,19 @@ from tfxc._keras.weights import tf_variable  # noqa: E402
 class DecayedLazyAdam(tfxc.optimizers.LazyAdam):
     """``LazyAdam`` whose moments of a row decay by the steps that skipped it, when it is next touched."""
 
-    def _build_slots(self, var_list):
-        super()._build_slots(var_list)
-        self._last = [tf.Variable(tf.zeros(v.shape[:1], tf.int32), trainable=False) for v in var_list]
-        self._shares = [tf.Variable([0.0, 0.0], trainable=False) for _ in var_list]
+    def build(self, var_list):
+        if not hasattr(self, "_last"):
+            self._last = [tf.Variable(tf.zeros(v.shape[:1], tf.int32), trainable=False) for v in var_list]
+            self._shares = [tf.Variable([0.0, 0.0], trainable=False) for _ in var_list]
+        super().build(var_list)
 
-    def _sparse_step(self, gradient, variable, index, learning_rate):
+    def _sparse_step(self, gradient, variable, slots, learning_rate, seed):
         rows, _ = tf.unique(gradient.indices)
         now = tf.cast(tf_variable(self.iterations) + 1, tf.int32)
+        index = variable_index(self, variable)
         last = self._last[index]
         skipped = tf.maximum(now - tf.gather(last, rows) - 1, 0)
-        slots = self.slots_of(variable)
-        for slot, beta in ((slots["momentum"], self.beta_1), (slots["velocity"], self.beta_2)):
+        for slot, beta in zip(slots, (self.beta_1, self.beta_2), strict=True):
             decay = tf.pow(tf.cast(beta, slot.dtype), tf.cast(skipped, slot.dtype))
             decay = tf.reshape(decay, [-1, *[1] * (slot.shape.rank - 1)])
             decayed = tf.gather(slot, rows) * decay
@@ -56,7 +58,7 @@ class DecayedLazyAdam(tfxc.optimizers.LazyAdam):
         tf.raw_ops.ResourceScatterUpdate(resource=last.handle, indices=rows, updates=updates)
         share = tf.cast(tf.size(rows), tf.float32) / float(variable.shape[0])
         self._shares[index].assign_add([share, 1.0])
-        super()._sparse_step(gradient, variable, index, learning_rate)
+        super()._sparse_step(gradient, variable, slots, learning_rate, seed)
 
     def touched(self):
         """Of each table that got sparse gradients, the mean share of its rows that a step touched."""

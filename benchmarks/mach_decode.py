@@ -105,10 +105,11 @@ def stock_blocks(num_classes, tables, block=8192):
 def stock_probes(num_classes, tables):
     import tensorflow as tf
 
-    from tfxc.ops.mach_decode import mach_top_k_probed_reference
+    from tfxc.ops.library import stock_ops
+    from tfxc.ops.mach_decode import mach_top_k_probed
 
     family = make_family(num_classes)
-    return tf.function(lambda: mach_top_k_probed_reference(tables, family, K, NUM_PROBES))
+    return tf.function(lambda: stock_ops()(mach_top_k_probed)(tables, family, K, NUM_PROBES))
 
 
 def probes(num_classes, tables):

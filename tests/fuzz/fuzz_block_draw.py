@@ -7,7 +7,7 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_draw_reference, block_log_prob
+from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 
 KERNELS = (
     Kernel(1.0, 0.0, 1.0, 1.0),
@@ -93,7 +93,9 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
             drawn = call("tfxc_block_draw", op, *handles, own_seed, num_samples=samples, **attributes)
             check_drawn(drawn, wanted, tolerance, (n, samples))
         if arrays.chance(0.03) and block < 1000:
-            stock = call("block_draw_reference", block_draw_reference, *given, index, samples, seeds)
+            stock = call(
+                "block_draw in stock ops", library.stock_ops()(block_draw), *given, index, samples, seeds
+            )
             check_drawn(stock, wanted, tolerance, (n, samples))
 
 

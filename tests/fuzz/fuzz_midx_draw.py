@@ -7,7 +7,7 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_draw_reference, midx_log_partition, pack_slots
+from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.samplers.alias import alias_table
 
 FAULTS = (*["none"] * 10, "logits", "offsets", "slots", "mass", "samples", "shape", "empty")
@@ -108,7 +108,7 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     partition = call("midx_log_partition", midx_log_partition, *given, index.cell_mass)
     agree(partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition")
     if arrays.chance(0.03):
-        stock = call("midx_draw_reference", midx_draw_reference, *given, index, samples, seeds)
+        stock = call("midx_draw in stock ops", library.stock_ops()(midx_draw), *given, index, samples, seeds)
         check_drawn(stock, wanted, log_z, position, (n, samples))
 
 

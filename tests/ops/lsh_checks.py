@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tfxc.ops.hash_tables import hash_tables_reference
+from tfxc.ops.hash_tables import hash_tables
+from tfxc.ops.library import stock_ops
 from tfxc.ops.lsh_draw import Scheme
 
 SCHEMES = {
@@ -14,7 +15,8 @@ SCHEMES = {
 
 def random_tables(num_classes, num_tables, num_buckets, seed=0):
     codes = np.random.default_rng(seed).integers(num_buckets, size=(num_classes, num_tables))
-    return hash_tables_reference(codes.astype(np.uint16), num_buckets)
+    with stock_ops():
+        return hash_tables(codes.astype(np.uint16), num_buckets)
 
 
 def random_queries(num, num_parts, num_tables, num_buckets, seed=1):

@@ -342,7 +342,7 @@ def test_bad_input_is_an_error():
         mach_top_k(tables, family._replace(num_keys=2**31), 2)
 
 
-def test_other_dtypes_take_the_reference():
+def test_other_dtypes_take_the_stock_path():
     family = make_family(30, 8, 3)
     tables = make_tables(family, 2)
     scores, ids = mach_top_k(tf.constant(tables, tf.float64), family, 4)

@@ -107,7 +107,7 @@ def test_each_follows_its_schedule():
     fit(model)
     np.testing.assert_array_equal(values([top])[0], still[0])
     assert (values([model.layers[1]])[0] != moving[0]).any()
-    with pytest.raises(TypeError, match="follows a schedule, or starts at 0"):
+    with pytest.raises(TypeError, match="follows a schedule or starts at 0"):
         optimizer.learning_rate = 0.1
 
 
@@ -202,9 +202,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="at least one pair"):
         MultiOptimizer(LazyAdam())
     for pair in (LazySGD(), (LazySGD(), top, top)):
-        with pytest.raises(ValueError, match=r"come pairs \(optimizer, layers\), but one is"):
+        with pytest.raises(ValueError, match=r"Expected pairs \(optimizer, layers\)"):
             MultiOptimizer(LazyAdam(), pair)
-    with pytest.raises(ValueError, match="'head' is no layer: a pair is"):
+    with pytest.raises(ValueError, match="'head' is no layer: give pairs"):
         MultiOptimizer(LazyAdam(), (LazySGD(), "head"))
     for default, other in (("adam", LazySGD()), (LazyAdam(), "sgd")):
         with pytest.raises(ValueError, match="'adam' is no Keras optimizer|'sgd' is no Keras optimizer"):
@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused():
     stranger.build((None, 3))
     with pytest.raises(ValueError, match="owns no trainable weight of the model"):
         MultiOptimizer(LazyAdam(), (LazySGD(), stranger)).build(model.trainable_variables)
-    with pytest.raises(ValueError, match="claimed by two optimizers"):
+    with pytest.raises(ValueError, match="Two optimizers claim"):
         MultiOptimizer(LazyAdam(), (LazySGD(), top), (LazySGD(), model)).build(model.trainable_variables)
 
 
@@ -221,7 +221,7 @@ def test_optimizers_that_are_several_or_scale_the_loss_are_refused_as_parts():
     layer = keras.layers.Dense(2)
     several = MultiOptimizer(LazyAdam(), (LazySGD(), layer))
     scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1))
-    for part, message in ((several, "is a MultiOptimizer itself"), (scaled, "Loss scaling is not supported")):
+    for part, message in ((several, "got another MultiOptimizer"), (scaled, "scales the loss, which")):
         with pytest.raises(ValueError, match=message):
             MultiOptimizer(part, (LazySGD(), layer))
         with pytest.raises(ValueError, match=message):

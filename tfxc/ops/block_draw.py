@@ -1,4 +1,4 @@
-"""Exact draws by a kernel of query and class features: first a block of classes, then a class of it."""
+"""Exact draws in proportion to a kernel of query and class features: a block first, then a class in it."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from tfxc.ids import int32_ids
 from tfxc.ops import library
 from tfxc.require import finite_rows, in_range, require
 
-# The reference path gathers about this many floats of rows at a time.
+# The TensorFlow path gathers about this many floats of rows at a time.
 _ELEMENTS_AT_ONCE = 1 << 22
 
 library.reads_tables("BlockDraw", "BlockLogProb")
@@ -21,8 +21,8 @@ class Kernel(NamedTuple):
     Args:
         quadratic: Factor of o².
         linear: Factor of o.
-        constant: What is added.
-        floor: Smallest weight of a class, above 0.
+        constant: The weight at o = 0.
+        floor: The smallest weight of a class, above 0.
     """
 
     quadratic: float
@@ -37,11 +37,11 @@ class Kernel(NamedTuple):
 
 
 class BlockIndex(NamedTuple):
-    """Classes in blocks of consecutive ids, the last one maybe shorter.
+    """Classes in blocks of consecutive ids; the last block may be shorter.
 
     Attributes:
         rows: ``tf.Variable`` ``[L, F]`` float32, the features of the classes; read in place.
-        block_size: Classes a block, b.
+        block_size: b, the classes of a block.
         kernel: :class:`Kernel`.
     """
 
@@ -53,12 +53,12 @@ class BlockIndex(NamedTuple):
 def block_draw(query, block_mass, index, num_samples, seed):
     """Draws S classes a query, with replacement, and the log-probability of each draw.
 
-    First a block B with probability ``P(B) ∝ max(mass_B + constant·|B|, floor·|B|)``, then a class of it
-    with ``P(i|B) ∝ w_i``, the kernel of ``query · rows[i]``; each by inverting a float64 distribution with
-    53 random bits. Where no class is below the floor, that is ``w_i / Σ_j w_j``. Draws are grouped by
-    block, so the rows of a block are read once for 16 queries; the cost is O(L/b + S·b·F) a query. The
-    compiled op's random numbers belong to (seed, query, draw), whatever the number of threads.
-    Without it :func:`block_draw_reference` draws; its draws for the same seed are others.
+    The op draws a block B with probability ``P(B) ∝ max(mass_B + constant·|B|, floor·|B|)``, then a class of
+    B with ``P(i|B) ∝ w_i``, the kernel of ``query · rows[i]``. Each draw inverts a float64 distribution with
+    53 random bits. Where no class is below the floor, the probability of a class is ``w_i / Σ_j w_j``. The
+    compiled op groups draws by block, so it reads the rows of a block once for 16 queries; the cost is O(L/b
+    + S·b·F) a query. Its random numbers belong to (seed, query, draw), whatever the number of threads. The
+    TensorFlow path has the same distribution; its draws for the same seed differ.
 
     Args:
         query: ``[N, F]`` float32 features of the queries.
@@ -73,8 +73,8 @@ def block_draw(query, block_mass, index, num_samples, seed):
     Raises:
         ValueError: ``num_samples`` is outside [1, 2^24], ``block_size`` below 1, the floor not positive, or a
             shape does not fit.
-        tf.errors.InvalidArgumentError: NaN or infinite mass, or weights beyond float32
-            (naming the query), or a shape does not fit.
+        tf.errors.InvalidArgumentError: A mass is not finite, a weight is beyond float32 (the message names
+            the query), or a shape does not fit.
 
     >>> rows = tf.Variable([[1.0], [2.0], [0.0]])
     >>> index = BlockIndex(rows, block_size=2, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
@@ -85,38 +85,23 @@ def block_draw(query, block_mass, index, num_samples, seed):
     Reference: Blanc, Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
     """
     query, block_mass = _convert(query, block_mass, index)
-    seed = _check_draw(num_samples, seed)
+    positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
+    seed = tf.cast(seed, tf.int64)
     if not library.use_compiled(index.rows):
         return _draw(query, block_mass, index, num_samples, seed)
     return library.load().tfxc_block_draw(
-        rows=index.rows.handle,
-        query=query,
-        block_mass=block_mass,
-        seed=seed,
+        *(index.rows.handle, query, block_mass, seed),
         kernel=list(index.kernel),
         block_size=index.block_size,
         num_samples=num_samples,
     )
 
 
-def block_draw_reference(query, block_mass, index, num_samples, seed):
-    """:func:`block_draw` in stock TensorFlow ops: the same distribution, other random numbers.
-
-    >>> index = BlockIndex(tf.Variable([[1.0]]), block_size=4, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
-    >>> block_draw_reference([[1.0]], [[1.0]], index, 2, seed=[0, 0])[0].numpy().tolist()
-    [[0, 0]]
-    """
-    query, block_mass = _convert(query, block_mass, index)
-    return _draw(query, block_mass, index, num_samples, _check_draw(num_samples, seed))
-
-
 def block_log_prob(query, block_mass, index, class_ids):
-    """log Q of any classes: with what probability :func:`block_draw` draws them. O(b·F) a class.
+    """log Q of any classes: the log-probability of a draw of :func:`block_draw`, at O(b·F) a class.
 
     Args:
-        query: ``[N, F]`` float32 features of the queries.
-        block_mass: ``[N, ceil(L / b)]`` float32, ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``.
-        index: A :class:`BlockIndex`.
+        query: and ``block_mass``, ``index``: as in :func:`block_draw`.
         class_ids: ``[N, P]`` int32 in ``[0, L)``.
 
     Returns:
@@ -124,7 +109,7 @@ def block_log_prob(query, block_mass, index, class_ids):
 
     Raises:
         ValueError: The floor is not positive, or a shape does not fit.
-        tf.errors.InvalidArgumentError: A class id outside ``[0, L)``, NaN or infinite mass, or weights
+        tf.errors.InvalidArgumentError: A class id is outside ``[0, L)``, a mass is not finite, or a weight is
             beyond float32.
 
     >>> index = BlockIndex(tf.Variable([[1.0], [3.0]]), block_size=2, kernel=Kernel(0.0, 1.0, 0.0, 0.5))
@@ -136,29 +121,15 @@ def block_log_prob(query, block_mass, index, class_ids):
     if not library.use_compiled(index.rows):
         return _log_prob(query, block_mass, index, class_ids)
     return library.load().tfxc_block_log_prob(
-        rows=index.rows.handle,
-        query=query,
-        block_mass=block_mass,
-        class_ids=class_ids,
+        *(index.rows.handle, query, block_mass, class_ids),
         kernel=list(index.kernel),
         block_size=index.block_size,
     )
 
 
-def block_log_prob_reference(query, block_mass, index, class_ids):
-    """:func:`block_log_prob` in stock TensorFlow ops.
-
-    >>> index = BlockIndex(tf.Variable([[1.0]]), block_size=4, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
-    >>> block_log_prob_reference([[1.0]], [[1.0]], index, [[0]]).numpy().tolist()
-    [[0.0]]
-    """
-    class_ids = int32_ids(class_ids, index.rows.shape[0])
-    return _log_prob(*_convert(query, block_mass, index), index, class_ids)
-
-
 def _convert(query, block_mass, index):
     if not index.kernel.floor > 0:
-        raise ValueError(f"The kernel's floor must be above 0, but is {index.kernel.floor}.")
+        raise ValueError(f"The kernel's floor must be above 0, but got {index.kernel.floor}.")
     positive_int(index.block_size, "block_size")
     query, block_mass = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (query, block_mass))
     num_classes, width = index.rows.shape
@@ -170,15 +141,10 @@ def _convert(query, block_mass, index):
     )
     if not fits:
         raise ValueError(
-            f"For rows [{num_classes}, {width}] in blocks of {index.block_size}, query must be [N, {width}] "
-            f"and block_mass [N, {num_blocks}], but their shapes are {query.shape} and {block_mass.shape}."
+            f"query must be [N, {width}] and block_mass [N, {num_blocks}], for rows [{num_classes}, {width}] "
+            f"in blocks of {index.block_size}, but their shapes are {query.shape} and {block_mass.shape}."
         )
     return query, block_mass
-
-
-def _check_draw(num_samples, seed):
-    positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
-    return tf.cast(seed, tf.int64)
 
 
 def _draw(query, block_mass, index, num_samples, seed):
@@ -203,7 +169,7 @@ def _log_prob(query, block_mass, index, class_ids):
 
 
 def _visit(query, mass, blocks, index, choose, item):
-    """Class ids and log-probabilities [N, S] of the classes chosen in blocks [N, S]; some queries at once."""
+    """Class ids and log-probabilities [N, S] of classes chosen in blocks [N, S], a few queries at a time."""
 
     def some_queries(inputs):
         query, mass, blocks, item = inputs
@@ -245,7 +211,7 @@ def _weights(query, blocks, index):
 
 
 def _block_size(index):
-    """No larger than there are classes: a block of more is one of all."""
+    """The classes of a full block, at most all classes."""
     return max(min(index.block_size, index.rows.shape[0]), 1)
 
 
@@ -255,7 +221,7 @@ def _rows_of(tensor):
 
 
 def _floored(block_mass, index):
-    """The masses the blocks are drawn by, float64 [N, num_blocks]."""
+    """The masses by which blocks are drawn, float64 [N, num_blocks]."""
     with tf.control_dependencies(finite_rows(block_mass, "block_mass")):
         mass = tf.cast(block_mass, tf.float64)
     block_size = _block_size(index)
@@ -265,9 +231,9 @@ def _floored(block_mass, index):
 
 
 def _invert(weights, uniform):
-    """For uniform numbers [N, S] indices [N, S], each with probability proportional to weights [N, n]."""
+    """Indices [N, S] drawn by uniform numbers [N, S], with probability proportional to weights [N, n]."""
     sums = tf.cumsum(weights, axis=1)
     index = tf.searchsorted(sums, uniform * sums[:, -1:], side="right")
-    # Rounding may lift the product to the total, past the last one that has weight.
+    # Rounding may lift the product to the total, past the last index that has weight.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=1, keepdims=True)
     return tf.minimum(index, last)

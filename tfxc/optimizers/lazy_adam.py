@@ -20,16 +20,16 @@ class LazyAdam(RowSparseOptimizer):
     ``m = beta_1 m + (1 - beta_1) g_t``, ``v = beta_2 v + (1 - beta_2) g_t^2``,
     ``x = x - learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)``.
 
-    **Skipped steps.** A row without a gradient is left alone: it does not move and its moments
-    decay only when it is touched again. The bias correction uses the global step count, the
-    same for all rows. Plain Adam would also decay the moments and move the row on by its
-    momentum. To make up for the decay alone, ``m beta_1^skipped`` and ``v beta_2^skipped`` before
-    the next gradient, is worse: of a row that is rarely touched, m then holds little more than
-    ``1 - beta_1`` of the last gradient. As is against decayed, the range of three seeds
+    **Skipped steps.** A row without a gradient does not move, and its moments decay only when it is
+    touched again. The bias correction uses the global step count, the same for all rows. Plain Adam
+    would also decay the moments and move the row by its momentum. Making up for the decay alone,
+    ``m beta_1^skipped`` and ``v beta_2^skipped`` before the next gradient, is worse: for a rarely
+    touched row, m then holds little more than ``1 - beta_1`` of the last gradient. Measured without
+    against with that decay, over three seeds
     (``python benchmarks/lazy_adam_decay.py --sessions train.txt test.txt``): NDCG@10 of SASRec on
     Diginetica .182-.185 against .175-.177, P@1 on Tate .760-.764 against .747-.753.
 
-    A dense gradient takes TensorFlow's fused Adam: the numbers of ``keras.optimizers.Adam``.
+    A dense gradient takes TensorFlow's fused Adam, with the numbers of ``keras.optimizers.Adam``.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
@@ -37,7 +37,7 @@ class LazyAdam(RowSparseOptimizer):
         beta_2: Decay of the second moment, in [0, 1).
         epsilon: Above 0, added to the root of the second moment.
         name: Name of the optimizer.
-        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
             float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
@@ -45,8 +45,7 @@ class LazyAdam(RowSparseOptimizer):
         ValueError: A value outside its range, or an option that would touch every row
             (``weight_decay``, ``use_ema``, ``amsgrad``, ``loss_scale_factor``,
             ``gradient_accumulation_steps``, a constraint on a table); when built, for a weight of
-            float16, for one of bfloat16 that is a single number, and for shards of a table beside
-            ``clipnorm``.
+            float16, for a scalar of bfloat16, and for shards of a table with ``clipnorm``.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))
@@ -80,21 +79,17 @@ class LazyAdam(RowSparseOptimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
 
-    def _build_slots(self, var_list):
-        self._momentums = self._add_slots(var_list, "momentum")
-        self._velocities = self._add_slots(var_list, "velocity")
+    _slot_shapes = {"momentum": lambda shape: shape, "velocity": lambda shape: shape}
 
-    def _sparse_step(self, gradient, variable, index, learning_rate):
+    def _sparse_step(self, gradient, variable, slots, learning_rate, seed):
         step = tf.cast(tf_variable(self.iterations) + 1, tf.float64)
         beta_1, beta_2 = (tf.constant(beta, tf.float64) for beta in (self.beta_1, self.beta_2))
         correction = tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
         hyper = AdamHyper(tf.cast(learning_rate, tf.float64) * correction, beta_1, beta_2, self.epsilon)
-        momentum, velocity = self._moments(index)
-        seed = self._seed_of(variable, index)
-        lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed)
+        lazy_adam_update(variable, *slots, gradient, hyper, seed)
 
-    def _dense_step(self, gradient, variable, index, learning_rate):
-        momentum, velocity = self._moments(index)
+    def _dense_step(self, gradient, variable, slots, learning_rate):
+        momentum, velocity = slots
         step = tf.cast(tf_variable(self.iterations) + 1, variable.dtype)
         beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
@@ -109,9 +104,6 @@ class LazyAdam(RowSparseOptimizer):
             epsilon=tf.cast(self.epsilon, variable.dtype),
             grad=gradient,
         )
-
-    def _moments(self, index):
-        return tf_variable(self._momentums[index]), tf_variable(self._velocities[index])
 
     def get_config(self):
         """The arguments of the constructor."""

@@ -1,4 +1,4 @@
-"""Gradient descent on the rows a step touched."""
+"""Gradient descent that updates only the rows a step touched."""
 
 import tensorflow as tf
 
@@ -12,18 +12,19 @@ class LazySGD(RowSparseOptimizer):
     """Gradient descent without momentum, and so without slots: the least memory a table can train in.
 
     ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's
-    occurrences in the batch. As a row without a gradient would not move anyway, this is exactly
-    gradient descent, in one pass and in place. A dense gradient takes TensorFlow's own kernel.
+    occurrences in the batch. A row without a gradient does not move in plain gradient descent
+    either, so this is exactly that, in one pass and in place. A dense gradient takes TensorFlow's
+    own kernel.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         name: Name of the optimizer.
-        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
             float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
     Raises:
-        ValueError: An option that would touch every row, or an unknown one; when built, as ``LazyAdam``.
+        ValueError: An option that would touch every row, or an unknown one; when built, see ``LazyAdam``.
 
     >>> table = tf.Variable(tf.zeros([3, 1]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([2, 2]))
@@ -37,10 +38,10 @@ class LazySGD(RowSparseOptimizer):
     def __init__(self, learning_rate=0.01, name: str | None = None, **options) -> None:
         super().__init__(learning_rate, name, **options)
 
-    def _sparse_step(self, gradient, variable, index, learning_rate):
-        row_sgd_update(variable, gradient, learning_rate, self._seed_of(variable, index))
+    def _sparse_step(self, gradient, variable, slots, learning_rate, seed):
+        row_sgd_update(variable, gradient, learning_rate, seed)
 
-    def _dense_step(self, gradient, variable, index, learning_rate):
+    def _dense_step(self, gradient, variable, slots, learning_rate):
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle, alpha=tf.cast(learning_rate, variable.dtype), delta=gradient
         )

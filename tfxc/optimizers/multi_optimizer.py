@@ -18,20 +18,20 @@ from tfxc.optimizers.slots import slots_of
 class MultiOptimizer(keras.optimizers.Optimizer):
     """Trains chosen layers by optimizers of their own: Adam for the encoder, gradient descent for the head.
 
-    Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the
-    default's. Rates that are all numbers keep their ratio: where the default's is set (by
-    ``ReduceLROnPlateau``, say), the others follow, and one of theirs that was set is put back.
+    Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the rate
+    of the default optimizer. Rates that are all numbers keep their ratio: when the default's rate is set (by
+    ``ReduceLROnPlateau``, say), the others follow, and a rate of theirs that was set alone is reset.
 
     Args:
-        default: a Keras optimizer, for all weights that no other takes.
-        *others: pairs of an optimizer and a layer or list of layers. Layers are taken by identity, for
+        default: a Keras optimizer, for all weights that no other optimizer takes.
+        *others: pairs of an optimizer and a layer or list of layers. Layers are compared by identity, since
             names need not be unique; a table belongs to the layer that created it.
         name: Name of the optimizer.
 
     Raises:
-        ValueError: without others, for what is no optimizer or no such pair, or for an optimizer that is a
-            ``MultiOptimizer`` or scales the loss; when it is built, if a layer owns no trainable weight of
-            the model, or two optimizers claim the same weight.
+        ValueError: There is no pair, an argument is no optimizer or no such pair, or an optimizer is a
+            ``MultiOptimizer`` or scales the loss; when built, if a layer owns no trainable weight of the
+            model, or two optimizers claim the same weight.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -53,25 +53,25 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         name: str = "multi_optimizer",
     ) -> None:
         if not others:
-            raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) beside the default.")
+            raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) after the default.")
         for pair in others:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(f"Beside the default come pairs (optimizer, layers), but one is {pair!r}.")
+                raise ValueError(f"Expected pairs (optimizer, layers) after the default, but got {pair!r}.")
         for optimizer in (default, *(pair[0] for pair in others)):
             if not isinstance(optimizer, keras.optimizers.Optimizer):
                 raise ValueError(
-                    f"{optimizer!r} is no Keras optimizer: write for instance tfxc.optimizers.LazyAdam(1e-3)."
+                    f"{optimizer!r} is no Keras optimizer: give one, such as tfxc.optimizers.LazyAdam(1e-3)."
                 )
             if isinstance(optimizer, MultiOptimizer):
                 raise ValueError(
-                    "A MultiOptimizer is made of plain optimizers, but one given is a MultiOptimizer itself: "
-                    "give its optimizers and layers as pairs of this one."
+                    "A MultiOptimizer takes plain optimizers, but got another MultiOptimizer: give the "
+                    "optimizers and layers of that one as pairs."
                 )
             if scales_loss(optimizer):
                 raise ValueError(
-                    f"Loss scaling is not supported inside a MultiOptimizer, but {type(optimizer).__name__} "
-                    "scales: its steps would be too small by the factor. Leave the factor out; in half "
-                    "precision take the mixed_bfloat16 policy."
+                    f"{type(optimizer).__name__} scales the loss, which a MultiOptimizer does not support: "
+                    "its steps would be too small by the factor. Leave the factor out; in half precision "
+                    "take the mixed_bfloat16 policy."
                 )
         start_optimizer(self, None, name)
         self._num_optimizers = 1 + len(others)
@@ -80,7 +80,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         layers = [pair[1] if isinstance(pair[1], list | tuple) else [pair[1]] for pair in others]
         for layer in sum(layers, []):
             if not isinstance(layer, keras.layers.Layer):
-                raise ValueError(f"{layer!r} is no layer: a pair is (optimizer, layer or list of layers).")
+                raise ValueError(f"{layer!r} is no layer: give pairs (optimizer, layer or list of layers).")
         self._layers = Untracked(layers)  # a saved optimizer does not hold the model
         self._owners: Any = None  # the number of each weight's optimizer
         self._names = None  # of the weights
@@ -99,7 +99,10 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, value):
         if self._ratios is None:
-            raise TypeError("Where a learning rate follows a schedule, or starts at 0, it cannot be set.")
+            raise TypeError(
+                "The learning rate of a MultiOptimizer cannot be set where a rate follows a schedule or "
+                "starts at 0: set the rates of its optimizers."
+            )
         self.optimizers[0].learning_rate = value
         self._let_follow()
 
@@ -113,24 +116,24 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         """The optimizer that trains a weight.
 
         Raises:
-            ValueError: for a weight that was not there, or frozen, when the optimizer was built.
+            ValueError: The weight was missing, or frozen, when the optimizer was built.
         """
         number = variable_index(self, variable)
         if number is None:
             raise ValueError(
                 f"The weight {layer_and_name(variable)} was not trained when this MultiOptimizer was built: "
-                "after thawing a layer compile with a new one."
+                "compile with a new MultiOptimizer after you unfreeze a layer."
             )
         return self.optimizers[self._owners[number]]
 
     def slots_of(self, variable) -> dict[str, tf.Variable]:
-        """What the optimizer that trains a weight remembers of it: a dict, name -> ``tf.Variable``."""
+        """The slots of a weight in the optimizer that trains it: a dict, name -> ``tf.Variable``."""
         if variable_index(self, variable) is None:
             return {}
         return slots_of(self.optimizer_of(variable), variable)
 
     def build(self, variables):
-        """Deals the weights out and creates the slots of each optimizer, once."""
+        """Assigns each weight to its optimizer, and creates the slots of each optimizer, once."""
         if getattr(self, "_dealt", False):
             return
         super().build(variables)
@@ -144,23 +147,24 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         self._dealt = True
 
     def _kept_owners(self, variables):
-        """Of the weights as they were when the config was made, from those that are trained now."""
+        """The saved owner of each variable, where some of the saved weights are frozen."""
         if len(variables) == len(self._owners):
             return self._owners
         kept = dict(zip(self._names or [], self._owners, strict=False))
         names = [layer_and_name(variable) for variable in variables]
         if len(kept) != len(self._owners) or not kept.keys() >= set(names):
             raise ValueError(
-                f"This MultiOptimizer was saved with {len(self._owners)} trained weights, and which of them "
-                f"the {len(names)} of this model are cannot be told: compile with a new one."
+                f"This MultiOptimizer was saved with {len(self._owners)} trained weights, and their names do "
+                f"not tell which of them the {len(names)} trained weights of this model are: compile with a "
+                "new MultiOptimizer."
             )
         return [kept[name] for name in names]
 
     def _find_owners(self, variables):
         if not self._layers.value[0]:
             raise ValueError(
-                "This MultiOptimizer was made from the config of one that had not been built, and layers are "
-                "no part of a config: make it anew, with its layers."
+                "This MultiOptimizer was made from the config of one that had not been built, and a config "
+                "holds no layers: make a new one with its layers."
             )
         owners = {id(variable): 0 for variable in variables}
         for i, layers in enumerate(self._layers.value, 1):
@@ -168,11 +172,13 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                 own = [id(v) for v in layer.trainable_variables if id(v) in owners]
                 if not own:
                     raise ValueError(
-                        f"Layer {layer.name!r} owns no trainable weight of the model, so no optimizer can be "
-                        "its own. A tied head trains with the embedding that holds its table."
+                        f"Layer {layer.name!r} owns no trainable weight of the model, so no optimizer can "
+                        "train it. A tied head trains with the embedding that holds its table: name that."
                     )
                 if any(owners[v] not in (0, i) for v in own):
-                    raise ValueError(f"Weights of layer {layer.name!r} are claimed by two optimizers.")
+                    raise ValueError(
+                        f"Two optimizers claim weights of layer {layer.name!r}: name each layer in one pair."
+                    )
                 owners.update(dict.fromkeys(own, i))
         return [owners[id(variable)] for variable in variables]
 
@@ -180,8 +186,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         """One step of every optimizer on its own weights."""
         pairs = list(grads_and_vars)
         self.build([variable for _, variable in pairs])
-        self._let_follow()  # callbacks of tf-keras set the default's variable
-        has_none = all(gradient is None for gradient, _ in pairs)  # which an optimizer refuses
+        self._let_follow()  # callbacks of tf-keras set the variable of the default's rate
+        has_none = all(gradient is None for gradient, _ in pairs)  # then an optimizer raises the error
         for optimizer in self.optimizers:
             own = [pair for pair in pairs if self.optimizer_of(pair[1]) is optimizer]
             if has_none or any(gradient is not None for gradient, _ in own):
@@ -189,32 +195,32 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                     optimizer.apply_gradients(own, **options)
             elif own:
                 names = [layer_and_name(variable) for _, variable in own]
-                warnings.warn(f"No gradient of the loss reaches {names}: they stay.", stacklevel=2)
+                warnings.warn(f"No gradient of the loss reaches {names}: they do not train.", stacklevel=2)
         return tf_variable(self.iterations).assign_add(1)
 
     def apply(self, grads, trainable_variables=None):
-        """As ``apply_gradients``, in the form Keras 3 calls."""
+        """As ``apply_gradients``, with the arguments of Keras 3."""
         variables = self._order.value if trainable_variables is None else trainable_variables
         self.apply_gradients(zip(grads, variables, strict=True))
 
     def finalize_variable_values(self, var_list):
-        """At the end of training: optimizers with ``use_ema`` put their averages in place."""
+        """At the end of training, optimizers with ``use_ema`` write their averages into the weights."""
         for optimizer in self.optimizers:
             own = [variable for variable in var_list if self.optimizer_of(variable) is optimizer]
             optimizer.finalize_variable_values(own)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Keeps weights from weight decay, whichever optimizer trains them; before it is built.
+        """Excludes weights from weight decay, whichever optimizer trains them; call it before ``build``.
 
         Args:
             var_list: the weights.
-            var_names: parts of the names of weights.
+            var_names: substrings of the names of weights.
         """
         for optimizer in self.optimizers:
             optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 
     def get_config(self):
-        """The optimizers and, once built, which weight belongs to which: layers are not part of a config."""
+        """The optimizers and, once built, the optimizer of each weight; a config holds no layers."""
         optimizers = [keras.optimizers.serialize(optimizer) for optimizer in self.optimizers]
         kept = {"owners": self._owners, "names": self._names, "ratios": self._ratios}
         kept = {name: own and list(own) for name, own in kept.items()}
@@ -222,19 +228,19 @@ class MultiOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Rebuilt from the config of one that was built it needs no layers; of another it cannot be built."""
+        """Needs no layers if the saved optimizer was built; else the result cannot be built."""
         first, *others = (
             keras.optimizers.deserialize(own, custom_objects=custom_objects) for own in config["optimizers"]
         )
         optimizer = cls(first, *((other, []) for other in others), name=config["name"])
-        optimizer._owners, optimizer._names = config["owners"], config.get("names")
-        # A rate that was set may not have reached the others before they were saved.
-        optimizer._ratios = config.get("ratios", optimizer._ratios)
+        optimizer._owners, optimizer._names = config["owners"], config["names"]
+        # The saved rates may lack one that was set and had not reached the others.
+        optimizer._ratios = config["ratios"]
         return optimizer
 
 
 def _ratios(optimizers):
-    """Learning rates relative to the first; None if one follows a schedule or the first is 0."""
+    """Learning rates relative to the first; None if one follows a schedule, or the first is 0."""
     if any(learning_rate_variable(optimizer) is None for optimizer in optimizers):
         return None
     rates = [float(tf.convert_to_tensor(optimizer.learning_rate)) for optimizer in optimizers]

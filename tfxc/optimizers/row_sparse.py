@@ -1,4 +1,6 @@
-"""What the row-sparse optimizers share: which options they take, clipping, slots."""
+"""The base of the row-sparse optimizers: the options they take, clipping, slots, rounding."""
+
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -20,7 +22,7 @@ from tfxc.ops.remote import whole_of, with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
-_LEAST_ROWS = 1 << 16  # of what counts as a table
+_LEAST_ROWS = 1 << 16  # a dense update of a variable with fewer rows is cheap
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 _AVERAGING = (
     "it averages every row at every step: average saved checkpoints instead, or the encoder's weights alone, "
@@ -42,22 +44,21 @@ _REFUSED = {
 class RowSparseOptimizer(keras.optimizers.Optimizer):
     """Base of the optimizers whose step touches only the rows with a gradient.
 
-    A subclass creates its slots in ``_build_slots`` and implements
-    ``_sparse_step(gradient, variable, index, learning_rate)`` and ``_dense_step`` with the
-    same arguments; ``index`` is the variable's position among those optimized.
+    A subclass names its slots in ``_slot_shapes`` and implements
+    ``_sparse_step(gradient, variable, slots, learning_rate, seed)`` and
+    ``_dense_step(gradient, variable, slots, learning_rate)``; ``slots`` are its ``tf.Variable``, in order.
 
-    A variable of bfloat16 is updated in float32 and rounded stochastically, by random numbers that belong to
-    the seed, the step, the variable and the row: the same whatever the threads, and in training that is
-    resumed. Its slots are float32. A dense gradient updates all its rows so.
+    A variable of bfloat16 is updated in float32 and rounded stochastically, also by a dense gradient; its
+    slots are float32. The random numbers belong to the seed, the step, the variable and the row: threads do
+    not change them, and training that is resumed repeats them.
 
     Args:
         learning_rate: Float, ``LearningRateSchedule`` or (Keras 3) callable.
         name: Name of the optimizer.
         seed: Int, of the rounding of bfloat16.
         **options: At most one of ``clipnorm`` (L2 norm of each variable's gradient),
-            ``global_clipnorm`` (of all gradients together) and ``clipvalue`` (each entry). The
-            gradients of a row that occurs more than once are summed first; rows without a
-            gradient count as zero.
+            ``global_clipnorm`` (of all gradients together) and ``clipvalue`` (each entry). Clipping sums
+            the gradients of a row that occurs more than once first; rows without a gradient count as zero.
 
     Raises:
         ValueError: No learning rate; an option that would touch every row of every table, or an unknown
@@ -74,6 +75,10 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         self.seed = seed_int(seed)
         self._slots = Untracked({})
 
+    # The shape of each slot by its name, as a function of the variable's shape.
+    _slot_shapes: dict[str, Callable] = {}
+    _initial_slot_value = 0.0
+
     def build(self, var_list):
         """Creates the slots of the variables, once."""
         if getattr(self, "_built", False):
@@ -82,20 +87,16 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             _refuse_shards(var_list)
         _refuse_half(var_list)
         super().build(var_list)
-        self._build_slots(var_list)
+        for name, shape_of in self._slot_shapes.items():
+            slots = [
+                add_slot(self, variable, name, shape_of(variable.shape), self._initial_slot_value)
+                for variable in var_list
+            ]
+            self._slots.value[name] = slots
         self._built = True
 
-    def _build_slots(self, var_list):
-        """Creates the slots; without any, nothing to do."""
-
-    def _add_slots(self, var_list, name, shape_of=lambda variable: variable.shape, initial_value=0.0):
-        """One slot a variable, placed beside it; ``slots_of`` finds it by its name."""
-        slots = [add_slot(self, variable, name, shape_of(variable), initial_value) for variable in var_list]
-        self._slots.value[name] = slots
-        return slots
-
     def slots_of(self, variable) -> dict[str, tf.Variable]:
-        """What is remembered of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
+        """The slots of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
 
         >>> optimizer, table = tfxc.optimizers.LazyAdam(), tf.Variable(tf.zeros([4, 2]))
         >>> optimizer.build([table])
@@ -110,17 +111,17 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate=None):
         """Applies one gradient; ``learning_rate`` is passed by Keras 3 only."""
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
-        index = variable_index(self, variable)
+        index, slots = variable_index(self, variable), self.slots_of(variable).values()
         if isinstance(gradient, tf.IndexedSlices):
             _refuse_constraint(constraint_of(self, index, variable), variable)
             values = tf.cast(gradient.values, rows_dtype(variable))
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-            self._sparse_step(gradient, variable, index, learning_rate)
         elif variable.dtype == tf.bfloat16 or _is_table(variable):
             gradient = tf.IndexedSlices(tf.cast(gradient, tf.float32), tf.range(variable.shape[0]))
-            self._sparse_step(gradient, variable, index, learning_rate)
         else:
-            self._dense_step(tf.cast(gradient, variable.dtype), variable, index, learning_rate)
+            self._dense_step(tf.cast(gradient, variable.dtype), variable, slots, learning_rate)
+            return
+        self._sparse_step(gradient, variable, slots, learning_rate, self._seed_of(variable, index))
 
     def _seed_of(self, variable, index):
         """The seed [2] of a variable's rounding in this step."""
@@ -130,7 +131,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         return tf.stack([key, tf.cast(tf_variable(self.iterations), tf.int64)])
 
     def _clip_gradients(self, grads):
-        # Where the replicas' gradients are not summed yet: see below.
+        # Keras calls this before it sums the gradients of replicas: then the sum is clipped, below.
         return self._clip(grads) if CLIPS_SUMMED_GRADIENTS else grads
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -150,7 +151,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        # Norms of several gradients are added up, and those of bfloat16 would be coarse.
+        # The norms of several gradients are added, and norms in bfloat16 would be coarse.
         dtype = tf.float64 if any(g.dtype == tf.float64 for g in grads) else tf.float32
         grads = [_summed_in(g, dtype) for g in grads]
         if self.global_clipnorm:
@@ -179,7 +180,7 @@ def _summed_in(gradient, dtype):
 
 
 def _is_table(variable):
-    """Whether steps read rows of it: from then on a stock update of all rows would copy them first."""
+    """Whether steps read single rows of it: a stock update of all rows would then copy the variable first."""
     return variable.shape.rank == 2 and variable.shape[0] >= _LEAST_ROWS and library.takes_table(variable)
 
 
@@ -187,23 +188,23 @@ def _refuse_shards(variables):
     for variable in variables:
         if whole_of(variable) is not variable:
             raise ValueError(
-                f"{variable.name} is a shard of a table, whose norm no server knows: clipnorm would clip "
-                "each shard by its own. Take global_clipnorm or clipvalue."
+                f"{variable.name} is a shard of a table, and no server knows the norm of the whole table: "
+                "clipnorm would clip each shard by its own norm. Take global_clipnorm or clipvalue."
             )
 
 
 def _refuse_half(variables):
-    """Raises ValueError for float16, and for what is bfloat16 and cannot be rounded by chance."""
+    """Raises ValueError for a float16 weight, and for a scalar of bfloat16, which has no rows to round."""
     for variable in variables:
         if variable.dtype == tf.float16:
             raise ValueError(
-                f"The weight {layer_and_name(variable)} is of float16, in which small steps, and the squares "
-                'of small gradients, are 0: give its layer dtype="float32" or "bfloat16".'
+                f"The weight {layer_and_name(variable)} has the dtype float16, in which small steps and the "
+                'squares of small gradients are 0: give its layer dtype="float32" or "bfloat16".'
             )
         if variable.dtype == tf.bfloat16 and not len(variable.shape):
             raise ValueError(
                 f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "
-                'round by chance: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
+                'round stochastically: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
             )
 
 
@@ -211,7 +212,7 @@ def _refuse_constraint(constraint, variable):
     if constraint is not None:
         raise ValueError(
             f"{variable.name} has the constraint {constraint}, which Keras would apply to all "
-            f"{variable.shape[0]} rows at every step. Remove it; a head can normalize its rows itself."
+            f"{variable.shape[0]} rows at every step. Leave it out; a head can normalize its rows itself."
         )
 
 

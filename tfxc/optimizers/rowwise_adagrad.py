@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.ops.row_updates import rowwise_adagrad_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -11,29 +10,29 @@ from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
 @register
 class RowwiseAdagrad(RowSparseOptimizer):
-    """Adagrad whose slot is one number a row: a D-th of the memory of Adagrad, a 2D-th of Adam's.
+    """Adagrad whose slot is one number a row: 1/D of the slots of Adagrad, 1/(2D) of Adam's.
 
     With g the gradient of a row, summed over its occurrences in the batch:
 
     ``a = a + mean(g^2)`` (over the row's entries), ``x = x - learning_rate * g / (sqrt(a) + epsilon)``.
 
-    A row without a gradient neither moves nor changes its accumulator; that is so in Adagrad
-    anyway, hence nothing is lost by skipping it. Frequent classes get smaller steps as they
-    accumulate, rare ones keep theirs. A dense gradient follows the same rule on all rows; a vector
-    (a bias) has rows of one entry, for which this is plain Adagrad.
+    A row without a gradient neither moves nor changes its accumulator, as in plain Adagrad, so
+    skipping it loses nothing. Frequent classes get smaller steps as they accumulate gradients, rare
+    classes keep their step size. A dense gradient follows the same rule on all rows; a vector (a
+    bias) has rows of one entry, for which this is plain Adagrad.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
-        initial_accumulator_value: Start of every accumulator, 0 or more. At 0 the first step of a
-            row has a root mean square of ``learning_rate`` whatever the scale of the loss.
+        initial_accumulator_value: Initial value of every accumulator, 0 or more. At 0 the first step
+            of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
         name: Name of the optimizer.
-        **options: ``seed``, an int, of the stochastic rounding of bfloat16 tables, whose slots are
+        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
             float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
             duplicate rows are summed.
 
     Raises:
-        ValueError: A value outside its range, or an option that would touch every row; when built, as
+        ValueError: A value outside its range, or an option that would touch every row; when built, see
             ``LazyAdam``.
 
     >>> table = tf.Variable(tf.zeros([2, 2]))
@@ -64,21 +63,16 @@ class RowwiseAdagrad(RowSparseOptimizer):
                 f"and {epsilon}."
             )
         super().__init__(learning_rate, name, **options)
-        self.initial_accumulator_value = initial_accumulator_value
+        self.initial_accumulator_value = self._initial_slot_value = initial_accumulator_value
         self.epsilon = epsilon
 
-    def _build_slots(self, var_list):
-        self._accumulators = self._add_slots(
-            var_list, "accumulator", lambda variable: variable.shape[:1], self.initial_accumulator_value
-        )
+    _slot_shapes = {"accumulator": lambda shape: shape[:1]}
 
-    def _sparse_step(self, gradient, variable, index, learning_rate):
-        accumulator = tf_variable(self._accumulators[index])
-        seed = self._seed_of(variable, index)
-        rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, self.epsilon, seed)
+    def _sparse_step(self, gradient, variable, slots, learning_rate, seed):
+        rowwise_adagrad_update(variable, *slots, gradient, learning_rate, self.epsilon, seed)
 
-    def _dense_step(self, gradient, variable, index, learning_rate):
-        accumulator = tf_variable(self._accumulators[index])
+    def _dense_step(self, gradient, variable, slots, learning_rate):
+        (accumulator,) = slots
         trailing = range(1, gradient.shape.rank)
         accumulator.assign_add(tf.reduce_mean(tf.square(gradient), axis=list(trailing)))
         root = tf.sqrt(accumulator)[(..., *(tf.newaxis for _ in trailing))]

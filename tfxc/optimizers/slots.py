@@ -1,4 +1,4 @@
-"""What an optimizer remembers of a weight, and forgetting it for single entries."""
+"""The slots of an optimizer for a weight, and their reset for single entries."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from tfxc._keras.optimizers import inner_optimizer, keras_slots, part_of
 from tfxc._keras.weights import tf_variable
 from tfxc.ops.remote import Shard, shards_of
 
-# Where an entry's step is divided by (the root of) what it remembers of the size of its gradients.
+# Slots that hold the size of an entry's gradients; a step is divided by them, or by their root.
 _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient", "squared_update"}
 
 
 def slots_of(optimizer, variable):
-    """What an optimizer remembers of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
+    """The slots of a weight: a dict, name -> ``tf.Variable``; empty if the optimizer does not train it.
 
-    The optimizer's own ``slots_of(variable)`` answers, if it has one; else it must be one of Keras's.
+    They come from the optimizer's own ``slots_of(variable)``, if it has one; else it must be one of Keras's.
 
     Raises:
-        TypeError: for an optimizer of neither kind.
+        TypeError: The optimizer is of neither kind.
     """
     optimizer = inner_optimizer(optimizer)
     own = optimizer if hasattr(optimizer, "slots_of") else part_of(optimizer, variable)
@@ -24,21 +24,21 @@ def slots_of(optimizer, variable):
 
 
 def reset_slots(optimizer, variable, columns):
-    """Makes an optimizer forget what it knows of some entries of a weight.
+    """Resets the slots of an optimizer for some entries of a weight.
 
-    What tells the size of gradients (Adam's second moment, Adagrad's accumulator) is set to the mean of the
-    other entries of its row, or of all where there are no others: from 0 it would make the next hundreds of
-    steps several times too long, for Adam's bias correction counts the steps of the whole weight. All else
-    (momenta, gradients that wait for their step, Ftrl's linear term) is set to 0. One number for a whole row
-    stays.
+    A slot that holds the size of gradients (Adam's second moment, Adagrad's accumulator) is set to the mean
+    of the other entries of the row, or of all entries where there are no others. A start at 0 would make the
+    next hundreds of steps several times too long, since Adam's bias correction counts the steps of the whole
+    weight. All other slots (momenta, accumulated gradients, Ftrl's linear term) are set to 0. A slot with one
+    number for a whole row stays.
 
     Args:
-        optimizer: a Keras optimizer, of this package, of Keras, or with a method ``slots_of(variable)``.
+        optimizer: an optimizer of this package or of Keras, or one with a method ``slots_of(variable)``.
         variable: the weight [L, K], as Keras holds it; in shards or not.
         columns: int [L, n], the entries of each row, distinct in it.
 
     Raises:
-        TypeError: for an optimizer whose slots are not known.
+        TypeError: The slots of the optimizer are not known.
 
     Example:
         >>> layer, optimizer = keras.layers.Dense(2, use_bias=False), keras.optimizers.Adagrad()
@@ -60,7 +60,7 @@ def _reset(optimizer, variable, columns):
         values = slot.numpy()
         fresh = np.zeros(len(values), np.float32)
         if name in _SIZES:
-            # In float64: beside one that goes and is much larger, float32 would leave nothing of the others.
+            # In float64: the difference would lose the kept entries where a reset entry is much larger.
             total, num_kept = values.sum(1, dtype=np.float64), values.shape[1] - columns.shape[1]
             if num_kept:
                 total = np.maximum(total - np.take_along_axis(values, columns, 1).sum(1, dtype=np.float64), 0)

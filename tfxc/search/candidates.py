@@ -1,4 +1,4 @@
-"""The best of a few candidates of each query, by the conventions of ``Head.top_k``."""
+"""The best of a few candidates of each query, with the conventions of ``Head.top_k``."""
 
 import tensorflow as tf
 
@@ -11,10 +11,10 @@ def best_candidates(scores, ids, k, exclude):
     """The k best of scored candidates.
 
     Args:
-        scores: float32 [N, S]; NaN is passed over.
+        scores: float32 [N, S]; NaN never ranks.
         ids: int32 [N, S], -1 for an empty slot, each id once in a row.
         k: int or int32 scalar.
-        exclude: int32 [N, X], padded with -1; class ids that are passed over.
+        exclude: int32 [N, X], class ids that never rank, padded with -1.
 
     Returns:
         ``BestClasses`` [N, k], the lower id first among equals; -inf and -1 where there are fewer.
@@ -38,14 +38,15 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
     """The k best of the classes that are allowed.
 
     Args:
-        score: gives the scores [N, A] of class ids [N, A], or [A] shared by all queries; -1 is an empty slot.
+        score: function from class ids [N, A], or [A] shared by all queries, to scores [N, A]; -1 is an empty
+            slot.
         allow: class ids [N, A], or [1, A] for all queries, padded with -1.
         num_classes: L.
         num_queries: N.
         k, exclude: as of ``best_candidates``.
 
     Raises:
-        tf.errors.InvalidArgumentError: for an id outside [-1, L), or another number of rows.
+        tf.errors.InvalidArgumentError: An id is outside [-1, L), or ``allow`` has another number of rows.
     """
     with tf.control_dependencies(require_rows(allow, num_queries, "allow")):
         allow = refuse_mask(check_ids(allow, num_classes, "allowed class"), num_classes, "allow")
@@ -61,7 +62,8 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
 
 
 def search_or_allowed(search, ranked, allow):
-    """What ``search()`` gives, or ``ranked()`` where ``allow`` restricts: a width of 0 does not.
+    """The result of ``ranked()`` where ``allow`` restricts the classes, else of ``search()``; width 0
+    restricts nothing.
 
     Args:
         search, ranked: functions that return ``BestClasses``.

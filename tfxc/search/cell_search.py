@@ -1,4 +1,4 @@
-"""The search in an inverted index, by stock TensorFlow ops: what a query reads, and how it is ranked."""
+"""The search in an inverted index by stock TensorFlow ops: which rows a query reads, and how they rank."""
 
 import tensorflow as tf
 
@@ -10,25 +10,25 @@ from tfxc.search.exact import grouped_top_k
 from tfxc.search.not_inlined import not_inlined
 from tfxc.search.tiles import read
 
-# What a block of queries reads from cells, in numbers: 4 MB of float32 stay in the cache of a core.
+# Numbers that a block of queries reads from cells: 4 MB of float32 stay in the cache of a core.
 _READ_ELEMENTS = 1 << 20
-# The scores of cells and their members that a block makes, by many ops each, so they too stay in the cache.
+# Scores of cells and their members in a block: many ops pass over them, so they too stay in the cache.
 _CELL_ELEMENTS = 1 << 20
-# Those of scanned classes. To read their columns for fewer queries takes as long as the product.
+# Scores of scanned classes in a block. With fewer queries, reading the columns takes as long as the product.
 _SCANNED_ELEMENTS = 1 << 22
 _BEST = tf.float32, tf.int32  # scores and ids
-# How far what is kept may be from the class vector that it was made of: in steps of int8 codes, some of which
-# go to the other neighbour, and of int16 codes; twice what bfloat16 rounds; of each number what sums of
-# float32 round; and what is too small for a scale.
+# How far a stored vector may be from its class vector: in steps of int8 codes, some of which are rounded the
+# other way, and of int16 codes; twice the rounding of bfloat16; the rounding of float32 sums; and numbers too
+# small for a scale.
 _INT8, _INT16, _BFLOAT16, _FLOAT32, _LEAST = 1.01, 0.51, 2**-8, 1e-5, 1e-33
 
 
 class CellSearch:
-    """Searches what a ``Tiles`` holds.
+    """Searches the classes in a ``Tiles``.
 
     Args:
         tiles: ``Tiles`` of variables.
-        columns: function that gives the vectors float32 [D, H] of scanned classes.
+        columns: function that returns the vectors float32 [D, H] of scanned classes.
     """
 
     def __init__(self, tiles, columns):
@@ -40,10 +40,10 @@ class CellSearch:
 
     @tf.function(reduce_retracing=True, autograph=False)
     def top_k(self, query, k, exclude, allow, num_probes):
-        """The best classes as of ``InvertedIndex.top_k``, of tensors; only ``allow`` may be None.
+        """``InvertedIndex.top_k`` with tensors as arguments; only ``allow`` may be None.
 
         Raises:
-            tf.errors.InvalidArgumentError: for k or num_probes below 1, or a class id outside [-1, L).
+            tf.errors.InvalidArgumentError: k or num_probes is below 1, or a class id outside [-1, L).
         """
         columns = self.columns()
         exclude = excluded_ids(exclude, self.num_classes, query)
@@ -58,11 +58,11 @@ class CellSearch:
         return search_or_allowed(lambda: self._search(query, k, exclude, probes, columns), allowed, allow)
 
     def vectors(self, class_ids):
-        """The class vectors float32 [n, D] of class ids [n], as they are kept."""
+        """The stored vectors float32 [n, D] of class ids [n]."""
         return self._vectors(class_ids, self.columns())
 
     def roundings(self, class_ids, vectors):
-        """How far from the class vectors [n, D] of class ids [n] what is kept of them may be: [n, D]."""
+        """How far stored vectors may be from the class vectors [n, D] of class ids [n]: [n, D]."""
         parts, rounded = self.tiles, _FLOAT32 * tf.abs(vectors)
         if parts.rows.dtype == tf.float32:
             return rounded
@@ -84,7 +84,7 @@ class CellSearch:
         return rounded + own + _LEAST
 
     def _search(self, query, k, exclude, probes, columns):
-        """The k best; for queries that find fewer, again with twice the probes."""
+        """The k best; queries that find fewer search again with twice the probes."""
         best = self._best(query, k, exclude, probes, columns)
         lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
 
@@ -118,7 +118,7 @@ class CellSearch:
         most = k + tf.shape(exclude)[1]
         num_tiles, tile, _ = self.tiles.rows.shape
         share = tf.cast(probes, tf.int64) * num_tiles
-        num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # as many tiles as so many mean cells have
+        num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # the tiles of so many cells of mean size
         in_cells = lambda query: self._in_cells(query, most, probes, num_read)  # noqa: E731
         num_scores = tf.maximum(tile * num_read, self.num_cells)
         scores, ids = _in_blocks(in_cells, _CELL_ELEMENTS // num_scores, _BEST, query)
@@ -128,16 +128,16 @@ class CellSearch:
             scores, ids = (tf.concat(both, 1) for both in zip((scores, ids), more, strict=True))
         return best_candidates(scores, ids, k, exclude)
 
-    @tf.function(reduce_retracing=True, autograph=False)  # traced once for all the places that call it
+    @tf.function(reduce_retracing=True, autograph=False)  # traced once for all callers
     def _in_cells(self, query, most, probes, num_read):
-        """Scores and ids [N, most] of the best in ``num_read`` tiles of the cells that promise most.
+        """Scores and ids [N, most] of the best in ``num_read`` tiles of the most promising cells.
 
-        They are fewer if so many are not read; an id of -1 stands for none.
+        They are fewer where fewer are read; id -1 stands for none.
         """
         parts = self.tiles
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
-        # Cells of long vectors are smaller than the mean: with four times as many there are tiles enough.
+        # Cells of long vectors are smaller than the mean: four times as many cells have enough tiles.
         ranked = tf.minimum(tf.minimum(4 * probes, num_read), self.num_cells)
         _, cells = grouped_top_k(best, ranked)
         offsets = tf.convert_to_tensor(parts.offsets)
@@ -164,20 +164,20 @@ class CellSearch:
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _scan(self, query, most, columns):
-        """Scores and ids [N, most] of the best scanned classes, fewer if there are not so many."""
+        """Scores and ids [N, most] of the best scanned classes; fewer where there are fewer."""
         scores = tf.matmul(query, columns)
         scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
         return scores, tf.gather(tf.convert_to_tensor(self.tiles.scanned), column)
 
     def _tile_scores(self, query, tiles, fit):
-        """Scores [N, n, S] of the slots of tiles [N, n]; ``fit`` [N, n], of rows that are differences, are
-        those of their cells' means."""
+        """Scores [N, n, S] of the slots of tiles [N, n]; where rows are differences from the means of their
+        cells, ``fit`` [N, n] are the scores of these means."""
         parts = self.tiles
         num_read = tf.shape(tiles)[1]
         _, slots, dim = parts.rows.shape
 
         def products(query, tiles):
-            # Reshaped first: Grappler would move the cast behind it, and leave the one that is before.
+            # The reshape comes before the cast: Grappler would move a cast behind it, and keep the first one.
             rows = tf.reshape(tf.gather(read(parts.rows), tiles), [-1, num_read * slots, dim])
             return (_products(tf.cast(rows, tf.float32), query),)
 
@@ -190,7 +190,7 @@ class CellSearch:
         return scores if fit is None else scores + fit[..., tf.newaxis]
 
     def _score(self, query, class_ids, columns):
-        """Scores in float32 of class ids [N, S], or [S] for all queries; anything in empty slots."""
+        """Scores float32 of class ids [N, S], or [S] for all queries; arbitrary in empty slots."""
         rows = self._vectors(tf.maximum(class_ids, 0), columns)
         if class_ids.shape.rank == 1:
             return tf.matmul(query, rows, transpose_b=True)
@@ -221,7 +221,7 @@ class CellSearch:
         return rows + tf.gather(tf.convert_to_tensor(parts.centres), self._cells(places))
 
     def _scales(self, places):
-        """What the int8 rows of slots of tiles are multiplied with: float32 [..., 1]."""
+        """The scales float32 [..., 1] of the int8 rows in slots of tiles."""
         scales = tf.gather(tf.reshape(read(self.tiles.scales), [-1]), places)
         return tf.cast(scales, tf.float32)[..., tf.newaxis]
 
@@ -257,13 +257,13 @@ def _in_blocks(function, size, dtypes, *rows):
         )
         return tuple(part.concat() for part in parts)
 
-    # The loop alone costs a single query a millisecond.
+    # A loop would cost a single query a millisecond.
     return tf.cond(num_blocks > 1, not_inlined(loop), lambda: tuple(function(*rows)))
 
 
 def _products(rows, query):
     """Products [N, S] of rows [N, S, D] with the query [N, D] of each."""
-    # TensorFlow's own kernel: oneDNN's, which takes over tf.matmul, is slower here, for a single query by a
-    # tenth of a millisecond.
+    # TensorFlow's own kernel: tf.matmul would take oneDNN's, which is a tenth of a millisecond slower for a
+    # single query.
     products = tf.raw_ops.BatchMatMulV3(x=query[:, tf.newaxis], y=rows, adj_y=True, Tout=tf.float32)
     return tf.squeeze(products, 1)

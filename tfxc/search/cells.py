@@ -1,4 +1,4 @@
-"""Class vectors cut into cells by k-means, by FAISS: what an inverted index is made of."""
+"""Cuts class vectors into cells by k-means of FAISS; an inverted index consists of these cells."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from tfxc.class_vectors import blocks, shared_by_queries, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CELL = 32
-_POWER_OF_LENGTH = 8  # by which k-means weighs classes: with less it minds some that are never among the best
+_POWER_OF_LENGTH = 8  # k-means weighs classes by it; a lower power would weigh classes that are never best
 _LONG = 0.1  # the share of all classes whose vectors count as long
-_LARGEST = 2  # a cell is split if it has more than this many times the mean number of members
-_ALIKE = 0.9  # if k-means leaves so large a share of a cell together, its vectors are too much alike to cut
+_LARGEST = 2  # a cell with more than this many times the mean number of members is split
+_ALIKE = 0.9  # where k-means leaves this share of a cell together, its vectors are too similar to cut
 _CHUNK_ROWS = 1 << 16
-_DEVIATIONS = 3  # above the mean of a cell's scores, for the best of them
+_DEVIATIONS = 3  # standard deviations from the mean of a cell's scores to the best of them
 
 
 class Cells(NamedTuple):
@@ -37,10 +37,10 @@ class Cells(NamedTuple):
     offsets: np.ndarray
 
     def chunks(self, head, title):
-        """Cells a few at a time, with a progress bar on a terminal.
+        """Iterates over cells, a few at a time, with a progress bar on a terminal.
 
         Yields:
-            The first cell, the one after the last, and the vectors float32 [n, D] of their members.
+            The first cell, the cell after the last, and the vectors float32 [n, D] of their members.
         """
         start, num_cells = 0, len(self.offsets) - 1
         with tqdm(total=len(self.members), desc=title, unit=" classes", disable=None) as bar:
@@ -53,12 +53,13 @@ class Cells(NamedTuple):
                 start = stop
 
     def moments(self, head):
-        """Of the members of each cell: their mean float32 [C, D], and their reach float32 [C].
+        """The mean float32 [C, D] and the reach float32 [C] of the members of each cell.
 
-        The best that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
-        deviations above the mean, as the largest of a few hundred normal numbers is. So a cell of unlike
-        members is looked into before one that is as near, but all alike. Where class vectors are of very
-        unequal length, as trained ones of skewed frequencies are, that finds the same share in a third.
+        The best class that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
+        deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell
+        of diverse members before an equally near cell of similar members. Where the lengths of class vectors
+        differ much, as they do after training on skewed frequencies, that finds the same share of the best in
+        a third of the reading.
 
         Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
         Inner Product Search", 2024.
@@ -75,7 +76,7 @@ class Cells(NamedTuple):
         return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
 
     def without(self, ids):
-        """The cells of all other classes than these.
+        """The cells without these classes.
 
         Example:
             >>> cells = Cells(np.array([2, 0, 1], np.int32), np.array([0, 1, 3]))
@@ -90,7 +91,7 @@ class Cells(NamedTuple):
 
 
 def order_of_cells(means, reaches, query):
-    """The cells of these moments as queries [n, E] come to them: int [n, C], those that promise most first.
+    """The order int [n, C] in which queries [n, E] read cells of these moments, the most promising first.
 
     Example:
         >>> means = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -102,30 +103,31 @@ def order_of_cells(means, reaches, query):
 
 
 def cut_into_cells(head, num_cells, skewed=True, seed=0):
-    """Cells of like directions by k-means; of skewed lengths, those with long class vectors are apart.
+    """Cells of similar directions by k-means; with skewed lengths, long class vectors have cells of their
+    own.
 
-    The longer its vector, the more often a class is among the best, whatever the direction of the query. (Of
-    lengths, what all queries have in common is left out: of large negative biases they say the opposite.)
-    Where lengths are skewed, k-means therefore sees and weighs classes by a high power of them, and the
-    longest tenth of all classes have cells of their own, which queries come to long before those of their
-    shorter neighbours. Of class vectors trained on skewed frequencies, that finds the same share of the best
-    in a fraction of the reading. Of vectors in clusters, of about the same length, it takes several times as
-    much: there all classes are alike.
+    The longer its vector, the more often a class is among the best, whatever the direction of the query.
+    (Lengths leave out coordinates that all queries share, such as a bias: a large negative bias makes a
+    vector long, and its class rare.) Where lengths are skewed, k-means therefore weighs classes by a high
+    power of their lengths, and the longest tenth of all classes have cells of their own, which queries read
+    long before the cells of their shorter neighbours. With class vectors trained on skewed frequencies, that
+    finds the same share of the best in a fraction of the reading. With clustered vectors of similar length it
+    would read several times as much, since there every class is as likely as another.
 
-    Cells of more than twice the mean size are cut by k-means again.
+    k-means cuts cells of more than twice the mean size again.
 
     Args:
         head: a built head with class vectors.
-        num_cells: about how many directions, in [1, L]; of cells there are up to twice as many, or more where
-            large ones are cut.
-        skewed: whether lengths are.
+        num_cells: about how many directions, in [1, L]; there are up to twice as many cells, or more where
+            large cells are cut.
+        skewed: whether the lengths of class vectors are skewed.
         seed: int.
 
     Returns:
         ``Cells``.
 
     Raises:
-        ValueError: for a class vector with NaN or infinity in it, or in its squared length.
+        ValueError: A class vector, or its squared length, is not finite.
 
     Reference:
         Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
@@ -137,7 +139,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
     codebook = kmeans(_directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed)
-    # One more step of k-means, of all classes.
+    # One more step of k-means, with all classes.
     sums = _assigned(head, codebook, _directions, "Directions")[1]
     codebook = np.where(sums.any(1, keepdims=True), _directions(sums), codebook)
     cell_of, _ = _assigned(head, codebook, _directions, "Cells")
@@ -150,7 +152,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
 
 
 def gather_around(head, centres):
-    """Cells of the classes that are nearest to each of the means [C, D] of other cells.
+    """Cells of the classes that are nearest to each centre [C, D].
 
     Raises ValueError as ``cut_into_cells``.
     """
@@ -160,9 +162,9 @@ def gather_around(head, centres):
 
 
 def _lengths(head):
-    """The lengths [L] of all class vectors, without what all queries have in common, as biases.
+    """The lengths [L] of all class vectors, without coordinates that all queries share, such as biases.
 
-    Raises ValueError where a whole one is too long for a nearest cell.
+    Raises ValueError where the squared length of a whole vector overflows.
     """
     varies, parts = shared_by_queries(head) == 0, []
     for start, vectors in blocks(head):
@@ -179,13 +181,13 @@ def _lengths(head):
 
 
 def _weights(lengths):
-    """How much k-means minds each class, [L], all of them positive."""
+    """The positive weights [L] of classes in k-means."""
     relative = lengths.astype(np.float64) / max(lengths.max(), np.finfo(np.float32).tiny)
     return np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
 
 
 def _assigned(head, codebook, points_of, title):
-    """The nearest codeword int32 [L] to each class's point, and the sums [C, D] of the vectors of each."""
+    """The codeword int32 [L] nearest to the point of each class, and the sums [C, D] of their vectors."""
     cell_of, sums = np.empty(head.num_classes, np.int32), np.zeros(codebook.shape, np.float32)
     with tqdm(total=head.num_classes, desc=title, unit=" classes", disable=None) as bar:
         for start, vectors in blocks(head):
@@ -208,13 +210,13 @@ def _cells_of(parts):
 
 
 def _directions(vectors):
-    """Vectors [n, D] of length 1; those of length 0 stay."""
+    """Vectors [n, D] scaled to length 1; vectors of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
 def _small_parts(head, ids, mean, seed):
-    """The class ids of a cell in parts of at most _LARGEST times the mean size."""
+    """The class ids of a cell, cut into parts of at most _LARGEST times the mean size."""
     if len(ids) <= max(_LARGEST * mean, 1):
         return [ids]
     vectors = _directions(vectors_of(head, ids))

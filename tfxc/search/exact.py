@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from tfxc.search.not_inlined import not_inlined
 
-# tf.math.top_k over a whole block costs several times its matmul; over the maxima of groups it does not.
+# The size of a group. tf.math.top_k over a whole block costs several times its matmul; over maxima of groups,
+# less.
 GROUP = 32
 
 
@@ -12,13 +13,13 @@ class BlockTopK:
     """Folds blocks of logits into the k best (scores, ids); see ``Head.scan``.
 
     The k largest numbers of a row lie in the k groups with the largest maxima, so it is enough to rank
-    the groups' maxima and then the members of the k best groups. Groups are kept in class order, which
-    makes the lower id win among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is
-    NaN, as of a class whose vector has diverged, is passed over; the others rank as they would without it.
+    the groups' maxima and then the members of the k best groups. Groups stay in class order, so that the
+    lower id wins among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is NaN, such as
+    that of a class whose vector has diverged, never ranks; the others rank as they would without it.
 
     Args:
         k: int32 scalar.
-        exclude: None or int32 class ids [N, X] padded with -1, that are passed over.
+        exclude: None or int32 class ids [N, X] that never rank, padded with -1.
     """
 
     def __init__(self, k, exclude=None):
@@ -34,8 +35,8 @@ class BlockTopK:
         """The k best of the carry and one block of logits [N, b] of classes start, start + 1, ..."""
         if self.exclude is not None:
             logits = _mask(logits, self.exclude - start)
-        # The more blocks are behind, the fewer rows have anything better in this one. The largest of a row
-        # with a NaN in it is NaN: such rows are looked at. (Grappler would turn "not at most" into "above".)
+        # The more blocks have passed, the fewer rows find something better in this one. The maximum of a row
+        # with NaN is NaN: such rows are ranked, too. (Grappler would turn "not at most" into "above".)
         largest = tf.reduce_max(logits, 1)
         diverged = tf.math.is_nan(largest)
         rows = tf.where((largest > carry[0][:, -1]) | diverged)
@@ -53,7 +54,7 @@ class BlockTopK:
 
 
 def grouped_top_k(logits, k):
-    """``tf.math.top_k(logits, k)``, for wide rows and small k some three times faster; NaN counts as -inf."""
+    """``tf.math.top_k(logits, k)``, three times faster for wide rows and small k; NaN counts as -inf."""
     num_queries, width = tf.shape(logits)[0], tf.shape(logits)[1]
     num_groups = width // GROUP
     whole = num_groups * GROUP
@@ -64,7 +65,7 @@ def grouped_top_k(logits, k):
         return logits, groups, tf.reduce_max(groups, 2)
 
     given = cut(logits)
-    # The largest of numbers with a NaN among them is NaN.
+    # The maximum of numbers with NaN is NaN.
     largest = tf.reduce_max(given[2]) + tf.reduce_max(logits[:, whole:])
     logits, groups, maxima = tf.cond(
         tf.math.is_nan(largest), not_inlined(lambda: cut(_without_nan(logits))), lambda: given
@@ -84,7 +85,7 @@ def grouped_top_k(logits, k):
         scores, order = tf.math.top_k(logits, k)
         return scores, order
 
-    # With few groups per k there is nothing to skip.
+    # With few groups for each k there is nothing to skip.
     return tf.cond(num_groups >= 2 * k, grouped, plain)
 
 
@@ -94,7 +95,7 @@ def _without_nan(logits):
 
 
 def _mask(logits, columns):
-    """Logits with the given columns [N, X] of each row set to -inf; columns outside the block are none."""
+    """Logits with columns [N, X] of each row set to -inf; columns outside the block are ignored."""
     here = tf.where((columns >= 0) & (columns < tf.shape(logits)[1]))
     where = tf.stack([here[:, 0], tf.cast(tf.gather_nd(columns, here), tf.int64)], 1)
     return tf.tensor_scatter_nd_update(logits, where, tf.fill([tf.shape(where)[0]], float("-inf")))

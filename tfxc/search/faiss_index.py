@@ -15,7 +15,8 @@ _MOST_PROBES = 64
 
 
 def index_for(num_classes):
-    """The FAISS factory string that suits a number of classes: exact, inverted lists, or those under HNSW.
+    """The FAISS factory string that suits a number of classes: exact search, inverted lists, or HNSW over
+    them.
 
     Example:
         >>> index_for(10_000), index_for(1_000_000), index_for(10_000_000)
@@ -28,14 +29,14 @@ def index_for(num_classes):
 
 
 def empty_index(factory, dim):
-    """A FAISS index of inner products, not trained, that holds nothing.
+    """An empty FAISS index of inner products, not trained.
 
     Args:
         factory: a string of FAISS's ``index_factory``.
         dim: width of its vectors.
 
     Raises:
-        ValueError: for a string that FAISS does not know, or one that does not go with that width.
+        ValueError: FAISS does not know the string, or cannot use it with that width.
 
     Example:
         >>> empty_index("Flat", 8).d
@@ -51,25 +52,26 @@ def empty_index(factory, dim):
 
 
 def faiss_index(head, factory: str | None = None, seed: int = 0) -> faiss.Index:
-    """A FAISS index of all class vectors of a head; its ids are class ids, its inner products logits.
+    """A FAISS index of all class vectors of a head: its ids are class ids, its inner products are logits.
 
-    Class vectors are read in blocks, so that the index is all that is held. Search it with
-    ``head.effective_query(query)``. Those of a ``UniformSparseHead`` are sketches, whose inner products
-    estimate logits, and a warning says so: rank more than the k best by ``head.score`` anew.
+    Class vectors are read in blocks, so memory holds little beside the index. Search it with
+    ``head.effective_query(query)``. The class vectors of a ``UniformSparseHead`` are sketches, whose inner
+    products estimate logits, and a warning says so: search for more than k classes, and rank these by
+    ``head.score``.
 
     Args:
         head: a built head with class vectors, e.g. ``DenseHead``, or with sketches of them.
         factory: a string of FAISS's ``index_factory``, e.g. "Flat", "IVF4096,Flat" or "HNSW32"; by default
             one that suits the number of classes.
-        seed: int, of the class vectors that an index is trained on.
+        seed: int, for the choice of class vectors that train the index.
 
     Returns:
-        A trained and filled ``faiss.Index`` of inner products. How hard it searches (``nprobe``,
-        ``efSearch``) is FAISS's default.
+        A trained and filled ``faiss.Index`` of inner products, with FAISS's defaults for the search
+        (``nprobe``, ``efSearch``).
 
     Raises:
-        ValueError: for a head that is not built or has no class vectors, or if one is not finite; for a
-            string that FAISS does not know, or that asks for more than so many class vectors can give.
+        ValueError: The head is not built or has no class vectors, or one is not finite; FAISS does not know
+            the string, or needs more class vectors to train it.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -89,25 +91,24 @@ def faiss_index(head, factory: str | None = None, seed: int = 0) -> faiss.Index:
     if not head.indexable:
         warnings.warn(
             f"The class vectors of {type(head).__name__} are sketches, whose inner products only estimate "
-            "its logits: let the index find more classes than you want, and rank them by "
-            "head.score(query, ids).",
+            "its logits: search for more classes than you want, and rank them by head.score(query, ids).",
             stacklevel=2,
         )
     return index
 
 
 def build_index(head, factory, checked, k, seed=0):
-    """An index over all class vectors of a head, and its recall of the exact answer.
+    """An index over all class vectors of a head, and its recall.
 
-    The effort of a search (nprobe, efSearch) doubles until nine tenths of the true classes are found, or 64
-    cells are read for a query: beyond that a search of a million examples outlasts several epochs.
+    The effort of a search (nprobe, efSearch) doubles until it finds nine tenths of the true classes, or reads
+    64 cells a query: with more, a search of a million examples takes longer than several epochs.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
         factory: a FAISS factory string.
-        checked: queries float32 [n, D] whose recall is measured.
+        checked: queries float32 [n, D] that measure the recall.
         k: classes a query.
-        seed: int, of the vectors that an index is trained on.
+        seed: int, for the choice of vectors that train the index.
 
     Returns:
         The index, and the share of the k best classes of the checked queries that it finds.
@@ -127,7 +128,7 @@ def search(index, queries, k):
     """The k best classes int32 [n, k] of queries float32 [n, D]; -1 where fewer are found.
 
     Raises:
-        ValueError: for a query with NaN or infinity in it.
+        ValueError: A query is not finite.
     """
     if not np.isfinite(queries).all():
         raise ValueError("A query is not finite: training has diverged. Lower the learning rate.")
@@ -149,8 +150,8 @@ def _filled(head, factory, seed, visit):
             index.train(vectors)
         except RuntimeError as error:
             raise ValueError(
-                f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}; "
-                f"{index_for(head.num_classes)!r} would suit them: {_reason(error)}"
+                f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}: "
+                f"{_reason(error)} Take {index_for(head.num_classes)!r}, which suits so many classes."
             ) from error
     for start, vectors in blocks(head):
         index.add(vectors)
@@ -159,18 +160,18 @@ def _filled(head, factory, seed, visit):
 
 
 def _reason(error):
-    """What FAISS says, without where in its code it says so."""
+    """The message of a FAISS error, without its place in the code of FAISS."""
     return str(error).splitlines()[0].rsplit(": ", 1)[-1]
 
 
 def _exact(queries, vectors, k, start):
-    """Scores and ids [n, k] of the best of some class vectors, the first being class ``start``."""
+    """Scores and ids [n, k] of the best of some class vectors; the first one is that of class ``start``."""
     scores, ids = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)
     return scores, ids + start
 
 
 def _raise_effort(index, inverted, queries, wanted):
-    """Sets how hard the index searches; returns the recall of the wanted ids [n, k]."""
+    """Sets the effort of a search; returns the recall of the wanted ids [n, k]."""
     if inverted is not None:
         name, efforts = "nprobe", _doublings(4, max(min(inverted.nlist // 4, _MOST_PROBES), 4))
     elif hasattr(faiss.downcast_index(index), "hnsw"):

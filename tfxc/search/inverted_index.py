@@ -1,6 +1,6 @@
 """An inverted index over a head's class vectors, searched by TensorFlow's own ops."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -10,58 +10,58 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, one_thread, require_current, require_head, shared_by_queries
-from tfxc.ids import is_among, padded_ids, require_queries
+from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.made_on_load import MadeOnLoad
+from tfxc.search.recall import Wanted
 from tfxc.search.scanned import Answers, most_promising
 from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
-_EQUAL = 1e-6  # as a share of a score: so much do sums of float32 round
-_SCORED_PAIRS = 1 << 18  # queries and classes, scored at once to tell how many of the best were found
-# How far class vectors may be from those that were stored, as a share of the largest number of each, biases
-# left out: what another machine may round otherwise where a head computes them.
+# How far class vectors may be from the stored ones, as a share of the largest number of each vector without
+# its bias: a head that computes them may round otherwise on another machine.
 _COMPUTED = 1e-3
 _WEIGHTS = *Tiles._fields, "answers_mean", "answers_covariance"
 
 
 @register
 class InvertedIndex(keras.layers.Layer):
-    """The best classes of a query among those of a few cells, many times faster than among all.
+    """Finds the best classes of a query among the classes of a few cells, many times faster than among all.
 
-    k-means cuts the class vectors into cells of like direction, long vectors apart from short ones; a query z
-    reads the members of the cells that promise most, ``max_c z · mean_c + |z| · reach_c``, and ranks them.
-    Classes that answer many queries, as frequent ones do, are in no cell: one dense product scores all of
-    them for every query. How much a query reads is always the same: ``num_scanned`` classes, and
-    ``num_probes`` cells of mean size. So it serves millions of classes in milliseconds, at the price of a few
-    it does not find: ``recall`` tells how many, ``tune`` chooses what reaches a given share.
+    k-means cuts the class vectors into cells of similar direction, long vectors apart from short ones. A
+    query z reads and ranks the members of the most promising cells, those with the largest ``z · mean_c + |z|
+    · reach_c``. Classes that answer many queries, such as frequent ones, are in no cell: one dense product
+    scores all of them for every query. Every query reads the same amount: ``num_scanned`` classes, and
+    ``num_probes`` cells of mean size. So the index serves millions of classes in milliseconds, and misses a
+    few of the best: ``recall`` measures the share it finds, ``tune`` chooses the numbers that reach a given
+    share.
 
     The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
-    ``model.export(path, index=index)``, or ask it for ``top_k``. It does not follow further training, nor
-    other classes: ``rebuilt`` gives one that does.
+    ``model.export(path, index=index)``, or call ``top_k``. It does not follow further training or a change of
+    the classes: ``rebuilt`` makes an index that does.
 
     Args:
-        num_cells: about how many directions are told apart; None for about twice the root of L. More than L
-            are L. Each of them is up to two cells; after ``build_from`` the actual number of cells.
+        num_cells: about how many directions k-means separates, at most L; None for about twice the root of L.
+            Each direction becomes up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
-            difference of a row from the mean of its cell, and read a half or a quarter; scanned classes then
-            have 16 bits, with one scale each. Products are those of float32 queries with the rounded rows: so
-            are the scores.
-        num_scanned: classes that every query is scored with, in [0, L); None for what ``tune`` chooses, and
-            for none in ``build_from``.
+            difference of a row from the mean of its cell, and read half or a quarter of the bytes; scanned
+            classes then have 16 bits, with one scale each. Scores are products of the float32 query with the
+            rounded rows.
+        num_scanned: classes that are scored for every query, in [0, L); with None ``tune`` chooses it, and
+            ``build_from`` takes 0.
 
     Call arguments:
         query: float [N, E], a head's ``effective_query``.
 
     Returns:
-        From ``call``: the 10 best as of ``top_k``.
+        ``call`` returns the 10 best, as ``top_k`` does.
 
     Raises:
-        ValueError: for arguments outside their range, or an index used before ``build_from``.
+        ValueError: An argument is outside its range, or the index is used before ``build_from``.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -98,7 +98,7 @@ class InvertedIndex(keras.layers.Layer):
             num_probes = positive_int(num_probes, "num_probes")
         if num_cells is not None and num_probes is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
-        self.num_cells: int | Any = num_cells  # None at most until it is built, as the others
+        self.num_cells: int | Any = num_cells  # like the other numbers, None until the index is built
         self.num_probes: int | Any = num_probes
         self.rows_dtype = one_of(dtype, "dtype", DTYPES)
         self.num_scanned: int | Any = num_scanned
@@ -106,7 +106,7 @@ class InvertedIndex(keras.layers.Layer):
 
     def get_config(self):
         num_probes = self.num_probes
-        if self.built:  # more may be set, and search all, but no index is made with more
+        if self.built:  # a user may set more, to search all cells, but the constructor refuses that
             num_probes = min(num_probes, self.num_cells)
         return {
             **super().get_config(),
@@ -117,29 +117,17 @@ class InvertedIndex(keras.layers.Layer):
         }
 
     def get_build_config(self):
-        """The shapes of the weights, which depend on the class vectors, and how they are stored."""
-        if not self.built:
-            return None
-        weights = self._weights
-        return {"shapes": [list(own.shape) for own in weights], "dtypes": [own.dtype.name for own in weights]}
+        """The shapes of the weights, which depend on the class vectors."""
+        return {"shapes": [list(own.shape) for own in self._weights]} if self.built else None
 
     def build(self, input_shape=None):
         """Raises ValueError: an index is built from a head, not from the shape of its input."""
         self._require_built()
 
     def build_from_config(self, config):
-        """Keras calls this when it loads a model: weights for what ``build_from`` had found.
-
-        Raises ValueError for an index that another version stored otherwise.
-        """
+        """Creates the weights of a saved index; Keras calls this when it loads a model."""
         if config:
-            if len(config["shapes"]) == len(_WEIGHTS):
-                self._add_weights(config["shapes"])
-            if config != self.get_build_config():
-                raise ValueError(
-                    f"The index {self.name} was saved by another version of tfxc, which stored it otherwise: "
-                    "build it anew, from the head it was built from."
-                )
+            self._add_weights(config["shapes"])
 
     def _add_weights(self, shapes):
         rows_dtype = STORED_AS.get(self.rows_dtype, self.rows_dtype)
@@ -163,11 +151,11 @@ class InvertedIndex(keras.layers.Layer):
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
 
     def build_from(self, head) -> None:
-        """Cuts the head's class vectors into cells and copies them. A million of width 64 take half a minute.
+        """Cuts the head's class vectors into cells and copies them; half a minute for a million of width 64.
 
         Raises:
-            ValueError: for a head without class vectors whose inner product is the logit, for a class vector
-                that is not finite, or if the index is built already.
+            ValueError: The head has no class vectors whose inner product is the logit, a class vector is not
+                finite, or the index is built already.
         """
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
@@ -178,9 +166,9 @@ class InvertedIndex(keras.layers.Layer):
             self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)
 
     def rebuilt(self, head) -> "InvertedIndex":
-        """An index of a head as it is now, after training or ``change_classes``, around the same centres.
+        """A new index of the head after training or ``change_classes``, around the centres of this one.
 
-        Without k-means it takes a fraction of the time of ``build_from``, which is worth its while again once
+        It runs no k-means and takes a fraction of the time of ``build_from``. Build from scratch once
         ``recall`` falls.
 
         Args:
@@ -190,8 +178,7 @@ class InvertedIndex(keras.layers.Layer):
             Another ``InvertedIndex``, with as many probes and scanned classes.
 
         Raises:
-            ValueError: as of ``build_from``, for a head of vectors of another width, or for an index that is
-                empty.
+            ValueError: as ``build_from``; or the head has vectors of another width, or the index is empty.
         """
         self._require_built()
         _make_ready(head)
@@ -199,7 +186,7 @@ class InvertedIndex(keras.layers.Layer):
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
         with one_thread():
-            cells = gather_around(head, self._parts.centres.numpy())  # names a vector that is too long
+            cells = gather_around(head, self._parts.centres.numpy())  # first: it names a vector too long
             scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
             index._take(head, cells, scanned, answers)
         return index
@@ -229,33 +216,34 @@ class InvertedIndex(keras.layers.Layer):
     def top_k(
         self, query, k: int | tf.Tensor, exclude=None, allow=None, num_probes: int | tf.Tensor | None = None
     ) -> BestClasses:
-        """The k best of the scanned classes and those in the probed cells. Cells are added until there are k.
+        """The k best of the scanned classes and of the probed cells. Queries that find fewer probe more
+        cells.
 
         Args:
             query: float [N, E], ``head.effective_query(query)`` of a head's queries.
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
             exclude: None or class ids [N, X], or [1, X] for all queries, ragged or padded with -1, that are
                 never returned.
-            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: only these
-                are ranked, all of them. A width of 0 allows every class.
+            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: exactly
+                these classes are ranked. A width of 0 allows every class.
             num_probes: None for the index's own, or an int or int32 scalar, clamped to the number of cells;
-                with all of them nothing is missed.
+                with all cells nothing is missed.
 
         Returns:
-            ``BestClasses`` as of ``Head.top_k``; of equals that do not all fit in, any.
+            ``BestClasses`` as of ``Head.top_k``; where equal scores do not all fit, any of them.
 
         Raises:
-            ValueError: if k is no int in [1, L], or num_probes none of at least 1, and no integer tensor; for
-                a query of another rank or width, or class ids that are not of rank 2.
-            tf.errors.InvalidArgumentError: for a class id outside [-1, L), a mask [N, L] in place of ids, or
-                such numbers in a graph.
+            ValueError: ``k`` is no int in [1, L], ``num_probes`` no int of at least 1, and neither is an
+                integer tensor; the query has another rank or width, or class ids are not of rank 2.
+            tf.errors.InvalidArgumentError: A class id is outside [-1, L), a mask [N, L] came in place of ids,
+                or a tensor ``k`` or ``num_probes`` is below 1.
         """
         self._require_built()
         query = tf.cast(query, tf.float32)
         require_queries(query)
         if query.shape[-1] not in (self.centres.shape[1], None):
             raise ValueError(
-                f"The index holds vectors of width {self.centres.shape[1]}, but the query is of shape "
+                f"The index holds vectors of width {self.centres.shape[1]}, but the query has the shape "
                 f"{query.shape}: give it head.effective_query(query), of the head it was built from."
             )
         require_count(k, "k", self.num_classes)
@@ -263,18 +251,19 @@ class InvertedIndex(keras.layers.Layer):
         require_count(num_probes, "num_probes")
         # There are no more cells than classes.
         k, num_probes = count_tensor(k, self.num_classes), count_tensor(num_probes, self.num_classes)
-        # A list would be traced anew each time.
+        # Tensors: the search would be traced again for every list.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
         allow = padded_ids(allow, "allow")
         search = self._search.value
         return BestClasses(*search.top_k(query, k, exclude, allow, num_probes))
 
     def for_serving(self) -> CellSearch:
-        """The search for a graph that is saved, and run by nobody before it is loaded.
+        """The search for a graph that is saved, and that runs only once it is loaded.
 
         Returns:
-            ``CellSearch``. A module that is saved holds its ``columns``, and the weights of this layer. Where
-            they are made on load, it cannot be loaded in the scope of a ``MirroredStrategy``, nor be frozen.
+            ``CellSearch``. The saved module must hold its ``columns`` and the weights of this layer. A module
+            that makes the columns on load cannot be loaded in the scope of a ``MirroredStrategy``, nor be
+            frozen.
         """
         self._require_built()
         if self.rows_dtype == "float32" or not self.num_scanned:
@@ -287,17 +276,17 @@ class InvertedIndex(keras.layers.Layer):
             raise ValueError("The index is empty: call build_from(head), or tune(head, queries), first.")
 
     def require_same(self, head) -> None:
-        """Raises ValueError for a head that the index cannot be of: of other classes, or another width."""
+        """Raises ValueError for a head with another number of classes, or vectors of another width."""
         self._require_built()
         if self.num_classes != head.num_classes:
             raise ValueError(
-                f"The index holds {self.num_classes} classes, but the head {head.num_classes}: make one of "
-                "this head, by rebuilt(head) or a new InvertedIndex."
+                f"The index holds {self.num_classes} classes, but the head {head.num_classes}: make an index "
+                "of this head, by rebuilt(head) or a new InvertedIndex."
             )
         self._require_width(head)
 
     def require_built_from(self, head) -> None:
-        """Raises ValueError for a head of other class vectors than the index holds, be it of one class."""
+        """Raises ValueError for a head where the vector of any class differs from that in the index."""
         _make_ready(head)
         self.require_same(head)
         varies = shared_by_queries(head) == 0
@@ -309,8 +298,8 @@ class InvertedIndex(keras.layers.Layer):
             changed = ~(differences <= allowed).all(1)
             if changed.any():
                 raise ValueError(
-                    f"The index was built from other class vectors than the head has now, first of class "
-                    f"{start + changed.argmax()}: after training or change_classes make the next one, "
+                    "The index was built from other class vectors than the head has, starting with class "
+                    f"{start + changed.argmax()}: after training or change_classes make the next index, by "
                     "index = index.rebuilt(model.head), or a new InvertedIndex."
                 )
 
@@ -324,55 +313,53 @@ class InvertedIndex(keras.layers.Layer):
     def recall(self, head, queries, k: int = 10, exclude=None) -> float:
         """The share of the exact k best classes that the index finds, over some queries.
 
-        A class that scores as high as the exact k-th best, as copies of it do, is one of the best.
+        A class that scores as high as the exact k-th best, such as a copy of it, counts as one of the best.
 
         Args:
             head: the head it was built from.
             queries: float [n, D], as the head takes them: ``model.queries(x)``.
             k: how many classes a query, in [1, L].
-            exclude: as of ``top_k``: what is left out of both, as the histories of the queries.
+            exclude: as of ``top_k``: classes that both searches leave out, such as the queries' histories.
 
         Raises:
-            ValueError: for no query, one that is not finite, or queries of another rank; for a head of other
-                classes; where ``exclude`` leaves fewer than k classes.
+            ValueError: There is no query, a query is not finite, or queries have another rank; the head has
+                other classes; ``exclude`` leaves fewer than k classes.
         """
         _make_ready(head)
         self.require_same(head)
-        queries = _finite(queries)
-        return self._recall(head, queries, _Wanted.of(head, queries, k, exclude), self.num_probes)
+        return Wanted.of(head, queries, k, exclude).recall(self, self.num_probes)
 
     def tune(self, head, queries, k: int = 10, recall: float = 0.95, exclude=None) -> float:
-        """Chooses the numbers of cells and scanned classes, if the index is not built yet, and of probes: the
-        cheapest that reach a recall.
+        """Chooses the number of probes, and builds an index that is not built yet: the cheapest that reaches
+        a recall.
 
-        A query costs as many inner products as there are cells, and members in what it reads; scanned classes
-        cost a tenth each. Half, once and twice the number of cells are compared, with up to a quarter of all
-        classes scanned, and with long vectors apart or not; k-means runs four times. A number of
-        cells or scanned classes that the index was given is kept.
+        A query costs one inner product for each cell and for each member that it reads, and a tenth for each
+        scanned class. ``tune`` compares half, once and twice the number of cells, up to a quarter of all
+        classes scanned, and long vectors apart or not; k-means runs four times. It keeps a number of cells or
+        scanned classes that the index was given.
 
         Args:
             head: as of ``build_from``.
-            queries: float [n, D], as of ``recall``; a thousand or more that are like those to come. What is
-                chosen by a few hundred suits these better than others.
+            queries: float [n, D], as of ``recall``; a thousand or more that resemble those to come. Numbers
+                chosen by a few hundred queries suit these better than others.
             k: how many classes a query.
             recall: the share of the exact k best classes to find, in (0, 1].
-            exclude: as of ``recall``. A query that leaves out its n best finds as few of those behind them as
-                of its k + n best: tune for what requests will exclude.
+            exclude: as of ``recall``. A query that leaves out its n best needs as many probes as one for its
+                k + n best: tune for what requests will exclude.
 
         Returns:
-            The recall that is reached: less than wanted only where fewer bits lose it though all cells are
-            probed.
+            The recall that is reached: less than wanted only where all cells are probed and the rounding of
+            the rows loses it.
 
         Raises:
-            ValueError: for a recall outside (0, 1], as of ``recall``, or as ``build_from``.
+            ValueError: ``recall`` is outside (0, 1]; else as the method ``recall``, or as ``build_from``.
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
         _make_ready(head)
-        queries = _finite(queries)
         if self.built:
             self.require_same(head)
-        wanted = _Wanted.of(head, queries, k, exclude)
+        wanted = Wanted.of(head, queries, k, exclude)
         if not self.built:
             usual = self._usual_num_cells(head)
             every = {usual} if self.num_cells else {usual // 2 or 1, usual, min(2 * usual, head.num_classes)}
@@ -380,75 +367,27 @@ class InvertedIndex(keras.layers.Layer):
             if self.num_scanned is not None:
                 steps = [self._checked_num_scanned(head)]
             with one_thread():
-                query = head.effective_query(queries).numpy()
+                query = head.effective_query(wanted.queries).numpy()
                 self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
         self.num_probes, found = fewest_probes(
-            lambda num_probes: self._recall(head, queries, wanted, num_probes), recall, self.num_cells
+            lambda num_probes: wanted.recall(self, num_probes), recall, self.num_cells
         )
         return found
 
     def _usual_num_cells(self, head):
         return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
 
-    def _recall(self, head, queries, wanted, num_probes):
-        query, k = head.effective_query(queries), wanted.best.ids.shape[1]
-        found = self.top_k(query, k, wanted.exclude, num_probes=num_probes).ids
-        right = is_among(found, wanted.best.ids) | (_scores(head, queries, found) >= wanted.least)
-        return float(np.mean(right))  # float32 would be a little below .95
-
-
-class _Wanted(NamedTuple):
-    """What queries should find: the exact best, or of the least score [n, 1]; and what they exclude."""
-
-    best: BestClasses
-    least: np.ndarray
-    exclude: tf.Tensor | None
-
-    @classmethod
-    def of(cls, head, queries, k, exclude):
-        """Raises ValueError for a query that leaves out so many that there are no k."""
-        best = head.top_k(queries, k, exclude)
-        if (best.ids[:, -1].numpy() < 0).any():
-            for _ in blocks(head):  # names a class of which training has diverged
-                pass
-            raise ValueError(
-                f"Recall is that of k={k} classes, but exclude leaves a query fewer: ask for fewer, or leave "
-                "such queries out."
-            )
-        least = _scores(head, queries, best.ids).min(1, keepdims=True)
-        return cls(best, least - _EQUAL * np.abs(least), exclude)
-
-
-def _scores(head, queries, ids):
-    """Exact scores float32 [n, k] of class ids [n, k], -inf for id -1, some queries at a time."""
-    size = max(_SCORED_PAIRS // ids.shape[1], 1)
-    some = [slice(start, start + size) for start in range(0, len(queries), size)]
-    scores = np.concatenate([head.score(queries[own], ids[own]).numpy() for own in some])
-    return np.where(ids.numpy() < 0, -np.inf, scores)
-
 
 def _make_ready(head):
-    """Brings class vectors that a head caches up to date.
+    """Updates the class vectors that a head caches.
 
-    Raises ValueError for a head whose logits are no inner products of short vectors, or for what is no head.
+    Raises ValueError for a head whose logits are no inner products of short vectors, and for what is no head.
     """
     require_head(head)
     if not head.indexable:
         raise ValueError(
             f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
-            "can rank by them. Export it without one; a MACHHead looks into the best buckets only by its own "
-            "num_probes."
+            "can rank by them. Export the model without an index; a MACHHead searches its best buckets only, "
+            "by its own num_probes."
         )
     require_current(head)
-
-
-def _finite(queries):
-    """The queries as a tensor; raises ValueError where a share of what they find would mean nothing."""
-    queries = tf.convert_to_tensor(queries)
-    require_queries(queries)
-    if not len(queries) or not np.isfinite(queries.numpy().astype(np.float32)).all():
-        raise ValueError(
-            f"Recall is measured of queries [n, D] that are finite, at least one, but got {len(queries)}, "
-            "or NaN or infinity among them."
-        )
-    return queries

@@ -1,4 +1,4 @@
-"""What a SavedModel makes of its weights when it is loaded, and so need not hold."""
+"""A matrix that a SavedModel computes from its weights when it is loaded, and does not store."""
 
 import uuid
 
@@ -6,15 +6,15 @@ import tensorflow as tf
 
 
 class MadeOnLoad(tf.Module):
-    """A matrix of float32, computed once from the few bits of weights when a SavedModel is loaded.
+    """A matrix of float32, computed once from weights of fewer bits when a SavedModel is loaded.
 
-    A product of float32 with fewer bits first turns these into float32. For a few rows that is nothing beside
-    reading them; for a whole matrix it takes as long as the product with a single query. What was made stays
-    in memory beside the weights: with a server's model as long as that is loaded, in Python until the process
-    ends.
+    A product of float32 with fewer bits first converts these to float32. For a few rows that costs little
+    beside reading them; for a whole matrix it takes as long as the product with a single query. The matrix
+    stays in memory beside the weights: in a server as long as the model is loaded, in Python until the
+    process ends.
 
     Args:
-        make: function of the values of the weights that gives the matrix, of the shape of the first of them.
+        make: function from the values of the weights to the matrix, which has the shape of the first weight.
         weights: variables.
 
     Example:
@@ -35,7 +35,7 @@ class MadeOnLoad(tf.Module):
         self._made = _Made(make, weights)
 
     def __call__(self):
-        """The matrix; in the graph of a SavedModel."""
+        """The matrix, for the graph of a SavedModel."""
         made = tf.raw_ops.ReadVariableOp(resource=self._made.resource_handle, dtype=tf.float32)
         return tf.ensure_shape(made, self.weights[0].shape)
 
@@ -44,7 +44,7 @@ class _Made(tf.saved_model.experimental.TrackableResource):
     def __init__(self, make, weights):
         super().__init__()
         self._make, self._weights = make, weights
-        # Another export in the same process has a resource of its own.
+        # A unique name: every export in the process has a resource of its own.
         self._name = f"made_on_load_{uuid.uuid4()}"
 
     def _create_resource(self):

@@ -1,12 +1,12 @@
-"""Branches that are seldom taken, kept out of the graph of those that are."""
+"""Keeps a branch that is seldom taken out of the graph that calls it."""
 
 import tensorflow as tf
 
 
 def not_inlined(branch):
-    """A branch of ``tf.cond`` as a function that TensorFlow does not write into the graph that calls it.
+    """A branch of ``tf.cond`` as a function that TensorFlow does not inline into the graph that calls it.
 
-    An executor goes through the ops of both branches, also of the one that is not taken. Where that is most
+    An executor visits the ops of both branches, also of the one that is not taken. Where that branch is most
     of the graph, a query of a millisecond takes a fifth longer.
 
     Args:

@@ -1,4 +1,4 @@
-"""Classes that every query is scored with, whatever cells it looks into: those that answer most often."""
+"""The choice of scanned classes, which are scored for every query: those that answer most often."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from tfxc.class_vectors import blocks, shared_by_queries
 
 
 class Answers(NamedTuple):
-    """What queries z ask for: their moments, and those of the score t that the last of their answers has.
+    """The moments of queries z and of the scores t of the last of their answers.
 
     Attributes:
         mean: float [E + 1], of z and t.
-        covariance: float [E + 1, E + 1], of them.
+        covariance: float [E + 1, E + 1], of z and t.
     """
 
     mean: np.ndarray
@@ -31,10 +31,11 @@ class Answers(NamedTuple):
 
     @classmethod
     def of_any(cls, head):
-        """Of queries of every direction alike: the longer its vector, the more often a class answers.
+        """The moments of queries with uniform directions: the longer its vector, the more often a class
+        answers.
 
-        What all queries have in common, as the 1 of a bias, they have here, too; the score is a little above
-        the best that this alone gives.
+        Coordinates that all queries share, such as the 1 of a bias, keep their value; the score is a little
+        above the best score by these coordinates alone.
         """
         shared = shared_by_queries(head).astype(np.float64)
         best = max((vectors @ shared).max() for _, vectors in blocks(head)) if shared.any() else 0.0
@@ -44,10 +45,10 @@ class Answers(NamedTuple):
 def most_promising(head, answers, num_classes):
     """The classes that are most likely among the answers, the likeliest first: int32 [num_classes].
 
-    The margin by which a class of vector w is an answer, ``z·w - t``, has a mean and a variance; were it
-    normal, its chance to be above 0 would grow with their ratio, the mean by the root of the variance. Where
-    frequencies are skewed, few classes are far ahead. To score all of them is one dense product, which is
-    many times faster, row for row, than what is gathered from cells.
+    A class of vector w is an answer where the margin ``z·w - t`` is above 0. If the margin is normal, the
+    chance of that grows with the ratio of its mean to its standard deviation. Where frequencies are skewed, a
+    few classes are far ahead. One dense product scores all of them, many times faster a row than a gather
+    from cells.
 
     Args:
         head: has ``num_classes`` and ``class_vectors(start, stop)``.
@@ -55,7 +56,7 @@ def most_promising(head, answers, num_classes):
         num_classes: how many, in [0, L].
 
     Raises:
-        ValueError: for a class vector with NaN or infinity in it.
+        ValueError: A class vector is not finite.
 
     Example:
         >>> head = tfxc.layers.DenseHead(3)

@@ -1,4 +1,4 @@
-"""Cells laid out in tiles: blocks of equally many rows, which one gather reads whole; and scanned classes."""
+"""Cells laid out in tiles, blocks of equally many rows that a gather reads whole; and scanned classes."""
 
 from typing import NamedTuple
 
@@ -7,34 +7,34 @@ import tensorflow as tf
 
 from tfxc.class_vectors import vectors_of
 
-STORED_AS = {"bfloat16": "uint16"}  # the same bits: files of tf-keras know no bfloat16
+STORED_AS = {"bfloat16": "uint16"}  # the same bits: tf-keras cannot save bfloat16
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
 _LARGEST_CODE = 127
-_ROUNDS = 3  # coordinates of a row that may be rounded the other way
-_ALONG = 100  # how many times as much as another an error along the direction counts
+_ROUNDS = 3  # how many coordinates of a row may be rounded the other way
+_ALONG = 100  # the weight of an error along the direction, relative to one across it
 _TILE, _SMALL_TILE = 32, 8
-_TILES_PER_CELL = 4  # of the small ones, at least, before larger ones are taken
+_TILES_PER_CELL = 4  # the mean size of a cell, in large tiles, from which on tiles are large
 
 
 class Tiles(NamedTuple):
-    """The rows of classes cell by cell, and apart from them those of H classes that every query scans.
+    """The rows of classes cell by cell, and separately those of H classes that every query scans.
 
-    The last tile of a cell is filled up with empty slots.
+    Empty slots fill up the last tile of a cell.
 
     Attributes:
         centres: float32 [C, D], the mean of each cell.
-        reaches: float32 [C], how far from it members reach, see ``Cells.moments``.
+        reaches: float32 [C], how far members reach from the mean, see ``Cells.moments``.
         offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
         members: int32 [T, S], class ids, -1 in empty slots.
-        places: int32 [L], the slot of each class, as ``members`` counts when flat; of scanned classes T·S and
-            more.
-        rows: [T, S, D]: float32 vectors; or, in fewer bits, their difference from the mean of their cell.
-        scales: bfloat16 [T, S] that int8 rows are multiplied with; for other rows [0, S].
+        places: int32 [L], the slot of each class, an index into the flat ``members``; for scanned classes T·S
+            and more.
+        rows: [T, S, D]: float32 vectors; or, in fewer bits, their differences from the means of their cells.
+        scales: bfloat16 [T, S], the factors of int8 rows; for other rows [0, S].
         scanned: int32 [H], the ids of scanned classes.
-        scanned_columns: [D, H], their vectors, a column each, which a product with few queries reads faster;
-            float32 if ``rows`` are, else int16: rows are differences from a mean, these are whole and long
-            vectors, and what 8 bits of them lose is more than all rows do.
-        scanned_scales: float32 [H] that int16 columns are multiplied with; for others [0].
+        scanned_columns: [D, H], their vectors as columns, which a product with few queries reads faster;
+            float32 if ``rows`` are, else int16: these are whole and long vectors, no differences from a mean,
+            and 8 bits would lose more of them than of all rows.
+        scanned_scales: float32 [H], the factors of int16 columns; for others [0].
     """
 
     centres: np.ndarray
@@ -50,13 +50,13 @@ class Tiles(NamedTuple):
 
 
 def read(weight):
-    """A tensor of the numbers that a variable holds; nothing is copied."""
+    """A tensor of the numbers in a variable, without a copy."""
     weight = tf.convert_to_tensor(weight)
     return tf.bitcast(weight, tf.bfloat16) if weight.dtype == tf.uint16 else weight
 
 
 def tile_size(num_classes, num_cells):
-    """Slots of a tile: few where cells are small, or empty slots would outnumber the classes.
+    """The slots of a tile: few where cells are small, where empty slots would outnumber the classes.
 
     Example:
         >>> tile_size(1_000_000, 2048), tile_size(100, 20)
@@ -68,11 +68,11 @@ def tile_size(num_classes, num_cells):
 def lay_out(head, cells, scanned, dtype):
     """The ``Tiles`` of a head's classes.
 
-    Memory: the rows once, the vectors of scanned classes, and those of 65 thousand others, or of one cell.
+    Memory: the rows once, the vectors of scanned classes, and those of 65 thousand others or of one cell.
 
     Args:
         head: has ``num_classes``, ``effective_dim`` and class vectors.
-        cells: ``Cells`` of all classes but those scanned.
+        cells: ``Cells`` of all classes that are not scanned.
         scanned: class ids [H].
         dtype: one of ``DTYPES``.
     """
@@ -80,7 +80,7 @@ def lay_out(head, cells, scanned, dtype):
     sizes = np.diff(cells.offsets)
     slots = tile_size(num_members, len(sizes))
     offsets = np.concatenate([[0], np.cumsum(-(-sizes // slots))]).astype(np.int32)
-    # A class stands as far into its cell's tiles as into its cell.
+    # A class has the same position in its cell's tiles as in its cell.
     places = np.arange(num_members) + np.repeat(slots * offsets[:-1] - cells.offsets[:-1], sizes)
     num_tiles = int(offsets[-1])
     members = np.full(num_tiles * slots, -1, np.int32)
@@ -117,7 +117,7 @@ def lay_out(head, cells, scanned, dtype):
 
 
 def int16_codes(columns):
-    """int16 [D, H] and scales float32 [H] whose product is the columns [D, H], to 5 digits of its largest.
+    """Codes int16 [D, H] and scales float32 [H] of columns [D, H], to 5 digits of a column's largest number.
 
     Example:
         >>> codes, scales = int16_codes(np.array([[0.5, 0.0], [-1.0, 0.0]], np.float32))
@@ -131,16 +131,16 @@ def int16_codes(columns):
 
 
 def as_columns(columns, scales):
-    """The vectors float32 [D, H] of scanned classes, from how ``Tiles`` stores them."""
+    """The vectors float32 [D, H] of scanned classes, as ``Tiles`` stores them."""
     columns = tf.convert_to_tensor(columns)
     return columns if columns.dtype == tf.float32 else tf.cast(columns, tf.float32) * scales
 
 
 def int8_codes(vectors, directions):
-    """int8 [n, D] and scales bfloat16 [n] whose product is nearly the vectors, most of all along a direction.
+    """Codes int8 [n, D] and scales bfloat16 [n] of vectors, most exact along a direction.
 
-    Queries that read a row point the way of its cell, so an error in that direction counts most. A few
-    coordinates are therefore rounded the other way, such that the errors along the direction cancel.
+    Queries that read a row have about the direction of its cell, so an error along it counts most. A few
+    coordinates are therefore rounded the other way, so that the errors along the direction cancel.
 
     Args:
         vectors: float32 [n, D].

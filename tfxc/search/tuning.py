@@ -1,4 +1,4 @@
-"""What a query costs in an inverted index, and the cells and scanned classes at which it costs least."""
+"""The cost of a query in an inverted index, and the cells and scanned classes that make it least."""
 
 import numpy as np
 
@@ -6,33 +6,33 @@ from tfxc.search.cells import cut_into_cells, order_of_cells
 from tfxc.search.exact import GROUP
 from tfxc.search.scanned import Answers, most_promising
 
-# A scanned class is part of one dense product. A row that is gathered from a cell takes about ten times as
-# long for a single query, and fifty times in batches.
+# A scanned class is part of one dense product. Gathering a row from a cell takes about ten times as long for
+# a single query, and fifty times in batches.
 _SCANNED_PER_READ = 10
-_QUERIES_AT_ONCE = 256  # whose cells are put in order; that of all of them would take gigabytes
-_MOST_SCANNED = 4  # a part of all classes; beyond it, scoring all of them is about as fast
+_QUERIES_AT_ONCE = 256  # queries whose cells are sorted at a time; all at once would take gigabytes
+_MOST_SCANNED = 4  # at most 1/4 of all classes is scanned; with more, scoring all classes is about as fast
 
 
 def cheapest(head, query, best, recall, numbers_of_cells, steps):
     """The cells and scanned classes at which a query costs least.
 
     Args:
-        head: gives the class vectors.
+        head: has the class vectors.
         query: float32 [n, E], effective queries.
         best: ``BestClasses`` [n, k] of the queries.
         recall: the share of them to find, in (0, 1].
-        numbers_of_cells: set of ints, as of ``cut_into_cells``. At the fewest, cells with and without long
-            vectors apart are compared; the others are cut as is better there.
+        numbers_of_cells: set of ints, for ``cut_into_cells``. The smallest number is cut with and without
+            cells of their own for long vectors; the other numbers are cut the better way.
         steps: numbers of scanned classes to consider; see ``scan_steps``.
 
     Returns:
-        ``Cells`` of all classes, the ids of those to scan, int32 [H], and the ``Answers`` that promise them.
+        ``Cells`` of all classes, the ids of those to scan, int32 [H], and the ``Answers`` that chose them.
 
     Raises:
-        ValueError: for a class vector with NaN or infinity in it.
+        ValueError: A class vector is not finite.
     """
     fewest, *more = sorted(numbers_of_cells)
-    # First: it refuses class vectors that are not finite, by name.
+    # First: it names a class vector that is not finite.
     kinds = [cut_into_cells(head, fewest, skewed) for skewed in (False, True)]
     answers = Answers.of(query, best.scores[:, -1].numpy())
     promising = most_promising(head, answers, steps[-1])
@@ -45,21 +45,21 @@ def cheapest(head, query, best, recall, numbers_of_cells, steps):
 
 
 def fewest_probes(recall_of, recall, num_cells):
-    """The smallest number of probes that is enough.
+    """The smallest number of probes that reaches a recall.
 
     Args:
-        recall_of: function of a number of probes; grows with it.
+        recall_of: function from a number of probes to the recall; it grows with the number.
         recall: the share to reach.
-        num_cells: the most probes there are.
+        num_cells: the largest number of probes.
 
     Returns:
-        The number, and the recall it reaches: less than wanted only where all probes are too few.
+        The number, and the recall it reaches: less than wanted only where all cells are too few.
 
     Example:
         >>> fewest_probes(lambda num_probes: num_probes / 10, 0.65, 9)
         (7, 0.7)
     """
-    # Doubled until it is enough, then halving what is between.
+    # Doubles the number until it is enough, then bisects.
     too_few, enough, found = 0, 1, recall_of(1)
     while found < recall and enough < num_cells:
         too_few, enough = enough, min(2 * enough, num_cells)
@@ -75,20 +75,20 @@ def fewest_probes(recall_of, recall, num_cells):
 
 
 def cheapest_of(every, head, query, wanted, recall, promising, steps):
-    """Which cells, and how many scanned classes: those at which a query costs least.
+    """Chooses the cells and the number of scanned classes at which a query costs least.
 
     Args:
         every: list of ``Cells`` of all classes of the head.
-        head: gives the class vectors.
+        head: has the class vectors.
         query: float32 [n, E], effective queries.
         wanted: int32 [n, k], the ids of their best classes.
         recall: the share of them to find, in (0, 1].
-        promising: class ids, those to scan first.
-        steps: how many of them to consider; see ``scan_steps``.
+        promising: class ids in the order in which to scan them.
+        steps: numbers of scanned classes to consider; see ``scan_steps``.
 
     Returns:
-        One of ``every``, one of ``steps``, and what a query costs with them: how many rows of cells it could
-        read in that time, centres counted as such.
+        One of ``every``, one of ``steps``, and the cost of a query with them: the number of rows of cells
+        that take as long to read; a centre counts as a row.
     """
     costs = {}
     for number, cells in enumerate(every):
@@ -101,7 +101,7 @@ def cheapest_of(every, head, query, wanted, recall, promising, steps):
 def scan_steps(num_classes):
     """Numbers of scanned classes to compare: none, and up to a quarter of all in steps of the root of 2.
 
-    They are multiples of the size of a group of ``grouped_top_k``, which copies what is cut off otherwise.
+    They are multiples of a group of ``grouped_top_k``, which copies the rest of the classes otherwise.
 
     Example:
         >>> scan_steps(10_000)
@@ -112,11 +112,11 @@ def scan_steps(num_classes):
 
 
 def _costs(cells, head, query, wanted, recall, promising, steps):
-    """For each number of scanned classes, what a query costs, in rows read from cells."""
+    """The cost of a query for each number of scanned classes, in rows read from cells."""
     num_cells, sizes = len(cells.offsets) - 1, np.diff(cells.offsets)
     cell_of = np.empty(len(cells.members), np.int32)
     cell_of[cells.members] = np.repeat(np.arange(num_cells), sizes)
-    rank = np.full(len(cells.members), len(promising))  # as promising, of each class
+    rank = np.full(len(cells.members), len(promising))  # the position of each class in ``promising``
     rank[promising] = np.arange(len(promising))
     left = [sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells) for step in steps]
     moments = cells.moments(head)
