@@ -1,4 +1,4 @@
-"""K-means by FAISS, and a sample of rows for it that stands for all."""
+"""K-means by FAISS, and a weighted sample of rows to train it on."""
 
 import faiss
 import numpy as np
@@ -7,15 +7,15 @@ _ITERATIONS = 10
 
 
 def sample_by_weight(weights, num_rows, seed):
-    """Rows drawn without replacement, in proportion to their weights, and what each of them stands for.
+    """Draws rows without replacement, in proportion to their weights, and the weight that each represents.
 
-    Row i is drawn with probability ``min(1, w_i / t)``, t such that num_rows of them come: one that is more
-    than a 1 / num_rows of the total always. Drawn, it weighs ``max(w_i, t)``, so the weight of any set of
-    rows is right in the mean, and that of the heavy ones exactly.
+    Row i is drawn with probability ``min(1, w_i / t)``, with t such that num_rows rows are drawn: a row of
+    more than 1 / num_rows of the total weight always is. A drawn row weighs ``max(w_i, t)``, so the weight of
+    any set of rows has the right mean, and heavy rows keep their exact weights.
 
     Args:
         weights: positive weights [L].
-        num_rows: how many rows, if there are as many.
+        num_rows: the number of rows; all of them where there are fewer.
         seed: int.
 
     Returns:
@@ -33,13 +33,13 @@ def sample_by_weight(weights, num_rows, seed):
     if len(weights) <= num_rows:
         return np.arange(len(weights)), weights.astype(np.float32)
     generator = np.random.default_rng(seed)
-    chance = np.multiply(num_rows, weights, dtype=np.float64)  # of ten million classes 80 MB
+    chance = np.multiply(num_rows, weights, dtype=np.float64)  # in place: 80 MB for ten million classes
     chance /= weights.sum(dtype=np.float64)
-    while chance.max() > 1:  # what is above 1 goes to the others
+    while chance.max() > 1:  # the others share the excess above 1
         certain = chance >= 1
         chance *= (num_rows - certain.sum()) / chance[~certain].sum()
         chance[certain] = 1
-    # Systematic: one row in every unit of the summed chances. The order of the ids may have a period.
+    # Systematic sampling: one row in every unit of the summed chances, shuffled, as ids may have a period.
     rest = np.flatnonzero(chance < 1).astype(np.int32)
     generator.shuffle(rest)
     shares = chance[rest]
@@ -53,12 +53,12 @@ def sample_by_weight(weights, num_rows, seed):
 
 
 def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
-    """Codewords float32 [C, D]; fewer vectors than codewords leave the last codewords at 0.
+    """Codewords float32 [C, D]; where there are fewer vectors than codewords, the last codewords are 0.
 
     Args:
         vectors: float32 [n, D].
         num_codewords: C.
-        start: None or codewords [C, D] to start from.
+        start: None or initial codewords [C, D].
         weights: None or positive weights [n].
         seed: int.
     """

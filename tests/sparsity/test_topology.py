@@ -78,7 +78,7 @@ def test_grown_inputs_are_uniform_among_the_unread(num_inputs):
 
 
 def test_no_input_is_left():
-    with pytest.raises(ValueError, match="2 connections a class cannot move.*leaves 1"):
+    with pytest.raises(ValueError, match="Cannot move 2 connections of a class.*leaves 1"):
         grow(np.int32([[0, 1, 2]]), np.array([[0, 1]]), 4, np.random.default_rng(0))
 
 

@@ -1,4 +1,4 @@
-"""Custom gradients that go with the graph they were made in."""
+"""Custom gradients that live as long as the graph they were made in."""
 
 import contextlib
 import functools
@@ -7,15 +7,15 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-_ASKS = "_gradient_op_type"  # of an op whose gradient is not that of its type
+_ASKS = "_gradient_op_type"  # the attribute of an op that names a custom gradient
 
 
 def custom_gradient(function):
-    """``tf.custom_gradient``, of which nothing stays when its graph is gone.
+    """``tf.custom_gradient`` that is freed with its graph.
 
     Args:
-        function: of tensors; gives a tensor or several, and the function of their gradients to those of the
-            tensors.
+        function: takes tensors; returns one or more tensors, and a function from the gradients of these to
+            the gradients of its arguments.
 
     Example:
         >>> @custom_gradient
@@ -40,13 +40,13 @@ def custom_gradient(function):
 
 @contextlib.contextmanager
 def kept_by_graph():
-    """Has custom gradients that are made inside stay as long as the graph they are made in, and no longer.
+    """A context whose custom gradients live exactly as long as the graph they are made in.
 
-    TensorFlow keeps them for the life of the process, and with them the graph and all variables that it
-    reads: each model that is trained and thrown away would stay in memory. Its own functions make such
-    gradients, too: ``tf.recompute_grad``, and the sum over replicas, of which there may be one. A gradient
-    goes with the graph whose ops ask for it: a function that is traced inside keeps its own, and what another
-    thread makes meanwhile stays as TensorFlow keeps it.
+    TensorFlow keeps custom gradients for the life of the process, and with them the graph and all variables
+    that it reads: every model that is trained and discarded would stay in memory. Functions of TensorFlow
+    make such gradients, too: ``tf.recompute_grad``, and the sum over replicas, even over a single one. A
+    gradient belongs to the graph whose ops ask for it. A function that is traced inside keeps its own
+    gradients, and gradients that another thread makes meanwhile stay as TensorFlow keeps them.
 
     Example:
         >>> @tf.function
@@ -66,15 +66,15 @@ def kept_by_graph():
     finally:
         made = set(ops.gradient_registry._registry) - known
         _tie_all(graph, graph.get_operations()[num_ops:], made)
-        # Those of loops and branches are among them, and what these call, too.
+        # The graphs of loops and branches are among the functions, and so are the functions these call.
         for name in set(graph._functions) - functions:
-            part = getattr(graph._functions[name], "_cached_graph", None)  # of a definition alone: none
+            part = getattr(graph._functions[name], "_cached_graph", None)  # a mere definition has none
             if part is not None:
                 _tie_all(part, part.get_operations(), made)
 
 
 def _tie_all(graph, operations, made):
-    """Has a graph hold the gradients that its ops ask for, of those that were made."""
+    """Makes a graph the owner of those new gradients that its ops ask for."""
     for op in operations:
         if op.type == "IdentityN" and _ASKS in op.node_def.attr:
             name = op.get_attr(_ASKS).decode()
@@ -83,7 +83,7 @@ def _tie_all(graph, operations, made):
 
 
 def _tie(graph, name):
-    """Has the graph hold a gradient, and the registry forget it with the graph."""
+    """Makes the graph the owner of a gradient; the registry forgets it with the graph."""
     gradient, entries = ops.gradient_registry.lookup(name), ops.gradient_registry._registry
     if isinstance(gradient, _OfGraph):
         return
@@ -94,7 +94,7 @@ def _tie(graph, name):
 
 
 class _OfGraph:
-    """A gradient that its graph holds."""
+    """A weak reference to a gradient that its graph owns."""
 
     def __init__(self, gradient):
         self._gradient = weakref.ref(gradient)

@@ -1,4 +1,4 @@
-"""Finds and loads the compiled op library; without it the TensorFlow paths are used."""
+"""Finds and loads the compiled op library; without it, ops take their TensorFlow paths."""
 
 import contextlib
 import contextvars
@@ -14,28 +14,27 @@ from tensorflow.python.ops import control_flow_util
 
 _STOCK = contextvars.ContextVar("stock", default=False)
 LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
-# Draws or candidates, as in custom_ops/common/limits.h: no real call comes near, and a mistake beyond it
-# would only fill the memory.
+# The most draws or candidates of a query, as in custom_ops/common/limits.h. No real call comes near; a larger
+# number is a mistake that would fill the memory.
 MOST_PER_QUERY = 1 << 24
-# Of custom_ops/build.py, registrations(): the ops as this package calls them.
+# What registrations() in custom_ops/build.py returns for the ops as this package calls them.
 _REGISTRATIONS = "6f15697e85fd2dbd"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
-    "TensorFlow ops. To build the library: install g++ 11 or newer, then, where tfxc's source "
-    'is, `pip install "setuptools>=77" wheel` and `pip install --no-build-isolation .`, or in a source '
-    "checkout `python custom_ops/build.py`: both compile for the TensorFlow that is installed."
+    "TensorFlow ops. To build the library, install g++ 11 or newer, then run in the folder of tfxc's source "
+    '`pip install "setuptools>=77" wheel` and `pip install --no-build-isolation .`, or in a source '
+    "checkout `python custom_ops/build.py`: both compile for the installed TensorFlow."
 )
 
 
 def load():
     """The compiled ops as a module, or ``None`` where there are none or they are disabled.
 
-    The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. A
-    library that is missing, broken, or built for another TensorFlow or from another version of
-    tfxc is reported by one warning.
-    ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that ``custom_ops/build.py``
-    built for tests; it too must belong to this TensorFlow, and where it cannot be loaded that
-    is an error, since nobody who chose it wants the results of something else.
+    The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. One warning
+    reports a library that is missing, broken, or built for another TensorFlow or from another
+    version of tfxc. ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that
+    ``custom_ops/build.py`` built for tests. It too must belong to this TensorFlow. If it cannot be
+    loaded, ``load`` raises: whoever chose a library does not want the results of another.
 
     Raises:
         RuntimeError: The library that ``TFXC_OPS_LIBRARY`` names cannot be used.
@@ -62,9 +61,9 @@ def use_compiled(*tensors):
         *tensors: Tensors or variables the kernel computes with: kernels exist for float32 only.
 
     Returns:
-        False without a library, inside XLA (which cannot call custom ops), where a GPU is
-        visible (the kernels are CPU kernels; data would travel to them and back), and for
-        dtypes other than float32.
+        False without a library, inside ``stock_ops``, inside XLA (which cannot call custom ops), where
+        a GPU is visible (data would travel to the CPU kernels and back), and for other dtypes than
+        float32.
 
     >>> use_compiled(tf.zeros([1], tf.float64))
     False
@@ -79,9 +78,10 @@ def use_compiled(*tensors):
 
 
 def takes_table(table):
-    """As ``use_compiled``, for kernels that read or change a table of float32 or bfloat16 where it lies.
+    """As ``use_compiled``, for kernels that read or change a table of float32 or bfloat16 in place.
 
-    Under mixed precision Keras gives what an encoder shares with the head as a tensor, cast to bfloat16.
+    A table that an encoder shares with the head may be no variable: under mixed precision Keras passes a
+    tensor, cast to bfloat16.
 
     >>> takes_table(tf.Variable(tf.zeros([1, 1], tf.bfloat16))) == use_compiled()
     True
@@ -92,7 +92,9 @@ def takes_table(table):
 
 @contextlib.contextmanager
 def stock_ops():
-    """Within it nothing uses the compiled ops: for graphs that must run where tfxc is not installed.
+    """A context, or a decorator, in which ops take their TensorFlow paths.
+
+    It is for graphs that must run where tfxc is not installed, and for tests.
 
     >>> with stock_ops():
     ...     use_compiled()
@@ -106,9 +108,9 @@ def stock_ops():
 
 
 def reads_tables(*names):
-    """Registers compiled ops that change no variable they read, so that steps need not run them in order.
+    """Registers compiled ops that only read variables, so that functions need not run them in order.
 
-    Those that compute gradients, ``...Grad``, refuse to be differentiated.
+    Ops that compute gradients, ``...Grad``, refuse to be differentiated.
     """
     for name in names:
         auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{name}")
@@ -118,8 +120,8 @@ def reads_tables(*names):
 
 def _no_second_derivative(op, *gradients):
     raise NotImplementedError(
-        f"{op.type} has no derivative: compiled ops are differentiable once. With TFXC_DISABLE_OPS=1 "
-        "TensorFlow's ops compute the same, and most of these have second derivatives."
+        f"{op.type} has no derivative: compiled ops are differentiable once. Set TFXC_DISABLE_OPS=1 to "
+        "compute the same by TensorFlow's ops, most of which have second derivatives."
     )
 
 
@@ -140,19 +142,19 @@ def _load():
 
 
 def _for_this_tensorflow():
-    """The library that was built here or, in a wheel, that of the TensorFlow which runs."""
+    """The library that was built here or, in a wheel, the library for the running TensorFlow."""
     minor = ".".join(tf.__version__.split(".")[:2])
     packed = LIBRARY.parent / f"tensorflow_{minor}" / LIBRARY.name
     return packed if packed.exists() else LIBRARY
 
 
 def _find_problem(path):
-    """What keeps a library from being loaded, or ``None``."""
+    """Why a library cannot be loaded, or ``None``."""
     if not path.exists():
         others = sorted(folder.name.partition("_")[2] for folder in path.parent.glob("tensorflow_*"))
         if others:
             known = ", ".join(others)
-            return f"tfxc's compiled ops are here for TensorFlow {known}, but {tf.__version__} is running."
+            return f"tfxc's compiled ops exist for TensorFlow {known}, but {tf.__version__} is running."
         return "tfxc's compiled ops were not built."
     try:
         record = json.loads(path.with_suffix(".json").read_text())

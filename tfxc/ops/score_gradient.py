@@ -1,10 +1,10 @@
-"""A table's gradient as what scores leave of it, before it is made into rows."""
+"""A table's gradient in factors, query and score gradients, before it becomes rows."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-# Of the ops that give a gradient by scores: those of the scores, their slots, and its rows.
+# For each op that makes a table's gradient from scores: the scores' gradients, the slots, and its rows.
 _GRADIENTS_OF_SCORES = {
     "Tfxc>CandidateScoresGrad": lambda op: (op.inputs[3], op.outputs[3], *op.outputs[1:3]),
     "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[6], *op.outputs[3:5]),
@@ -12,7 +12,7 @@ _GRADIENTS_OF_SCORES = {
 
 
 class ScoreGradient(NamedTuple):
-    """What scores leave of a table's gradient: row r's is ``sum of score_gradients[n, s] * query[n]``.
+    """The factors of a table's gradient: that of row r is the sum of ``score_gradients[n, s] * query[n]``.
 
     Args:
         query: ``[N, D]``.
@@ -26,17 +26,17 @@ class ScoreGradient(NamedTuple):
 
 
 def score_gradient_behind(gradient):
-    """The scores' part in a table's gradient that comes straight from them, in a graph.
+    """The factors of a table's gradient that comes straight from scores, in a graph.
 
-    Who takes it instead of the rows spares memory a write and a read of a row for each touched class: the
-    graph then does not make them.
+    An optimizer that takes the factors instead of the rows saves a write and a read of a row for each touched
+    class: the graph then does not make the rows.
 
     Args:
         gradient: ``tf.IndexedSlices``.
 
     Returns:
         :class:`ScoreGradient`, or None: in eager mode, for normalised scores, and where the gradient was
-        changed or summed with another on its way.
+        changed or summed with another one.
     """
     op = getattr(gradient.values, "op", None)  # eager tensors have none
     if op is None or op.type not in _GRADIENTS_OF_SCORES or op.get_attr("normalize"):

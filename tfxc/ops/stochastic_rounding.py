@@ -1,4 +1,4 @@
-"""Rounding to bfloat16 whose mean is the number itself: steps too small to show add up all the same."""
+"""Stochastic rounding to bfloat16, whose mean is the exact number: so steps below its precision add up."""
 
 import tensorflow as tf
 
@@ -7,11 +7,11 @@ _INFINITY = 0x7F800000
 
 
 def stochastic_round(rows, row_ids, seed):
-    """Rows in bfloat16, each number rounded up or down with the chance that makes it right in the mean.
+    """Rounds rows to bfloat16, up or down with the chance that makes the mean exact.
 
-    The random numbers belong to the seed, the row and the place in it, whatever else is rounded: 16 bits of
-    Philox each. What is a bfloat16 already stays; so do NaN and infinity. Beyond the largest finite number
-    comes that number. This is the reference of what the compiled row updates do, to the bit.
+    The random numbers, 16 bits of Philox each, belong to the seed, the row and the column, whatever else is
+    rounded. A number that is a bfloat16 already stays; so do NaN and infinity. A finite number never becomes
+    infinite: it becomes the largest finite one. The compiled row updates give the same bits.
 
     Args:
         rows: float32 [n, ...].
@@ -44,9 +44,9 @@ def stochastic_round(rows, row_ids, seed):
 def random_16_bits(row_ids, width, seed):
     """Random numbers int32 [n, width] in [0, 2^16) that belong to rows and a seed.
 
-    Args: as of ``stochastic_round``; width, an int, is how many numbers a row has.
+    Args: as of ``stochastic_round``; ``width``, an int, is the number of columns.
     """
-    count = -(-width // 64) * 8  # the compiled op makes eight at once
+    count = -(-width // 64) * 8  # the compiled op makes eight counters at once
     key, sequence = tf.unstack(tf.cast(seed, tf.int64))
     shape = [tf.size(row_ids), count]
     counter = [
@@ -62,7 +62,7 @@ def random_16_bits(row_ids, width, seed):
 
 
 def philox(counter, key):
-    """Philox4x32-10: four tensors of 32 random bits of four of a counter and two of a key, all int64.
+    """Philox4x32-10: four int64 tensors of 32 random bits, from the four words of a counter and two of a key.
 
     >>> zeros = [tf.zeros([], tf.int64)] * 4
     >>> [hex(int(word)) for word in philox(zeros, zeros[:2])]

@@ -1,4 +1,4 @@
-"""Files of variables in TensorFlow's checkpoint format, written and read where the rows lie, in blocks."""
+"""Files of variables in TensorFlow's checkpoint format; each device writes and reads its rows in blocks."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from tfxc.ops.remote import Shard, row_blocks, row_bytes, shards_of, whole_of
 
 
 class Table(NamedTuple):
-    """A variable as a file knows it: whole, whatever shards it lies in.
+    """A variable as a file stores it: whole, whatever its shards.
 
     Args:
         shards: list of ``Shard``.
-        shape: of the whole table, a tuple.
+        shape: the shape of the whole table, a tuple.
     """
 
     shards: list
@@ -21,7 +21,7 @@ class Table(NamedTuple):
 
 
 def whole_tables(variables):
-    """The tables that variables are, or are shards of: a list of ``Table``, in the variables' order.
+    """The tables that variables, or shards of them, belong to: a list of ``Table``, in the variables' order.
 
     >>> whole_tables([tf.Variable(tf.zeros([4, 2]))])[0].shape
     (4, 2)
@@ -33,14 +33,14 @@ def whole_tables(variables):
 def write_tables(prefix, tables, others=()):
     """Writes a checkpoint; every server writes the rows that it holds, 8 MB at a time.
 
-    So nothing of the size of a table travels or is copied. For a moment there are files beside those of the
-    prefix, their names begin with it; a write that fails leaves them.
+    So nothing of the size of a table travels or is copied. Temporary files have names that begin with the
+    prefix; a write that fails leaves them.
 
     Args:
-        prefix: as TensorFlow has it, folder and beginning of the files' names: the same folder on every
-            server that holds a table.
+        prefix: TensorFlow's prefix, the folder and the beginning of the files' names: the same folder on
+            every server that holds a table.
         tables: dict, name -> ``Table``.
-        others: prefixes of checkpoints that become part of this one; they are gone afterwards.
+        others: prefixes of checkpoints to merge into this one; the merge deletes them.
 
     >>> import tempfile
     >>> prefix = tempfile.mkdtemp() + "/variables"
@@ -57,10 +57,10 @@ def write_tables(prefix, tables, others=()):
 
 
 def read_tables(prefix, tables):
-    """Reads a checkpoint's tables into their variables, each server the rows that it holds.
+    """Reads a checkpoint's tables into their variables; each server reads the rows that it holds.
 
     Args:
-        prefix, tables: as of ``write_tables``; the file has all of these names, of these shapes.
+        prefix, tables: as of ``write_tables``; the file must have all of these names, with these shapes.
     """
     for device, pieces in _batches(tables):
         with tf.device(device):
@@ -68,7 +68,7 @@ def read_tables(prefix, tables):
 
 
 class _Piece(NamedTuple):
-    """Rows of a table that lie together: ``num_rows`` of a shard's variable, from row ``first`` of it on."""
+    """Consecutive rows of a table: ``num_rows`` rows of a shard's variable, from its row ``first`` on."""
 
     name: str
     shape: tuple
@@ -78,7 +78,7 @@ class _Piece(NamedTuple):
 
     @property
     def where(self):
-        """As TensorFlow's checkpoints write a slice; "" for all of a scalar, or of a table without a row."""
+        """The slice in the notation of checkpoints; "" for a scalar, and for a table without rows."""
         if not self.shape or not self.shape[0]:
             return ""
         rows = f"{self.shard.start + self.first},{self.num_rows}"
@@ -86,7 +86,7 @@ class _Piece(NamedTuple):
 
 
 def _batches(tables):
-    """(device, pieces of at most 8 MB that lie there) of all tables."""
+    """Yields a device and pieces of at most 8 MB on it, for all tables."""
     pieces = {}
     for name, table in tables.items():
         for shard in table.shards:
@@ -111,11 +111,11 @@ def _pieces(name, table, shard):
 
 
 def _write(prefix, pieces):
-    """Writes pieces that lie on the current device to a file of it; returns when they are there."""
+    """Writes pieces on the current device to a file there; returns when they are written."""
     tensors = [_value(piece) for piece in pieces]
     names, slices = [piece.name for piece in pieces], [piece.where for piece in pieces]
     inputs = tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors
-    # A trace for each list of shapes is meant: called directly, TensorFlow would warn of it.
+    # One trace for each list of shapes is intended; a direct call would make TensorFlow warn of retracing.
     _save.get_concrete_function(*inputs)(*inputs).numpy()
 
 
@@ -127,14 +127,14 @@ def _save(prefix, names, slices, tensors):
 
 
 def _value(piece):
-    # By gather: to read a table whole copies it.
+    # A gather, because a read of the whole table copies it.
     if not piece.shape:
         return piece.shard.variable.read_value()
     return tf.gather(piece.shard.variable, tf.range(piece.first, piece.first + piece.num_rows))
 
 
 def _read(prefix, pieces):
-    """Reads the pieces on the current device into their variables there, and on all replicas."""
+    """Reads pieces into their variables on the current device, and on all replicas."""
     found = tf.raw_ops.RestoreV2(
         prefix=prefix,
         tensor_names=[piece.name for piece in pieces],
@@ -143,7 +143,7 @@ def _read(prefix, pieces):
     )
     for piece, value in zip(pieces, found, strict=True):
         variable = piece.shard.variable
-        for copy in getattr(variable, "values", [variable]):  # a mirrored one takes no rows as a whole
+        for copy in getattr(variable, "values", [variable]):  # a mirrored variable has no scatter_update
             if not piece.shape:
                 copy.assign(value)
             else:

@@ -1,4 +1,4 @@
-"""Rows of a table of float32 or bfloat16, in float32 and with gradients in float32."""
+"""Rows of a float32 or bfloat16 table, in float32 and with gradients in float32."""
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
@@ -7,7 +7,7 @@ from tfxc.ops.custom_gradient import custom_gradient
 
 
 def rows_dtype(table):
-    """In what the rows of a table are computed with: float32 for bfloat16, else the table's own.
+    """The dtype in which ops compute with rows of a table: float32 for bfloat16, else the table's own.
 
     >>> rows_dtype(tf.Variable(tf.zeros([2, 1], tf.bfloat16))).name
     'float32'
@@ -16,7 +16,7 @@ def rows_dtype(table):
 
 
 def mark_read_only(*variables):
-    """Tells gradient tapes and functions that variables are read of which an op sees the handles alone.
+    """Tells gradient tapes and functions that an op reads variables of which it gets only the handles.
 
     >>> table = tf.Variable([[1.0]])
     >>> with tf.GradientTape() as tape:
@@ -29,7 +29,7 @@ def mark_read_only(*variables):
 
 
 def gather_rows(table, row_ids):
-    """Rows [n, D] of a table [rows, D] in ``rows_dtype``, and so is their gradient, ``tf.IndexedSlices``.
+    """Rows [n, D] of a table [rows, D], with ``tf.IndexedSlices`` as gradient; both in ``rows_dtype``.
 
     Args:
         table: ``tf.Variable`` [rows, D].
@@ -47,7 +47,7 @@ def gather_rows(table, row_ids):
 
     @custom_gradient
     def read(handle):
-        def gradient(upstream):  # that of a cast would be rounded
+        def gradient(upstream):  # the gradient of a cast would be rounded
             return tf.IndexedSlices(upstream, row_ids, tf.constant(table.shape.as_list()))
 
         return read_rows(table, row_ids), gradient
@@ -56,7 +56,7 @@ def gather_rows(table, row_ids):
 
 
 def read_rows(table, row_ids):
-    """As ``gather_rows``, for the inside of custom gradients, which tapes must not look into."""
+    """As ``gather_rows``, without a gradient: for use inside custom gradients, which tapes must not watch."""
     rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=row_ids, dtype=table.dtype)
     return tf.cast(rows, rows_dtype(table))
 

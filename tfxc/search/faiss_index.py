@@ -150,8 +150,8 @@ def _filled(head, factory, seed, visit):
             index.train(vectors)
         except RuntimeError as error:
             raise ValueError(
-                f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}: "
-                f"{_reason(error)} Take {index_for(head.num_classes)!r}, which suits so many classes."
+                f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}; "
+                f"{index_for(head.num_classes)!r} would suit them: {_reason(error)}"
             ) from error
     for start, vectors in blocks(head):
         index.add(vectors)

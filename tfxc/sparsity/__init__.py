@@ -1,4 +1,4 @@
-"""Sparse topologies: pure functions on arrays of connections, and which classes share them."""
+"""Sparse topologies: pure functions on arrays of connections, and the grouping of classes that share them."""
 
 from tfxc.sparsity.class_groups import group_classes
 from tfxc.sparsity.topology import check_topology, group_norms, grow, random_topology, smallest

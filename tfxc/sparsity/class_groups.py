@@ -1,4 +1,4 @@
-"""Which classes share their inputs: those that are labels of the same examples."""
+"""Groups of classes that share their inputs: classes that are labels of the same examples."""
 
 import numpy as np
 import scipy.sparse
@@ -9,26 +9,26 @@ from tfxc.labels import pad_labels
 
 
 def group_classes(labels, num_classes: int, group_size: int, max_labels: int = 100) -> np.ndarray:
-    """Numbers the classes anew, so that those which are labels of the same examples stand together.
+    """Renumbers the classes so that classes which are labels of the same examples are neighbours.
 
-    Group after group: the most frequent class that is left, then, until the group is full, the class that
-    appears most often beside those already in it, in relation to how frequent it is; where there is none, the
-    most frequent one that is left.
+    A group starts with the most frequent class that is left. Then it takes, until it is full, the class that
+    most often shares an example with its members, relative to the frequency of the class; where no class
+    shares one, the most frequent class that is left.
 
     Args:
         labels: int [N, P] class ids in [0, L), padded with -1, ragged, or sparse with ids as values, as the
-            losses take them; or a sparse matrix [N, L] of SciPy, as ``tfxc.data.LabeledPoints`` has it.
+            losses take them; or a SciPy sparse matrix [N, L], as in ``tfxc.data.LabeledPoints``.
         num_classes: L.
         group_size: G, at least 1.
-        max_labels: examples with more labels than that tell little of any two, and cost their square: they
-            are passed over.
+        max_labels: examples with more labels are ignored: they tell little about any two classes, and cost
+            the square of their number of labels.
 
     Returns:
-        int32 [L], the class at each place, each class once. Train on ``np.argsort(order)[labels]``, padding
-        aside; what a model says of class i, it says of class ``order[i]``.
+        int32 [L], the class at each position, each class once. Train on ``np.argsort(order)[labels]``,
+        padding aside; class i of the model then is class ``order[i]``.
 
     Raises:
-        ValueError: for labels of another rank, or outside [-1, L), or a group_size below 1.
+        ValueError: Labels have another rank or are outside [-1, L), or ``group_size`` is below 1.
 
     Example:
         >>> labels = np.array([[0, 2], [2, 0], [1, 3], [3, -1]])
@@ -66,10 +66,10 @@ def group_classes(labels, num_classes: int, group_size: int, max_labels: int = 1
 
 
 def _examples(labels, num_classes):
-    """Which labels each example has, a sparse matrix of ones [N, L]."""
+    """The labels of each example as a sparse matrix of ones [N, L]."""
     if scipy.sparse.issparse(labels):
         if labels.shape[1] != num_classes:
-            raise ValueError(f"labels must be [N, {num_classes}], but are {labels.shape}.")
+            raise ValueError(f"labels must be [N, {num_classes}], but their shape is {labels.shape}.")
         examples = scipy.sparse.csr_matrix(labels, dtype=np.float32, copy=True)
     else:
         if isinstance(labels, (tf.RaggedTensor, tf.SparseTensor)):
@@ -86,7 +86,7 @@ def _examples(labels, num_classes):
         examples = scipy.sparse.csr_matrix((ones, (rows, labels[rows, slots])), (len(labels), num_classes))
     examples.sum_duplicates()
     examples.eliminate_zeros()
-    examples.data[:] = 1.0  # also of a label that stands there twice
+    examples.data[:] = 1.0  # also for a label that occurs twice
     return examples
 
 

@@ -1,7 +1,8 @@
 """Count sketches: short vectors whose inner products estimate those of long sparse ones.
 
-Every input j goes to one of the dim buckets with a random sign s_j; a vector's sketch sums ``s_j · x_j`` over
-each bucket. ``sketch(x) · sketch(w)`` has mean ``x · w`` and a variance of about ``|x|² |w|² / dim``.
+A hash sends every input j to one of dim buckets, with a random sign s_j; the sketch of a vector holds the sum
+of ``s_j · x_j`` over each bucket. ``sketch(x) · sketch(w)`` has mean ``x · w`` and a variance of about ``|x|²
+|w|² / dim``.
 
 Reference:
     Charikar, Chen, Farach-Colton, "Finding Frequent Items in Data Streams", 2002; Weinberger et al.,
@@ -15,12 +16,12 @@ import tensorflow as tf
 
 
 class Sketch(NamedTuple):
-    """Where each of E inputs goes.
+    """The bucket and the sign of each of E inputs.
 
     Args:
         bucket: int32 [E], in [0, dim).
         sign: float32 [E], -1 or 1.
-        dim: width of the sketches.
+        dim: the width of the sketches.
     """
 
     bucket: np.ndarray

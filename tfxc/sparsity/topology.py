@@ -1,14 +1,14 @@
-"""Which inputs each class reads: drawing a topology, dropping weak connections, growing new ones.
+"""The inputs that each class reads: functions that draw a topology, drop weak connections and grow new ones.
 
-A topology is an int32 array [L, K]: row l holds the K distinct inputs, of E, that class l reads. All this is
-pure functions of arrays and a random generator.
+A topology is an int32 array [L, K]: row l holds the K distinct inputs, of E, that class l reads. All
+functions are pure functions of arrays and a random generator.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-# Rows, and random keys, worked on at a time: temporaries stay small beside the topology.
+# Rows, and random keys, in a block: temporaries stay small beside the topology.
 _BLOCK_ROWS = 1 << 16
 _BLOCK_KEYS = 1 << 20
 
@@ -26,7 +26,7 @@ def random_topology(num_classes: int, fan_in: int, num_inputs: int, seed: int | 
         int32 [L, K].
 
     Raises:
-        ValueError: for a fan-in outside [1, E].
+        ValueError: The fan-in is outside [1, E].
 
     Example:
         >>> topology = random_topology(5, fan_in=3, num_inputs=100, seed=0)
@@ -44,7 +44,7 @@ def random_topology(num_classes: int, fan_in: int, num_inputs: int, seed: int | 
 
 
 def check_topology(indices: np.ndarray, num_inputs: int) -> None:
-    """Raises ValueError, naming the first bad row, unless every row holds distinct inputs in [0, E).
+    """Raises ValueError that names the first bad row, unless every row holds distinct inputs in [0, E).
 
     Example:
         >>> check_topology(np.array([[0, 2], [1, 1]]), num_inputs=3)
@@ -72,7 +72,7 @@ def _first_bad_row(rows, limit):
 
 
 def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
-    """How strong each input is to a group of classes: the norm of its weights over the group.
+    """The strength of each input of a group of classes: the norm of its weights over the group.
 
     Args:
         weights: float [L, K].
@@ -82,7 +82,7 @@ def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
         [ceil(L / G), K].
 
     Raises:
-        ValueError: for weights of groups that are not finite: training has diverged.
+        ValueError: A weight is not finite: training has diverged.
 
     Example:
         >>> group_norms(np.array([[3.0, 1.0], [-4.0, 0.0], [2.0, -5.0]]), 2).tolist()
@@ -92,14 +92,14 @@ def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
     groups_a_block = max(1, _BLOCK_ROWS // group_size)
     for start in range(0, len(norms), groups_a_block):
         block = weights[start * group_size : (start + groups_a_block) * group_size]
-        _check_finite(block, start * group_size)  # a norm would not tell which class of the group it is
+        _check_finite(block, start * group_size)  # here: a norm does not tell the class of the group
         squares = np.add.reduceat(np.square(block), np.arange(0, len(block), group_size), axis=0)
         norms[start : start + groups_a_block] = np.sqrt(squares)
     return norms
 
 
 def smallest(weights: np.ndarray, num_drop: int) -> np.ndarray:
-    """Where the weights of smallest magnitude stand in each row.
+    """The positions of the weights of smallest magnitude in each row.
 
     Args:
         weights: float [L, K].
@@ -109,7 +109,7 @@ def smallest(weights: np.ndarray, num_drop: int) -> np.ndarray:
         int64 [L, n] positions in [0, K), the smallest first; the lower position first among equals.
 
     Raises:
-        ValueError: for ``num_drop`` outside [0, K], or weights that are not finite: training has diverged.
+        ValueError: ``num_drop`` is outside [0, K], or a weight is not finite: training has diverged.
 
     Example:
         >>> smallest(np.array([[0.3, -0.1, 0.2], [0.0, 0.0, -5.0]]), 2).tolist()
@@ -117,14 +117,14 @@ def smallest(weights: np.ndarray, num_drop: int) -> np.ndarray:
     """
     if not 0 <= num_drop <= weights.shape[1]:
         raise ValueError(
-            f"num_drop must be in [0, {weights.shape[1]}], the weights a class, but got {num_drop}."
+            f"num_drop must be in [0, {weights.shape[1]}], the weights of a class, but got {num_drop}."
         )
     positions = np.empty((len(weights), num_drop), np.int64)
     for start in range(0, len(weights), _BLOCK_ROWS):
         magnitude = np.abs(weights[start : start + _BLOCK_ROWS])
-        _check_finite(magnitude, start)  # infinite marks what is taken, below
+        _check_finite(magnitude, start)  # the loop below marks taken weights by infinity
         block = positions[start : start + _BLOCK_ROWS]
-        # Few of K: cheaper than sorting the rows, and ties go to the lower position.
+        # For few of K this is cheaper than a sort, and ties go to the lower position.
         for n in range(num_drop):
             block[:, n] = np.argmin(magnitude, axis=1)
             np.put_along_axis(magnitude, block[:, n : n + 1], np.inf, 1)
@@ -136,15 +136,15 @@ def _check_finite(weights, first_class):
     if not finite.all():
         row = first_class + int(np.argmin(finite))
         raise ValueError(
-            f"The weights of class {row} are not finite: training has diverged; lower the learning rate."
+            f"The weights of class {row} are not finite: training has diverged. Lower the learning rate."
         )
 
 
 def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.random.Generator) -> np.ndarray:
-    """A topology in which the dropped connections lead to other inputs.
+    """Replaces the dropped connections of a topology by connections to other inputs.
 
-    The new inputs of a class are drawn uniformly from those it did not read before the drop, so that a
-    connection is never replaced by itself.
+    The new inputs of a class are drawn uniformly from those it did not read before the drop, so a connection
+    never replaces itself.
 
     Args:
         indices: int32 [L, K].
@@ -156,7 +156,7 @@ def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.rand
         int32 [L, K].
 
     Raises:
-        ValueError: if too few inputs are left to draw from, or for positions outside their range.
+        ValueError: Too few inputs are left to draw from, or a position is outside its range.
 
     Example:
         >>> grow(np.int32([[0, 1]]), np.array([[1]]), num_inputs=3, rng=np.random.default_rng(0)).tolist()
@@ -165,7 +165,7 @@ def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.rand
     fan_in, num_grown = indices.shape[1], dropped.shape[1]
     if fan_in + num_grown > num_inputs:
         raise ValueError(
-            f"{num_grown} connections a class cannot move: of {num_inputs} inputs it reads {fan_in}, "
+            f"Cannot move {num_grown} connections of a class: it reads {fan_in} of {num_inputs} inputs, "
             f"which leaves {num_inputs - fan_in}."
         )
     if len(dropped) != len(indices):
@@ -184,9 +184,9 @@ def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.rand
 
 
 def _draw_unread(read, num_drawn, num_inputs, rng):
-    """For each row n distinct inputs [b, n], uniform among those not in ``read`` [b, K]."""
+    """Distinct inputs [b, n] for each row, uniform among those not in ``read`` [b, K]."""
     fan_in = read.shape[1]
-    if 2 * (fan_in + num_drawn) > num_inputs:  # rejection would take long
+    if 2 * (fan_in + num_drawn) > num_inputs:  # rejection would be slow
         return _draw_by_keys(read, num_drawn, num_inputs, rng)
     taken = np.concatenate([read, np.full((len(read), num_drawn), -1, np.int32)], 1)
     for n in range(fan_in, fan_in + num_drawn):
@@ -200,7 +200,7 @@ def _draw_unread(read, num_drawn, num_inputs, rng):
 
 
 def _draw_by_keys(read, num_drawn, num_inputs, rng):
-    """As ``_draw_unread``, at a cost of E a row: the inputs with the smallest of E random keys."""
+    """As ``_draw_unread``, at a cost of O(E) a row: the inputs with the smallest of E random keys."""
     drawn = np.empty((len(read), num_drawn), np.int32)
     num_rows = max(1, _BLOCK_KEYS // num_inputs)
     for start in range(0, len(read) if num_drawn else 0, num_rows):
