@@ -4,9 +4,9 @@
 The library is bound to the TensorFlow minor version it was compiled against, and to the
 ops that it registers: ``_tfxc_ops.json`` beside it records both.
 
-``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` one that watches
-its memory, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
-``--threads`` builds a program that looks for races between the threads of a kernel.
+``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` a library that checks
+its memory accesses, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
+``--threads`` builds a program that finds races between the threads of a kernel.
 """
 
 import argparse
@@ -26,32 +26,32 @@ LIBRARY = SOURCES.parent / "tfxc" / "ops" / "_tfxc_ops.so"
 OBJECTS = SOURCES.parent / "build" / "custom_ops"
 
 # One binary must run on every x86-64 machine: the baseline stays generic, and hot loops
-# ask for wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
+# choose wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
 # it would switch the whole process to flush-to-zero and break the checks for NaN. No strict
-# aliasing: a read of a vector's bits that it lets the compiler move gives wrong gradients, not errors.
+# aliasing: it lets the compiler move reads of a vector's bits, and gradients go wrong without an error.
 COMPILE_FLAGS = (
     *("-O3", "-fPIC", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
     "-DNDEBUG",
-    # Vectors go by value between functions that are always inlined, so that no calling convention matters.
+    # Only functions that are always inlined pass vectors by value, so no calling convention matters.
     *("-Wall", "-Wextra", "-Wstrict-aliasing=1", "-Wno-psabi"),
 )
 
-# Clang lacks what the vectors in common/lanes.h are made of; an older GCC has not been tried. For AVX-512 it
-# takes GCC 12.
+# Clang lacks the vector extensions that common/lanes.h uses; older versions of GCC are not tested. AVX-512
+# needs GCC 12.
 LEAST_GCC = 11
 
 # The highest level of x86-64 that a library has code for (TFXC_LEVEL in common/vectorize.h).
 LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
 LEVELS_HEADER = SOURCES / "common" / "vectorize.h"
 
-# The process must have loaded libasan before: LD_PRELOAD=$(g++ -print-file-name=libasan.so). Under the checks
-# for null, constants in TensorFlow's headers do not compile; a read through null is a finding without them.
+# The process must preload libasan: LD_PRELOAD=$(g++ -print-file-name=libasan.so). With the checks for null,
+# constants in TensorFlow's headers do not compile; a read through null is a finding without them.
 SANITIZE_FLAGS = (
     *("-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-D_GLIBCXX_ASSERTIONS"),
     "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute",
 )
 
-# Without clones: their choice is made before the sanitizer has started.
+# Without clones of functions: the processor's clone is chosen before the sanitizer starts.
 THREAD_FLAGS = (
     *("-O1", "-g", "-fsanitize=thread", "-march=native", "-DTFXC_LEVEL=1"),
     *("-std=c++17", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-psabi"),
@@ -59,7 +59,7 @@ THREAD_FLAGS = (
 
 
 class CompilerNotFoundError(RuntimeError):
-    """There is no compiler for C++ on this machine."""
+    """This machine has no suitable compiler for C++."""
 
 
 class CompileError(RuntimeError):
@@ -67,25 +67,25 @@ class CompileError(RuntimeError):
 
 
 def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
-    """Builds the op library against the installed TensorFlow; up-to-date parts are kept.
+    """Builds the op library against the installed TensorFlow; keeps up-to-date parts.
 
     Args:
         library: Path of the shared library to write; its ``.json`` goes beside it.
         objects: Folder for the object files.
         flags: More flags for the compiler and the linker.
-        level: None, or one of ``LEVELS``, the highest level of x86-64 that kernels use. Sources that have no
-            kernel are the same in the usual library, and their object files are shared with it.
+        level: None, or one of ``LEVELS``, the highest level of x86-64 that kernels use. Sources without
+            kernels share their object files with the usual library.
 
     Returns:
         The path of the library.
 
     Raises:
-        CompilerNotFoundError: No GCC of version ``LEAST_GCC``: set ``CXX`` or install g++.
+        CompilerNotFoundError: There is no GCC of version ``LEAST_GCC`` or newer: set ``CXX`` or install g++.
         CompileError: The compiler failed.
     """
     library, objects = Path(library), Path(objects)
     compiler = find_compiler()
-    import tensorflow as tf  # only now: with no compiler the slow import is spared
+    import tensorflow as tf  # here, because the import is slow, and useless without a compiler
 
     objects.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +107,8 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
         _run_aside(link_command, library)
     (objects / "link.command").write_text(shlex.join(link_command))
-    # Written after the library: a build cut off in between leaves a record that is missing
-    # or as old as the library it replaced, and such a library is refused, never mistaken.
+    # Written after the library: a build that stops in between leaves no record, or that of the
+    # replaced library, and the loader refuses the new library instead of mistaking it.
     record = {"tensorflow": tf.__version__, "ops": registrations()}
     aside = library.with_suffix(f".{os.getpid()}.json")
     aside.write_text(json.dumps(record) + "\n")
@@ -117,7 +117,7 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
 
 
 def registrations():
-    """A name for the ops with their inputs, outputs and attributes: a hash of every ``op.cc``."""
+    """An identifier of the ops with their inputs, outputs and attributes: a hash of every ``op.cc``."""
     sources = sorted(SOURCES.glob("*/op.cc"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
@@ -127,7 +127,7 @@ def build_variant(level="x86-64-v4", sanitize=False):
 
     Args:
         level: The highest level of x86-64 that its kernels use, one of ``LEVELS``.
-        sanitize: Whether it checks every memory access and all arithmetic that C++ leaves undefined.
+        sanitize: Whether it checks memory accesses and arithmetic that C++ leaves undefined.
     """
     folder = OBJECTS / (level + "-sanitized" * sanitize)
     if sanitize:
@@ -138,8 +138,8 @@ def build_variant(level="x86-64-v4", sanitize=False):
 def build_thread_check():
     """Builds a program that calls the kernels from several threads, with a sanitizer that finds races.
 
-    TensorFlow takes no part in it: it takes in every source but the registrations, ``op.cc``, and the
-    kernels that TensorFlow calls, ``*_cpu.cc``.
+    The program does not contain TensorFlow: it links every source except the registrations, ``op.cc``, and
+    the kernels that TensorFlow calls, ``*_cpu.cc``.
 
     Returns:
         The path of the program.
@@ -160,7 +160,7 @@ def build_thread_check():
 
 
 def find_compiler(least=LEAST_GCC):
-    """The compiler command as a list: ``$CXX`` if set, else g++ or c++, if it is GCC ``least`` or newer."""
+    """The compiler command as a list: ``$CXX`` if set, else g++ or c++; it must be GCC ``least`` or newer."""
     chosen = os.environ.get("CXX")
     candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"]]
     unfit = []
@@ -179,7 +179,7 @@ def find_compiler(least=LEAST_GCC):
 
 
 def _what_is_wrong(command, least):
-    """None for a compiler that can compile the ops, and for one that will tell by itself why it fails."""
+    """Why a compiler is unfit; None if it can compile the ops, or if it fails and reports that itself."""
     probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     macros = dict(re.findall(r"^#define (__clang__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE))
@@ -191,15 +191,15 @@ def _what_is_wrong(command, least):
 
 
 def _version_flag(tf):
-    """Nothing reads it: another TensorFlow in the same place makes other commands, so that all is built anew.
+    """A flag that makes the commands differ for another TensorFlow in the same place, so that all is rebuilt.
 
-    The compiler does not note the headers of a system that it read.
+    No source reads it. The compiler does not list the system headers that it read.
     """
     return f"-DTFXC_TENSORFLOW={tf.__version__}"
 
 
 def _tensorflow_flags(tf):
-    """TensorFlow's flags, its headers as a system's: their warnings are not ours."""
+    """TensorFlow's flags, with its headers as system headers, whose warnings are silent."""
     yield _version_flag(tf)
     for flag in tf.sysconfig.get_compile_flags():
         yield from ("-isystem", flag[2:]) if flag.startswith("-I") else (flag,)
@@ -210,25 +210,25 @@ def _compile(source, objects, compile_command):
     stamp, included = target.with_suffix(".command"), target.with_suffix(".d")
     command = [*compile_command, "-c", str(source), "-MMD", "-MF", str(included)]
     if _outdated(target, [source, *_headers(source, included)], command, stamp):
-        # A warning is an error where we look after it, under `make`. A user's compiler may well warn of what
-        # ours does not, and must not stop an installation for that.
+        # A warning is an error under `make` only. A user's compiler may have other warnings, which must not
+        # stop an installation.
         strict = ["-Werror"] if os.environ.get("TFXC_WERROR") == "1" else []
         warnings = _run_aside([*command, *strict], target)
         sys.stderr.write(warnings)
         stamp.unlink(missing_ok=True)
-        if not warnings:  # what was compiled with some is compiled again, so that -Werror comes to see them
+        if not warnings:  # a source with warnings is compiled again, so that -Werror sees them
             stamp.write_text(shlex.join(command))
     return target
 
 
 def _takes_in(source, header):
-    """Whether a source includes a header of ours, by itself or through another."""
+    """Whether a source includes a header of this folder, directly or through another header."""
     included = [SOURCES / name for name in re.findall(r'#include "([^"]+)"', source.read_text())]
     return any(path == header or _takes_in(path, header) for path in included if path.exists())
 
 
 def _headers(source, included):
-    """The headers that the compiler noted it read, or all there are."""
+    """The headers that the compiler listed as read; all headers if there is no list."""
     if included.exists():
         noted = included.read_text().replace("\\\n", " ").split()
         return [path for path in map(Path, noted) if path.suffix == ".h"]
@@ -243,9 +243,9 @@ def _outdated(target, inputs, command, stamp):
 
 
 def _run_aside(command, target):
-    """Runs ``command -o target``, writing aside first: a running process keeps its library.
+    """Runs ``command -o target`` through a temporary file: a running process keeps its library.
 
-    Returns what the compiler said.
+    Returns the warnings of the compiler.
     """
     aside = target.with_name(f"{target.name}.{os.getpid()}")
     done = subprocess.run([*command, "-o", str(aside)], capture_output=True, text=True, check=False)
@@ -261,8 +261,8 @@ def _run_aside(command, target):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--level", choices=LEVELS, help="the widest instructions of a library for tests")
-    parser.add_argument("--sanitize", action="store_true", help="a library for tests that watches its memory")
-    parser.add_argument("--threads", action="store_true", help="a program that looks for races")
+    parser.add_argument("--sanitize", action="store_true", help="a library for tests that checks its memory")
+    parser.add_argument("--threads", action="store_true", help="a program that finds races")
     chosen = parser.parse_args()
     if chosen.threads:
         print(build_thread_check())

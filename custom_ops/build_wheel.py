@@ -2,9 +2,9 @@
 
     python custom_ops/build_wheel.py [--tensorflow 2.19 2.20 2.21] [--output dist]
 
-Each version gets an environment of its own under build/wheel/, kept for the next time. The library for the
-TensorFlow that runs is chosen at import. auditwheel names the oldest C library that the wheel runs on: build
-where that is old (a manylinux image) to reach old systems.
+Each version has an environment of its own under build/wheel/, kept for the next build. At import, tfxc
+chooses the library for the running TensorFlow. auditwheel names the oldest C library that the wheel runs on:
+build on an old system (a manylinux image) to support old systems.
 """
 
 import argparse
@@ -19,15 +19,14 @@ import build
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "wheel"
 TENSORFLOW = ("2.19", "2.20", "2.21")
-LEAST_GCC = (
-    12  # an older one makes no code for AVX-512 and AMX, which most machines that install the wheel have
-)
-# TensorFlow brings this one.
+# An older compiler makes no code for AVX-512 and AMX, which most machines that install the wheel have.
+LEAST_GCC = 12
+# TensorFlow contains this library.
 NOT_INCLUDED = "libtensorflow_framework.so.2"
 
 
 def run(*command, **environment):
-    """Runs a command; what it printed is shown only if it fails."""
+    """Runs a command; shows its output only if it fails."""
     environment = {**os.environ, **environment}
     done = subprocess.run(
         [*map(str, command)], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
@@ -38,7 +37,7 @@ def run(*command, **environment):
 
 
 def environment_of(version):
-    """The Python of an environment with a minor version of TensorFlow."""
+    """The Python of an environment that has a minor version of TensorFlow."""
     folder = WORK / f"tensorflow-{version}"
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
@@ -50,7 +49,7 @@ def environment_of(version):
 
 
 def compile_ops(version, libraries):
-    """Compiles the ops against a version of TensorFlow, into a folder of its own in ``libraries``."""
+    """Compiles the ops against a version of TensorFlow, into a folder for it in ``libraries``."""
     target = libraries / f"tensorflow_{version}" / "_tfxc_ops.so"
     program = (
         f"from custom_ops import build; build.build({str(target)!r}, {str(WORK / f'objects-{version}')!r})"
@@ -60,7 +59,7 @@ def compile_ops(version, libraries):
 
 
 def build_wheel(versions, output):
-    """Builds the wheel for these versions of TensorFlow and returns its path."""
+    """Builds the wheel for these versions of TensorFlow; returns its path."""
     libraries, raw = WORK / "libraries", WORK / "raw"
     for folder in (libraries, raw):
         shutil.rmtree(folder, ignore_errors=True)

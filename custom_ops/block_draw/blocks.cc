@@ -36,7 +36,7 @@ struct InDouble<Lanes8> {
   typedef double Doubles __attribute__((vector_size(32)));
 };
 
-// after = before + x, in double: a register holds half as many of them.
+// after = before + x, in double: a register holds half as many doubles.
 template <typename Lanes>
 TFXC_INLINE void AddInDouble(Lanes x, const double* before, double* after) {
   typedef typename InDouble<Lanes>::Doubles Doubles;
@@ -83,7 +83,8 @@ TFXC_BY_WIDTH(void, AddUpBlock,
                RunningSum* sums),
               (rows, count, width, query, kernel, sums))
 
-// Weights [count] of the classes of a block for one query [width], a row at a time: vectors over queries would be idle.
+// Weights [count] of the classes of a block for one query [width], a row at a time: vectors over queries would be
+// empty.
 template <typename Lanes>
 TFXC_INLINE void WeighBlockOf(const float* __restrict rows, int64_t count, int64_t width,
                               const float* __restrict query, const Kernel& kernel, float* __restrict weights) {
@@ -120,7 +121,7 @@ TFXC_VECTORIZE bool FloorMasses(const float* __restrict mass, int64_t count, int
   return bad == 0;
 }
 
-// Running sums of the masses, a stretch at a time: the stretches do not wait for each other.
+// Running sums of the masses, a stretch at a time: the stretches do not depend on each other.
 TFXC_VECTORIZE void SumStretches(const float* __restrict masses, int64_t count, double* __restrict sums) {
   for (int64_t i = 0; i < count; ++i) {
     double sum = 0.0;
@@ -130,8 +131,8 @@ TFXC_VECTORIZE void SumStretches(const float* __restrict masses, int64_t count, 
   for (int64_t i = 1; i < count; ++i) sums[i] += sums[i - 1];
 }
 
-// The first of `count` indices whose running sum exceeds the value, or the last one: rounding may lift the value to
-// the total. Without branches, which would be mispredicted half of the time.
+// The first of `count` indices whose running sum exceeds the value, or the last index: rounding may lift the value to
+// the total. It has no branches, as the processor would mispredict half of them.
 template <typename SumAt>
 TFXC_INLINE int64_t FirstAbove(int64_t count, double value, SumAt sum_at) {
   int64_t first = 0;
@@ -143,7 +144,7 @@ TFXC_INLINE int64_t FirstAbove(int64_t count, double value, SumAt sum_at) {
   return first;
 }
 
-// One tile at a time: the running sums of its block, and from them its slots.
+// Visits one tile at a time: it makes the running sums of the block, and from them fills the slots.
 class TileVisitor {
  public:
   explicit TileVisitor(const Blocks& blocks)
@@ -215,7 +216,7 @@ void TileVisitor::Settle(int64_t slot, int lane, int64_t start, int64_t count, S
                                                 [sums, lane](int64_t i) { return sums[i].of[lane]; });
   }
   const int64_t chosen = slots->class_ids[slot] - start;
-  // Beside much larger weights a difference of sums may be lost; no weight is below the floor. NaN stays.
+  // A difference of sums loses a weight beside much larger ones; no weight is below the floor. NaN stays.
   const double weight = sums_[chosen + 1].of[lane] - sums_[chosen].of[lane];
   slots->log_prob[slot] += std::log(std::max<double>(weight, blocks_.kernel.floor) / total);
 }

@@ -1,9 +1,8 @@
 // The mathematics of drawing by blocks, free of TensorFlow. Class i has the feature row x_i and, for a query z, the
 // weight w_i = max(quadratic o² + linear o + constant, floor), o = z · x_i. Blocks are runs of block_size class ids.
-// A block comes with probability proportional to max(mass + constant |block|, floor |block|), a class of it in
-// proportion to its weight.
-#ifndef TFXC_BLOCK_DRAW_BLOCKS_H_
-#define TFXC_BLOCK_DRAW_BLOCKS_H_
+// A draw takes a block with probability proportional to max(mass + constant |block|, floor |block|), then a class of
+// the block in proportion to its weight.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -33,7 +32,7 @@ struct Blocks {
 class BlockDistribution {
  public:
   explicit BlockDistribution(const Blocks& blocks);
-  // Takes mass [num_blocks]; false if it is not finite.
+  // Reads mass [num_blocks]; false if it is not finite.
   bool SetMass(const float* mass);
   int64_t Draw(uint64_t bits) const;
   float LogProb(int64_t block) const;
@@ -44,8 +43,8 @@ class BlockDistribution {
   std::vector<double> sums_;   // running sums over stretches of kStretch masses
 };
 
-// A slot is a draw, or a class asked for, of a query: number n * S + s. Slots that fell into the same block are
-// neighbours in `sorted`; a tile is a run of them that belongs to one block and to at most kTileQueries queries.
+// A slot, number n * S + s, is a draw of a query, or a given class whose probability it wants. Slots of the same block
+// are neighbours in `sorted`; a tile is a run of slots that belongs to one block and to at most kTileQueries queries.
 struct Tile {
   int64_t first, last;
 };
@@ -55,15 +54,13 @@ struct Slots {
   const float* query;   // [N, F]
   int64_t num_samples;  // S
   std::vector<RowPosition> sorted;
-  // To be drawn: random bits of each slot; null if class_ids are given.
+  // For draws: random bits of each slot; null if class_ids are given.
   const uint64_t* bits;
   int32_t* class_ids;  // [N, S]
-  float* log_prob;     // [N, S]: comes with the log-probability of the block, leaves with that of the class
+  float* log_prob;     // [N, S]: holds the log-probability of the block, then that of the class
 };
 
-// Draws or looks up the slots of some tiles; the rows of a tile's block are read once for all its queries.
+// Draws or looks up the slots of some tiles; it reads the rows of a tile's block once for all its queries.
 void VisitTiles(const Blocks& blocks, const Tile* tiles, int64_t count, Slots* slots);
 
 }  // namespace tfxc
-
-#endif  // TFXC_BLOCK_DRAW_BLOCKS_H_

@@ -1,5 +1,5 @@
-// Drawing by blocks as TensorFlow kernels: check everything, choose the blocks query by query, then visit each block
-// once for all the queries that chose it.
+// TensorFlow kernels that draw by blocks: they check everything, choose the blocks query by query, then visit each
+// block once for all the queries that chose it.
 #include <cmath>
 #include <vector>
 
@@ -14,10 +14,10 @@ namespace {
 
 using tensorflow::Var;
 
-// Running sums of a block are kept for 16 queries: 128 bytes a class, for every thread.
+// Every thread keeps the running sums of a block for 16 queries: 128 bytes a class.
 constexpr int64_t kMostInBlock = int64_t{1} << 20;
 
-// What drawing and looking up share: the attributes, the lookup of the rows, all checks and both passes.
+// The base of drawing and looking up: the attributes, the lookup of the rows, all checks and both passes.
 class BlockOpBase : public tensorflow::OpKernel {
  public:
   explicit BlockOpBase(OpKernelConstruction* context) : OpKernel(context) {
@@ -46,7 +46,7 @@ class BlockOpBase : public tensorflow::OpKernel {
  protected:
   virtual void Run(OpKernelContext* context, const Blocks& blocks) = 0;
 
-  // Fills `slots`, which has its inputs and outputs. choose(distribution, n, chosen) gives the blocks of the slots of
+  // Fills `slots`, which has its inputs and outputs. choose(distribution, n, chosen) writes the blocks of the slots of
   // query n, given the distribution over the blocks.
   template <typename Choose>
   static void Visit(OpKernelContext* context, const Blocks& blocks, Slots* slots, Choose choose) {
@@ -81,7 +81,7 @@ class BlockOpBase : public tensorflow::OpKernel {
     CheckDrawn(context, *slots);
   }
 
-  // Before anything as large is allocated.
+  // Checked before anything of this size is allocated.
   static absl::Status CheckSlots(int64_t num_queries, int64_t samples) {
     if (samples == 0 || num_queries <= kMostSlots / samples) return absl::OkStatus();
     return InvalidArgument("Drawing by blocks takes at most ", kMostSlots, " slots at once, but got ", num_queries,

@@ -1,35 +1,32 @@
-// Registration of the ops that draw by blocks: their interface and their shapes.
+// Registers the ops that draw by blocks: their interfaces and their shapes.
 #include "common/registration.h"
 
 namespace tfxc {
 namespace {
 
-// Checks rows [L, F], query [N, F] and block_mass [N, num_blocks], and gives the query's shape.
+// Checks rows [L, F], query [N, F] and block_mass [N, num_blocks], and returns the query's shape.
 absl::Status CheckInputs(InferenceContext* c, ShapeHandle* query) {
-  ShapeHandle mass, merged;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, query));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &mass));
-  TF_RETURN_IF_ERROR(c->Merge(mass, c->Matrix(c->Dim(*query, 0), c->UnknownDim()), &merged));
-  const auto* handle = c->input_handle_shapes_and_types(0);
-  if (handle != nullptr && !handle->empty()) {
-    TF_RETURN_IF_ERROR(c->Merge((*handle)[0].shape, c->Matrix(c->UnknownDim(), c->Dim(*query, 1)), &merged));
-  }
-  return absl::OkStatus();
+  ShapeHandle rows, mass;
+  TF_RETURN_IF_ERROR(QueryOfTable(c, 1, 0, query, &rows));
+  return c->Merge(c->input(2), c->Matrix(c->Dim(*query, 0), c->UnknownDim()), &mass);
 }
 
 }  // namespace
 
-REGISTER_OP("Tfxc>BlockDraw")
-    .Input("rows: resource")
-    .Input("query: float")
-    .Input("block_mass: float")
+#define TFXC_BLOCK_OP(NAME)               \
+  REGISTER_OP(NAME)                       \
+      .Input("rows: resource")            \
+      .Input("query: float")              \
+      .Input("block_mass: float")         \
+      .Attr("kernel: list(float) >= 4")   \
+      .Attr("block_size: int >= 1")       \
+      .SetIsStateful()
+
+TFXC_BLOCK_OP("Tfxc>BlockDraw")
     .Input("seed: int64")
     .Output("class_ids: int32")
     .Output("log_prob: float")
-    .Attr("kernel: list(float) >= 4")
-    .Attr("block_size: int >= 1")
     .Attr("num_samples: int >= 1")
-    .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       ShapeHandle query, unused;
       TF_RETURN_IF_ERROR(CheckInputs(c, &query));
@@ -42,15 +39,9 @@ REGISTER_OP("Tfxc>BlockDraw")
     })
     .Doc("Draws a block of classes by its mass, then a class of it by its kernel, with the log-probabilities.");
 
-REGISTER_OP("Tfxc>BlockLogProb")
-    .Input("rows: resource")
-    .Input("query: float")
-    .Input("block_mass: float")
+TFXC_BLOCK_OP("Tfxc>BlockLogProb")
     .Input("class_ids: int32")
     .Output("log_prob: float")
-    .Attr("kernel: list(float) >= 4")
-    .Attr("block_size: int >= 1")
-    .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       ShapeHandle query, ids;
       TF_RETURN_IF_ERROR(CheckInputs(c, &query));

@@ -1,4 +1,4 @@
-// The log-sum-exp of candidates as TensorFlow kernels: queries and classes are taken in parallel.
+// TensorFlow kernels of the log-sum-exp of candidates, parallel over queries and over classes.
 #include <algorithm>
 #include <initializer_list>
 
@@ -10,8 +10,9 @@
 namespace tfxc {
 namespace {
 
-// Refuses an input that has not the shape.
-absl::Status CheckShape(OpKernelContext* context, int input, const char* name, std::initializer_list<int64_t> expected) {
+// Refuses an input of another shape.
+absl::Status CheckShape(OpKernelContext* context, int input, const char* name, std::initializer_list<int64_t> expected)
+{
   const TensorShape& shape = context->input(input).shape();
   if (HasShape(shape, expected)) return absl::OkStatus();
   return InvalidArgument(name, " must have shape [", absl::StrJoin(expected, ","), "], but has ", shape.DebugString(),
@@ -32,7 +33,7 @@ class CandidateLogSumExpOp : public CandidateOp {
     const Tensor &labels = context->input(kLabelIds), &candidates = context->input(kClassIds);
     TF_RETURN_IF_ERROR(CheckShape(context, kOffsets, "offsets", {candidates.dim_size(0), candidates.dim_size(1)}));
     const int64_t num_queries = labels.dim_size(0);
-    // Each for itself first: sum and product may be beyond 64 bits.
+    // Each number is checked by itself first: sum and product may be beyond 64 bits.
     const bool are_few = labels.dim_size(1) <= kMostSlots && candidates.dim_size(1) <= kMostSlots;
     const int64_t samples = are_few ? labels.dim_size(1) + candidates.dim_size(1) : 0;
     if (!are_few || (samples > 0 && num_queries > kMostSlots / samples)) {
@@ -64,7 +65,7 @@ class CandidateLogSumExpOp : public CandidateOp {
                         Data<float>(label_scores), Data<float>(label_vectors),
                         Data<float>(log_sum),      Data<float>(shares),
                         Data<float>(mean)};
-    // For the gradient, but sorted here, beside queries that wait for their rows.
+    // The gradient needs the slots sorted; the sort runs here, while queries wait for their rows.
     const bool is_for_gradient = context->output_required(kSlots);
     absl::Status written;
     ForEachBeside(context, [&] { if (is_for_gradient) written = WriteSlots(context, SortSlots(p), kSlots); },
@@ -104,7 +105,7 @@ class CandidateLogSumExpGradOp : public CandidateOp {
     OP_REQUIRES_OK(context, context->allocate_output(kQueryGradient, context->input(1).shape(), &query_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(kScoreGradients, context->input(2).shape(), &score_gradients));
     float *of_query = Data<float>(query_gradient), *of_scores = Data<float>(score_gradients);
-    // A few hundred cycles a query: a usual batch takes less, all told, than waking another thread.
+    // A few hundred cycles a query: a usual batch takes less time than waking another thread.
     ForEach(context, num_queries, num_candidates + p.width + num_labels * (50 + p.width),
             [&](int64_t first, int64_t last) { UnfoldCandidates(p, given, first, last, of_query, of_scores); });
     if (context->output_required(kOffsetGradient)) WriteOffsetGradient(context, p, num_candidates, of_scores);
@@ -118,15 +119,14 @@ class CandidateLogSumExpGradOp : public CandidateOp {
   void WriteOffsetGradient(OpKernelContext* context, const CandidateProblem& p, int64_t num_candidates,
                            const float* of_scores) const {
     Tensor* offset_gradient;
-    OP_REQUIRES_OK(context, context->allocate_output(kOffsetGradient, context->input(kShares).shape(), &offset_gradient));
-    float* of_offsets = Data<float>(offset_gradient);
-    const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
-    for (int64_t n = 0; n < num_queries; ++n) {
+    OP_REQUIRES_OK(context, context->allocate_output(kOffsetGradient, context->input(kShares).shape(),
+    &offset_gradient)); float* of_offsets = Data<float>(offset_gradient); const int64_t num_queries =
+    context->input(1).dim_size(0), num_labels = p.samples - num_candidates; for (int64_t n = 0; n < num_queries; ++n) {
       std::copy_n(of_scores + n * p.samples + num_labels, num_candidates, of_offsets + n * num_candidates);
     }
   }
 
-  // What WriteSlots wrote, as numbers of classes again.
+  // The slots that WriteSlots wrote, with classes instead of rows.
   absl::Status ReadSlots(const Tensor& slots, const CandidateProblem& p, ClassSlots* groups) const {
     const RowPosition* given = Data<RowPosition>(slots);
     for (int64_t i = 0; i < slots.NumElements(); ++i) {

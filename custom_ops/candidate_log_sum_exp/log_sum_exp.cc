@@ -13,10 +13,11 @@ namespace tfxc {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// What is below e^-69 would only make numbers so small that processors take many times as long for them.
+// Shares below e^-69 would only make denormal numbers, for which processors take many times as long.
 constexpr float kLeastShare = -69.0f;
 
-// Scores become their shares of the sum of exponentials; its logarithm. `count` is a multiple of kLanes.
+// Turns scores into their shares of the sum of exponentials, and returns its logarithm. `count` is a multiple of
+// kLanes.
 template <typename Lanes>
 TFXC_INLINE float BecomeSharesOf(float* scores, int64_t count) {
   Lanes most = Fill<Lanes>(-kInfinity);
@@ -36,20 +37,20 @@ TFXC_INLINE float BecomeSharesOf(float* scores, int64_t count) {
       parts[part] += e;
     }
   }
-  const float total = Sum(parts), scale = 1.0f / total;  // NaN, of infinite scores
+  const float total = Sum(parts), scale = 1.0f / total;  // NaN for infinite scores
   for (int64_t i = 0; i < count; i += kSizeOf<Lanes>) Store(Load<Lanes>(scores + i) * scale, scores + i);
   return largest + std::log(total);
 }
 
 TFXC_BY_WIDTH(float, BecomeShares, (float* scores, int64_t count), (scores, count))
 
-// What scales a row to length one, if class vectors are normalised.
+// The factor that scales a row to length one, if class vectors are normalised.
 TFXC_INLINE float ScaleOf(const CandidateProblem& p, const float* row) {
   bool is_short;
   return p.normalize ? InverseNorm(row, p.width, &is_short) : 1.0f;
 }
 
-// kWidth numbers of the mean by shares, from `start` on, in registers; a class of share 0 is not read.
+// kWidth numbers of the mean by shares, from `start` on, in registers. It does not read a class of share 0.
 template <int kWidth, typename Lanes>
 TFXC_INLINE void AddUpPart(const CandidateProblem& p, const int32_t* ids, const float* shares, int64_t count,
                            int64_t start, std::vector<float>* buffer, float* mean) {
@@ -63,7 +64,7 @@ TFXC_INLINE void AddUpPart(const CandidateProblem& p, const int32_t* ids, const 
   for (int v = 0; v < kVectors; ++v) Store(sums[v], mean + start + v * kSizeOf<Lanes>);
 }
 
-// mean [D] of class vectors by their shares.
+// The mean [D] of class vectors by their shares.
 template <typename Lanes>
 TFXC_INLINE void AddUpOf(const CandidateProblem& p, const int32_t* ids, const float* shares, int64_t count,
                          std::vector<float>* buffer, float* mean) {

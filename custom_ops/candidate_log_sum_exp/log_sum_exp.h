@@ -1,8 +1,7 @@
-// The log-sum-exp of the scores of chosen classes, free of TensorFlow. While the rows of a query's candidates are in the
-// cache, they are averaged by their shares of the sum, and those of labels are kept: the way back then needs no row
-// again, unless class vectors are normalised, and gives the same whatever has become of the table.
-#ifndef TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
-#define TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_
+// The log-sum-exp of the scores of chosen classes, free of TensorFlow. While the rows of a query's candidates are in
+// the cache, it averages them by their shares of the sum, and keeps the rows of labels. So the backward pass reads no
+// row, unless class vectors are normalised, and does not depend on later changes of the table.
+#pragma once
 
 #include <cstdint>
 
@@ -15,7 +14,7 @@ struct LogSumExp {
   int64_t num_labels;    // P
   const float* offsets;  // [N, S - P], added to the scores of candidates
   float* label_scores;   // [N, P]
-  float* label_vectors;  // [N, P, D], class vectors; nothing in empty slots
+  float* label_vectors;  // [N, P, D], class vectors; undefined in empty slots
   float* log_sum;        // [N]; kNothing without a candidate
   float* shares;         // [N, S - P] of the sum
   float* mean;           // [N, D] of the candidates' class vectors, by their shares
@@ -23,15 +22,15 @@ struct LogSumExp {
 
 constexpr float kNothing = -1e30f;
 
-// ids [N, P + C] of labels [N, P] and candidates [N, C], these with -1 where the offset [N, C] is -infinity, too: then
-// one adds nothing, and its class is not touched.
+// ids [N, P + C] of labels [N, P] and candidates [N, C]; a candidate also gets -1 where its offset [N, C] is -infinity:
+// it adds nothing, and its class is not touched.
 void JoinIds(const int32_t* labels, const int32_t* candidates, const float* offsets, int64_t num_queries,
              int64_t num_labels, int64_t num_candidates, int32_t* ids);
 
 // Fills the outputs of queries first <= n < last.
 void FoldCandidates(const CandidateProblem& p, const LogSumExp& out, int64_t first, int64_t last);
 
-// What the way forward leaves for the way back, and the gradients of the label scores [N, P] and of the sums [N].
+// What the forward pass keeps for the backward pass, and the gradients of the label scores [N, P] and of the sums [N].
 struct LogSumExpGradients {
   int64_t num_labels;
   const float *label_vectors, *shares, *mean;
@@ -43,5 +42,3 @@ void UnfoldCandidates(const CandidateProblem& p, const LogSumExpGradients& given
                       float* query_gradients, float* score_gradients);
 
 }  // namespace tfxc
-
-#endif  // TFXC_CANDIDATE_LOG_SUM_EXP_LOG_SUM_EXP_H_

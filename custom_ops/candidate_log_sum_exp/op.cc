@@ -1,22 +1,7 @@
-// Registration of the log-sum-exp of candidates: its interface and its shapes.
+// Registers the log-sum-exp of candidates and its gradient: their interfaces and their shapes.
 #include "common/registration.h"
 
 namespace tfxc {
-namespace {
-
-// Checks query [N, D] of a table [rows, D].
-absl::Status ReadQuery(InferenceContext* c, ShapeHandle* query) {
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, query));
-  const auto* handle = c->input_handle_shapes_and_types(0);
-  if (handle == nullptr || handle->empty()) return absl::OkStatus();
-  ShapeHandle table;
-  DimensionHandle width;
-  TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, &table));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(table, 1), c->Dim(*query, 1), &width));
-  return c->ReplaceDim(*query, 1, width, query);
-}
-
-}  // namespace
 
 REGISTER_OP("Tfxc>CandidateLogSumExp")
     .Input("table: resource")
@@ -35,9 +20,9 @@ REGISTER_OP("Tfxc>CandidateLogSumExp")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      ShapeHandle query, labels, candidates, offsets;
+      ShapeHandle query, table, labels, candidates, offsets;
       DimensionHandle queries;
-      TF_RETURN_IF_ERROR(ReadQuery(c, &query));
+      TF_RETURN_IF_ERROR(QueryOfTable(c, 1, 0, &query, &table));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &labels));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &candidates));
       TF_RETURN_IF_ERROR(c->Merge(candidates, c->input(4), &offsets));
@@ -79,9 +64,9 @@ REGISTER_OP("Tfxc>CandidateLogSumExpGrad")
     .Attr("row_offset: int >= 0")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      ShapeHandle query, ids, shares, given;
+      ShapeHandle query, table, ids, shares, given;
       DimensionHandle queries, labels;
-      TF_RETURN_IF_ERROR(ReadQuery(c, &query));
+      TF_RETURN_IF_ERROR(QueryOfTable(c, 1, 0, &query, &table));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ids));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 2, &shares));
       TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(ids, 0), &queries));

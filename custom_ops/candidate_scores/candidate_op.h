@@ -1,6 +1,5 @@
-// What the kernels of ops on candidates share.
-#ifndef TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
-#define TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_
+// The base of the kernels of ops on candidates.
+#pragma once
 
 #include <algorithm>
 
@@ -12,8 +11,8 @@
 
 namespace tfxc {
 
-// The attributes, the lookup of the table, all checks of table [rows, D], query [N, D] and, unless an op reads them
-// otherwise, class_ids [N, S], which are the first inputs, and the gradient of the table.
+// The attributes, the lookup of the table, the checks of the first inputs, table [rows, D], query [N, D] and, unless an
+// op reads them itself, class_ids [N, S], and the gradient of the table.
 class CandidateOp : public tensorflow::OpKernel {
  public:
   explicit CandidateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -36,7 +35,7 @@ class CandidateOp : public tensorflow::OpKernel {
  protected:
   virtual void Run(OpKernelContext* context, const CandidateProblem& problem) = 0;
 
-  // Sets ids, samples and num_slots of a problem that is complete otherwise.
+  // Sets ids, samples and num_slots of a problem, whose other fields are set.
   virtual absl::Status ReadIds(OpKernelContext* context, CandidateProblem* p) const {
     TF_RETURN_IF_ERROR(CheckIds(context, 2, "class_ids", *p));
     p->samples = context->input(2).dim_size(1);
@@ -45,7 +44,7 @@ class CandidateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Whether an input holds class ids for each query.
+  // Checks that an input holds class ids for each query.
   static absl::Status CheckIds(OpKernelContext* context, int input, const char* name, const CandidateProblem& p) {
     return CheckClassIds(name, context->input(input), context->input(1).dim_size(0), p.num_classes);
   }
@@ -53,7 +52,7 @@ class CandidateOp : public tensorflow::OpKernel {
   static int64_t NumQueries(const CandidateProblem& p) { return p.samples == 0 ? 0 : p.num_slots / p.samples; }
   static int64_t QueryCost(const CandidateProblem& p) { return p.samples * (100 + p.width); }
 
-  // The table's gradient by score gradients g [N, S]: one row for each touched class, and which it is.
+  // The table's gradient from score gradients g [N, S]: one row for each touched class, and the class.
   void WriteRows(OpKernelContext* context, const CandidateProblem& p, const ClassSlots& groups, const float* g,
                  int row_gradients_output, int rows_output) const {
     Tensor *row_gradients, *rows;
@@ -112,5 +111,3 @@ class CandidateOp : public tensorflow::OpKernel {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_CANDIDATE_SCORES_CANDIDATE_OP_H_

@@ -1,4 +1,4 @@
-// Scores of chosen classes as TensorFlow kernels: queries and classes are taken in parallel.
+// TensorFlow kernels of the scores of chosen classes, parallel over queries and over classes.
 #include <algorithm>
 
 #include "candidate_scores/candidate_op.h"
@@ -44,7 +44,7 @@ class CandidateScoresGradOp : public CandidateOp {
                   [&](int64_t first, int64_t last) {
                     CandidateQueryGradients(p, NumQueries(p) - last, NumQueries(p) - first, g, dq);
                   });
-    // An optimizer that takes the slots spares the memory a write and a read of a row for each touched class.
+    // An optimizer that takes the slots saves a write and a read of a row for each touched class.
     if (context->output_required(kRowGradients) || context->output_required(kRows)) {
       WriteRows(context, p, groups, g, kRowGradients, kRows);
     }

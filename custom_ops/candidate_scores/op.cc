@@ -1,4 +1,4 @@
-// Registration of the candidate score ops: their interface and their shapes.
+// Registers the candidate score ops: their interfaces and their shapes.
 #include "common/registration.h"
 
 namespace tfxc {
@@ -6,18 +6,12 @@ namespace {
 
 // Checks table [rows, D], query [N, D], class_ids [N, S]; merges N and D.
 absl::Status MergeInputs(InferenceContext* c, DimensionHandle* n, DimensionHandle* d, DimensionHandle* s) {
-  ShapeHandle query, ids;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &query));
+  ShapeHandle query, table, ids;
+  TF_RETURN_IF_ERROR(QueryOfTable(c, 1, 0, &query, &table));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &ids));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(query, 0), c->Dim(ids, 0), n));
   *d = c->Dim(query, 1);
   *s = c->Dim(ids, 1);
-  const auto* handle = c->input_handle_shapes_and_types(0);
-  if (handle != nullptr && !handle->empty()) {
-    ShapeHandle table;
-    TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, &table));
-    TF_RETURN_IF_ERROR(c->Merge(c->Dim(table, 1), *d, d));
-  }
   return absl::OkStatus();
 }
 

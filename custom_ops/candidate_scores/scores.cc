@@ -33,7 +33,7 @@ TFXC_VECTORIZE void ScoreCandidates(const CandidateProblem& p, int64_t first, in
 TFXC_VECTORIZE void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last,
                                             const float* gradients, float* query_gradients) {
   std::vector<float> buffer = p.table.Buffer(1);
-  // Backwards: the rows that were scored last are the likeliest to be in the cache still.
+  // Backwards, because the rows that were scored last are most likely still in the cache.
   for (int64_t n = last - 1; n >= first; --n) {
     float* out = query_gradients + n * p.width;
     ZeroRow(out, p.width);

@@ -1,7 +1,6 @@
-// Scores of chosen classes, and their gradients, free of TensorFlow, read straight from the rows of the table: there is
-// no [N, S, D] tensor on the way forward, and on the way back one gradient row for each class touched.
-#ifndef TFXC_CANDIDATE_SCORES_SCORES_H_
-#define TFXC_CANDIDATE_SCORES_SCORES_H_
+// Scores of chosen classes, and their gradients, free of TensorFlow. The loops read the rows of the table in place: the
+// forward pass makes no [N, S, D] tensor, and the backward pass one gradient row for each touched class.
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace tfxc {
 
-// Scores asked for, [N, S] slots of which -1 is empty.
+// The scores to compute: [N, S] slots, where -1 is empty.
 struct CandidateProblem {
   Table table;  // from the first class on
   const float* query;
@@ -29,13 +28,13 @@ struct CandidateProblem {
   }
 };
 
-// Rows asked for ahead of their use: enough to cover a read from a busy memory at D = 64.
+// How many rows ahead of their use are prefetched: enough to cover a read from a busy memory at D = 64.
 constexpr int64_t kPrefetchDistance = 32;
 // A class row shorter than this is not scaled up to length one, and gets no gradient.
 constexpr float kMinNorm = 1e-12f;
 constexpr float kMinSquaredNorm = 1e-24f;
 
-// 1 / max(|row|, kMinNorm); is_short tells that the maximum chose the constant.
+// 1 / max(|row|, kMinNorm); is_short tells whether the maximum is the constant.
 TFXC_INLINE float InverseNorm(const float* row, int64_t width, bool* is_short) {
   const float squared_norm = Dot(row, row, width);
   *is_short = squared_norm <= kMinSquaredNorm;
@@ -59,12 +58,10 @@ void ScoreCandidates(const CandidateProblem& p, int64_t first, int64_t last, flo
 void CandidateQueryGradients(const CandidateProblem& p, int64_t first, int64_t last, const float* gradients,
                              float* query_gradients);
 
-// row_gradient[u] = sum over the slots of class u of gradient * query, for touched classes first <= u < last.
-// Normalised scores: of that sum what is perpendicular to the class vector, over the vector's length; the projection is
-// linear, so once a class is enough.
+// row_gradient[u] = sum over the slots of class u of gradient * query, for touched classes first <= u < last. With
+// normalised scores it is the part of that sum perpendicular to the class vector, divided by the vector's length; the
+// projection is linear, so each class needs it once.
 void CandidateRowGradients(const CandidateProblem& p, const ClassSlots& groups, int64_t first, int64_t last,
                            const float* gradients, float* row_gradients);
 
 }  // namespace tfxc
-
-#endif  // TFXC_CANDIDATE_SCORES_SCORES_H_

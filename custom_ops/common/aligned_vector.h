@@ -1,7 +1,6 @@
-// A vector that begins where a line of the cache does. From elsewhere, every vector register that is loaded crosses into
-// another line, and costs two loads.
-#ifndef TFXC_COMMON_ALIGNED_VECTOR_H_
-#define TFXC_COMMON_ALIGNED_VECTOR_H_
+// A std::vector aligned to a line of the cache. Without that, every vector register crosses into another line, and
+// costs two loads.
+#pragma once
 
 #include <cstddef>
 #include <new>
@@ -28,5 +27,3 @@ template <typename T>
 using AlignedVector = std::vector<T, LineAllocator<T>>;
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_ALIGNED_VECTOR_H_

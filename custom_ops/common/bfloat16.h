@@ -1,6 +1,5 @@
-// bfloat16, the upper half of a float's bits: read exactly, written by stochastic rounding.
-#ifndef TFXC_COMMON_BFLOAT16_H_
-#define TFXC_COMMON_BFLOAT16_H_
+// bfloat16, the upper half of a float's bits: exact reads, and writes by stochastic rounding.
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -16,8 +15,8 @@ struct Bfloat16 {
 // The numbers as floats.
 void Widen(const Bfloat16* from, int64_t count, float* to);
 
-// Of the two neighbours of x the upper one with the chance that makes x the mean, `random` being uniform: what is a
-// bfloat16 stays, NaN stays, and what is finite becomes the largest finite number rather than infinite.
+// Rounds x up or down with the chance that makes x the mean, where `random` is uniform. A number that is a bfloat16
+// already stays, NaN stays, and a finite number becomes the largest finite number rather than infinite.
 TFXC_INLINE Bfloat16 RoundStochastically(float x, uint16_t random) {
   constexpr uint32_t kInfinity = 0x7f800000u, kSign = 0x80000000u;
   uint32_t bits;
@@ -28,5 +27,3 @@ TFXC_INLINE Bfloat16 RoundStochastically(float x, uint16_t random) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_BFLOAT16_H_

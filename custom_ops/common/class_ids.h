@@ -1,6 +1,5 @@
-// The class ids that a batch of queries asks for.
-#ifndef TFXC_COMMON_CLASS_IDS_H_
-#define TFXC_COMMON_CLASS_IDS_H_
+// The check of the class ids of a batch of queries.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace tfxc {
 
-// Whether ids are [N, any], in no more than kMostSlots slots, and each is a class or -1.
+// Checks that ids are [N, any], in no more than kMostSlots slots, and that each is a class or -1.
 inline absl::Status CheckClassIds(const char* name, const Tensor& ids, int64_t num_queries, int64_t num_classes) {
   if (ids.dims() != 2 || ids.dim_size(0) != num_queries) {
     return InvalidArgument(name, " must be [N, S] for ", num_queries, " queries, but is ", ids.shape().DebugString(),
@@ -24,7 +23,7 @@ inline absl::Status CheckClassIds(const char* name, const Tensor& ids, int64_t n
                            ".");
   }
   const int32_t* numbers = Data<int32_t>(ids);
-  // Ids have 32 bits, rows may be more.
+  // Ids have 32 bits; there may be more rows.
   const auto last = static_cast<int32_t>(std::min<int64_t>(num_classes - 1, std::numeric_limits<int32_t>::max()));
   if (AllWithin(numbers, count, -1, last)) return absl::OkStatus();
   const auto is_bad = [last](int32_t id) { return id < -1 || id > last; };
@@ -34,5 +33,3 @@ inline absl::Status CheckClassIds(const char* name, const Tensor& ids, int64_t n
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_CLASS_IDS_H_

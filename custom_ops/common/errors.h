@@ -1,6 +1,5 @@
-// The one error that ops give for what they cannot take: it says what came, what was expected and how to mend it.
-#ifndef TFXC_COMMON_ERRORS_H_
-#define TFXC_COMMON_ERRORS_H_
+// The error that ops return for input they cannot take: it says what came, what was expected and how to fix it.
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -13,5 +12,3 @@ absl::Status InvalidArgument(const Args&... args) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_ERRORS_H_

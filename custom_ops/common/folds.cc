@@ -11,11 +11,11 @@
 namespace tfxc::tiles {
 namespace {
 
-constexpr float kFarAbove = 1e15f;  // more than the terms of a tile near the largest logit come to
+constexpr float kFarAbove = 1e15f;  // above the sum of a tile's terms near the largest logit
 
 constexpr int64_t kMaxRows = 2 * kMostTerms;  // of a sum
 
-// Over one column of logits.
+// Folds one column of logits.
 template <Reduction reduction, typename Lanes>
 TFXC_INLINE Lanes SumOf(const float* column, int64_t num_rows, int width, Lanes reference) {
   Terms<reduction, Lanes> even, odd;
@@ -36,11 +36,11 @@ TFXC_INLINE void AddUp(const float* logits, int64_t num_rows, int width, double*
       const float* column = logits + start * width + q;
       const Lanes before = Load<Lanes>(maxima + q);
       Lanes total = SumOf<reduction>(column, count, width, before);
-      // Right, unless a logit is far above all before it, as those of the first tile are. Seldom, and so looked for after.
+      // Exact, unless a logit is far above all before it, as in the first tile: rare, and so checked afterwards.
       if (reduction == Reduction::kLogSumExp && Any(total > kFarAbove)) {
         Lanes largest = before;
         for (int64_t r = 0; r < count; ++r) largest = Max(Load<Lanes>(column + r * width), largest);
-        largest = total > kFarAbove ? largest : before;  // of other queries nothing changes
+        largest = total > kFarAbove ? largest : before;  // other queries do not change
         for (int j = 0; j < kSizeOf<Lanes>; ++j) sums[q + j] *= std::exp(static_cast<double>(before[j]) - largest[j]);
         Store(largest, maxima + q);
         total = SumOf<reduction>(column, count, width, largest);

@@ -1,7 +1,6 @@
-// Table look-ups by a vector of indices. Compilers tuned for no processor in particular spell them out one by one; the
-// instruction is twice as quick.
-#ifndef TFXC_COMMON_GATHER_H_
-#define TFXC_COMMON_GATHER_H_
+// Table look-ups by a vector of indices. A compiler that tunes for no particular processor makes single loads; the
+// gather instruction is twice as fast.
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ TFXC_AVX2 inline void Gather(const float* __restrict table, const uint32_t* __re
 #endif
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_GATHER_H_

@@ -1,7 +1,6 @@
 // Moves a large buffer to huge pages: rows scattered over gigabytes otherwise miss the processor's table of page
 // addresses at almost every access, which costs more than the rows themselves.
-#ifndef TFXC_COMMON_HUGE_PAGES_H_
-#define TFXC_COMMON_HUGE_PAGES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +11,11 @@
 
 namespace tfxc {
 
-// What is to become of the small pages that the buffer may have by now. Fresh memory has none, and then the threads that
-// write it first get its pages, at the same time.
+// What to do with the small pages that the buffer may have already. Fresh memory has none: the threads that first write
+// it get its pages, in parallel.
 enum class SmallPages { kMove, kLeave };
 
-// Best effort: where the kernel cannot or may not, the buffer stays as it is, and so do its values always.
+// Best effort: where the kernel cannot or may not, the buffer stays as it is. Its values never change.
 inline void MoveToHugePages(void* data, size_t num_bytes, SmallPages small = SmallPages::kMove) {
 #ifdef __linux__
 #ifndef MADV_COLLAPSE
@@ -35,5 +34,3 @@ inline void MoveToHugePages(void* data, size_t num_bytes, SmallPages small = Sma
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_HUGE_PAGES_H_

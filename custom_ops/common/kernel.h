@@ -1,6 +1,5 @@
-// What the files of CPU kernels share: TensorFlow's short names, errors, tensors as plain arrays, seeds, threads.
-#ifndef TFXC_COMMON_KERNEL_H_
-#define TFXC_COMMON_KERNEL_H_
+// Shared by CPU kernels: short names of TensorFlow's types, errors, tensors as plain arrays, seeds, threads.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -19,8 +18,8 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The numbers of a tensor, at any address: a tensor that is a part of another, or that came from another library, need
-// not be aligned, and the process dies where Tensor::flat() or scalar() meets one. What an op allocates is aligned.
+// The numbers of a tensor, at any address: a tensor that is a slice of another, or that came from another library, need
+// not be aligned, and Tensor::flat() or scalar() ends the process there. Tensors that an op allocates are aligned.
 template <typename T>
 const T* Data(const Tensor& tensor) {
   return tensor.unaligned_flat<T>().data();
@@ -44,22 +43,23 @@ inline Table TableOf(const Tensor& tensor, int64_t first) {
   return Table(reinterpret_cast<const Bfloat16*>(Data<tensorflow::bfloat16>(tensor)) + first * width, width);
 }
 
-// Whether a shape is that. A TensorShape of sizes that no int64 counts, as those of tensors without an element may be,
-// ends the process.
+// Whether a shape has these sizes. To make a TensorShape of them would end the process where their product is above
+// int64, as it may be for a tensor without elements.
 inline bool HasShape(const TensorShape& shape, std::initializer_list<int64_t> sizes) {
   bool has = shape.dims() == static_cast<int>(sizes.size());
   for (int i = 0; has && i < shape.dims(); ++i) has = shape.dim_size(i) == sizes.begin()[i];
   return has;
 }
 
-// An output of these sizes; InvalidArgument where they are more than an int64 counts.
-inline absl::Status Allocate(OpKernelContext* context, int output, std::initializer_list<int64_t> sizes, Tensor** tensor) {
+// Allocates an output of these sizes; InvalidArgument where their product is above int64.
+inline absl::Status Allocate(OpKernelContext* context, int output, std::initializer_list<int64_t> sizes, Tensor**
+tensor) {
   TensorShape shape;
   TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(absl::MakeConstSpan(sizes.begin(), sizes.size()), &shape));
   return context->allocate_output(output, shape, tensor);
 }
 
-// The seed [2] that is an input of an op.
+// Reads the seed [2] from an input of an op.
 inline absl::Status ReadSeed(OpKernelContext* context, int input, Seed* seed) {
   const Tensor& given = context->input(input);
   if (!HasShape(given.shape(), {2})) {
@@ -70,14 +70,14 @@ inline absl::Status ReadSeed(OpKernelContext* context, int input, Seed* seed) {
   return absl::OkStatus();
 }
 
-// Calls work(first, last) for parts of [0, count) on TensorFlow's threads; `cost` is about how many cycles one takes.
+// Calls work(first, last) for parts of [0, count) on TensorFlow's threads; `cost` is about the cycles of one item.
 template <typename Work>
 void ForEach(OpKernelContext* context, int64_t count, int64_t cost, const Work& work) {
   const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
   tensorflow::Shard(workers.num_threads, workers.workers, count, cost, work);
 }
 
-// The same, while one of the threads calls aside(), which takes about as long as some of the work.
+// The same, while one of the threads calls aside(), which takes about as long as a part of the work.
 template <typename Aside, typename Work>
 void ForEachBeside(OpKernelContext* context, const Aside& aside, int64_t count, int64_t cost, const Work& work) {
   constexpr int64_t kParts = 32;
@@ -89,5 +89,3 @@ void ForEachBeside(OpKernelContext* context, const Aside& aside, int64_t count, 
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_KERNEL_H_

@@ -1,8 +1,7 @@
-// Vectors of floats that the compiler keeps in registers, and the functions of them in use here. Sixteen fill a register
-// of AVX-512, eight one of AVX2. A vector wider than the registers lies in memory, and is many times slower: what works
-// on vectors is a template, and is there for both. See TFXC_BY_WIDTH.
-#ifndef TFXC_COMMON_LANES_H_
-#define TFXC_COMMON_LANES_H_
+// Vectors of floats that the compiler keeps in registers, and functions of them. Sixteen floats fill a register of
+// AVX-512, eight a register of AVX2. A vector wider than the registers lies in memory, and is many times slower: so
+// code on vectors is a template, compiled for both widths. See TFXC_BY_WIDTH.
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -37,8 +36,8 @@ constexpr int kSizeOf = sizeof(Lanes) / sizeof(float);
 template <typename Lanes>
 constexpr int kParts = kLanes / kSizeOf<Lanes>;  // vectors in sixteen floats
 
-// Floats from anywhere. Their bits are read by a value cast, `(IntOf<Lanes>)x`: read through a reference to another
-// type, the compiler may take them from before the last store.
+// Loads floats from any address. Read their bits by a value cast, `(IntOf<Lanes>)x`: through a reference to another
+// type, the compiler may read them before the last store.
 template <typename Lanes>
 TFXC_INLINE Lanes Load(const float* from) {
   Lanes lanes;
@@ -78,7 +77,7 @@ TFXC_INLINE float Sum(const Lanes16 (&parts)[1]) {
   return x[0] + x[1];
 }
 
-// Rows become columns. Each pass swaps the off-diagonal halves of smaller and smaller squares.
+// Transposes a square. Each pass swaps the off-diagonal halves of smaller and smaller squares.
 template <int kStep, typename Lanes>
 TFXC_INLINE void SwapSquares(Lanes* rows) {
   constexpr int kSize = kSizeOf<Lanes>;
@@ -95,7 +94,7 @@ TFXC_INLINE void SwapSquares(Lanes* rows) {
   }
 }
 
-// Of as many rows as they are long.
+// As many rows as a row is long.
 template <typename Lanes>
 TFXC_INLINE void Transpose(Lanes* rows) {
   if constexpr (kSizeOf<Lanes> == 16) SwapSquares<8>(rows);
@@ -114,7 +113,7 @@ TFXC_INLINE bool Any(Mask mask) {
   return any != 0;
 }
 
-// Whether any lane of x is other than 0; NaN is.
+// Whether any lane of x differs from 0; NaN does.
 template <typename Lanes>
 TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
   IntOf<Lanes> bits{};
@@ -122,9 +121,9 @@ TFXC_INLINE bool AnyNonZero(const Lanes* x, int count) {
   return Any(bits);
 }
 
-// exp(x), whose relative error is at most 2e-7 + 3e-9 |x|: rounding x does as much. Below `least` it is 0, above 88 at
-// least 1e38 or infinite; NaN stays. 2^n times a polynomial on half a logarithm of 2 to either side of 0, whose error is 1e-7.
-// What is known to be no larger than 0 needs no bound above.
+// exp(x) with a relative error of at most 2e-7 + 3e-9 |x|, about that of rounding x. Below `least` it is 0, above 88 at
+// least 1e38 or infinite; NaN stays. It is 2^n times a polynomial on [-ln(2) / 2, ln(2) / 2], whose error is 1e-7. An x
+// that is known to be at most 0 needs no upper bound.
 template <bool kBounded = true, typename Lanes>
 TFXC_INLINE Lanes Exp(Lanes x, float least = -87.0f) {
   // Adding 1.5 * 2^23 leaves the nearest integer in the low bits; 127 more make it the exponent of a float.
@@ -151,10 +150,10 @@ TFXC_INLINE Lanes MinusAbs(Lanes x) {
 template <typename Lanes>
 TFXC_INLINE Lanes Log1p(Lanes x) {
   const Lanes u = x + 1.0f;
-  const IntOf<Lanes> bits = (IntOf<Lanes>)u - 0x3f3504f3;  // from the root of a half on
+  const IntOf<Lanes> bits = (IntOf<Lanes>)u - 0x3f3504f3;  // relative to the root of a half
   const Lanes n = __builtin_convertvector(bits >> 23, Lanes);
   const Lanes f = (Lanes)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
-  // Of Cephes' logf, on the root of a half to that of 2.
+  // The polynomial of Cephes' logf, between the roots of a half and of 2.
   Lanes p = f * 7.0376836292e-2f - 1.1514610310e-1f;
   p = p * f + 1.1676998740e-1f;
   p = p * f - 1.2420140846e-1f;
@@ -163,11 +162,11 @@ TFXC_INLINE Lanes Log1p(Lanes x) {
   p = p * f + 2.0000714765e-1f;
   p = p * f - 2.4999993993e-1f;
   p = p * f + 3.3333331174e-1f;
-  const Lanes lost = (x - (u - 1.0f)) / u;  // by rounding u
+  const Lanes lost = (x - (u - 1.0f)) / u;  // what rounding u loses
   return n * 0.693359375f + (f + (f * f * (p * f - 0.5f) + (lost - n * 2.12194440e-4f)));
 }
 
-// By Newton's method: a division takes twice as long as all the rest.
+// Divides by Newton's method: a division would take twice as long as all the rest.
 template <typename Lanes>
 TFXC_INLINE Lanes Sigmoid(Lanes x) {
   const Lanes e = Exp<false>(MinusAbs(x)), d = e + 1.0f;
@@ -177,5 +176,3 @@ TFXC_INLINE Lanes Sigmoid(Lanes x) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_LANES_H_

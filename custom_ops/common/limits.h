@@ -1,7 +1,6 @@
-// How many of something an op takes. No real call comes near; a number beyond is a mistake, and would end in an
-// allocation that takes the whole process with it.
-#ifndef TFXC_COMMON_LIMITS_H_
-#define TFXC_COMMON_LIMITS_H_
+// The largest numbers that ops take. No real call comes near; a larger number is a mistake, and its allocation could
+// end the whole process.
+#pragma once
 
 #include <cstdint>
 
@@ -9,7 +8,7 @@ namespace tfxc {
 
 // Draws, candidates or results of one query.
 constexpr int64_t kMostPerQuery = int64_t{1} << 24;
-// Slots [N, S] of a batch: their numbers are sorted as 32 bits.
+// Slots [N, S] of a batch: sorts hold their numbers in 32 bits.
 constexpr int64_t kMostSlots = (int64_t{1} << 32) - 1;
 // Classes: their ids are int32.
 constexpr int64_t kMostClasses = INT32_MAX;
@@ -17,5 +16,3 @@ constexpr int64_t kMostClasses = INT32_MAX;
 constexpr int64_t kMostBuckets = int64_t{1} << 16;
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_LIMITS_H_

@@ -36,8 +36,8 @@ TFXC_NO_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, 
 }
 
 #ifdef TFXC_AVX2
-// Four counters, one in each 64 bits. Only their lower 32 count: the instruction multiplies no others, which no compiler
-// makes of products of 64 bits.
+// Four counters, one in each 64 bits. Only the lower 32 bits count: the instruction multiplies only these, and no
+// compiler makes it from products of 64 bits.
 struct FourCounters {
   __m256i x0, x1, x2, x3;
 };
@@ -51,7 +51,7 @@ TFXC_AVX2 inline __attribute__((always_inline)) void Mix(const __m256i& key0, co
   x->x3 = product0;
 }
 
-// Stores the lower halves of low, and those of high above them; of the four words no more than `wanted`.
+// Stores the lower halves of `low`, and those of `high` above them; at most `wanted` of the four words.
 TFXC_AVX2 inline __attribute__((always_inline)) void Store(__m256i low, __m256i high, int64_t wanted, uint64_t* to) {
   const __m256i words = _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0b10101010);
   if (wanted >= 4) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
@@ -62,7 +62,7 @@ TFXC_AVX2 inline __attribute__((always_inline)) void Store(__m256i low, __m256i 
 
 TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
                            uint64_t* __restrict second) {
-  constexpr int kAtOnce = 2;  // of four counters: one mixes while the other waits for a product
+  constexpr int kAtOnce = 2;  // vectors of four counters: one mixes while the other waits for a product
   const __m256i x1 = _mm256_set1_epi64x(stream);
   const __m256i x2 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence));
   const __m256i x3 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence >> 32));
@@ -89,14 +89,14 @@ TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uin
 #endif
 
 #ifdef TFXC_WIDE
-// Eight counters, likewise.
+// The same for eight counters.
 struct EightCounters {
   __m512i x0, x1, x2, x3;
 };
 
-constexpr __mmask8 kAllEight = 0xff;  // in GCC 12 instructions without a mask warn of what their header does not set
+constexpr __mmask8 kAllEight = 0xff;  // GCC 12 warns of its own header for instructions without a mask
 
-// Of their lower 32 bits.
+// The products of the lower 32 bits.
 TFXC_WIDE inline __attribute__((always_inline)) __m512i Product(__m512i x, uint32_t multiplier) {
   return _mm512_maskz_mul_epu32(kAllEight, x, _mm512_set1_epi64(multiplier));
 }

@@ -1,8 +1,7 @@
-// Philox4x32-10, a counter-based random number generator: the number belonging to a counter
-// does not depend on what was drawn before, so results do not depend on the threads.
+// Philox4x32-10, a counter-based random number generator: the number of a counter does not depend on earlier draws, so
+// results do not depend on the threads.
 // Reference: Salmon, Moraes, Dror, Shaw, Parallel Random Numbers: As Easy as 1, 2, 3, 2011.
-#ifndef TFXC_COMMON_PHILOX_H_
-#define TFXC_COMMON_PHILOX_H_
+#pragma once
 
 #include <cstdint>
 
@@ -10,7 +9,7 @@
 
 namespace tfxc {
 
-// What an op's seed [2] says: the key, and the upper half of the counter.
+// An op's seed [2]: the key, and the upper half of the counter.
 struct Seed {
   uint64_t key, sequence;
 };
@@ -27,5 +26,3 @@ TFXC_INLINE uint64_t ToRange(uint64_t bits, uint64_t size) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_PHILOX_H_

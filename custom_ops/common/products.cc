@@ -8,7 +8,7 @@
 namespace tfxc::tiles {
 namespace {
 
-// Vectors in a row, and vectors that lie apart.
+// Vectors side by side, and vectors at a distance.
 struct InARow {
   const float* first;
   int64_t stride;
@@ -21,8 +21,8 @@ struct Scattered {
   TFXC_INLINE const float* operator[](int64_t k) const { return first + places[k] * stride; }
 };
 
-// sums[i][v] = Σ_k scalars[i * scalar_stride + k * scalar_step] · vectors[k][v], on top of what `sums` holds if
-// `add`; shifts[i], unless null, comes last. I · V sums are in registers at once.
+// sums[i][v] = Σ_k scalars[i * scalar_stride + k * scalar_step] · vectors[k][v], added to `sums` if `add`; shifts[i],
+// unless null, is added last. I · V sums are in registers at once.
 template <typename Lanes, int I, int V, typename Vectors>
 TFXC_INLINE void Product(const float* scalars, int64_t scalar_stride, int64_t scalar_step, const Vectors& vectors,
                          int64_t count, bool add, const float* shifts, float* sums, int64_t sum_stride) {
@@ -50,12 +50,12 @@ TFXC_INLINE void Product(const float* scalars, int64_t scalar_stride, int64_t sc
   }
 }
 
-// Rows that are asked for ahead of their use, where a few queries take no longer than rows take to come.
+// How many rows ahead are prefetched, where the products of a few queries take no longer than the reads.
 constexpr int64_t kRowsAhead = 16;
 
 TFXC_INLINE const float* From(const float* shifts, int64_t r) { return shifts == nullptr ? nullptr : shifts + r; }
 
-// I rows at once, as many as fit into the registers, then half as many, and the last ones singly.
+// Takes I rows at once, as many as fit into the registers, then half as many, and the last rows one by one.
 template <typename Lanes, int I, int V, typename Vectors>
 TFXC_INLINE void SomeLogits(const float* rows, int64_t stride, int64_t num_rows, const Vectors& block, int64_t dim,
                             const float* shifts, float* logits) {
@@ -77,8 +77,8 @@ TFXC_INLINE void SomeLogits(const float* rows, int64_t stride, int64_t num_rows,
   }
 }
 
-// Where only the first Q queries of a block of 16 count: rows become columns, so that a vector holds as many rows. The
-// others get 0.
+// For the first Q queries of a block of 16: rows become columns, so that a vector holds many rows. The other queries
+// get 0.
 template <typename Lanes, int Q>
 TFXC_INLINE void LogitsOfFirst(const float* rows, int64_t stride, int64_t num_rows, const float* block, int64_t dim,
                                float* logits) {
@@ -147,7 +147,7 @@ TFXC_INLINE void ScatteredLogitsOf(const float* rows, int64_t stride, int64_t nu
   LogitsInRegisters<Lanes>(rows, stride, num_rows, Scattered{tile, tile_width, places}, width, dim, shifts, logits);
 }
 
-// Of Q queries; every number of the tile meets sixteen rows.
+// For Q queries; every number of the tile multiplies sixteen rows.
 template <typename Lanes, int Q>
 TFXC_INLINE void SomePackedLogits(const float* packed, const Scattered& queries, int64_t dim, const float* shifts,
                                   float* logits, int64_t logit_stride) {
@@ -176,10 +176,10 @@ template <typename Lanes>
 TFXC_INLINE void PackedLogitsOf(const float* packed, const float* tile, int64_t tile_width, const int32_t* places,
                                 int width, int64_t dim, const float* shifts, const int32_t* next, float* logits,
                                 int64_t logit_stride) {
-  constexpr int kQueries = kSizeOf<Lanes> == kLanes ? 16 : 6;  // whose sums fit into the registers
+  constexpr int kQueries = kSizeOf<Lanes> == kLanes ? 16 : 6;  // so many that their sums fit into the registers
   int64_t asked = 0;
   for (int q = 0; q < width; q += kQueries) {
-    const int from = std::min(q, width - kQueries);  // some of the last ones twice, rather than fewer at once
+    const int from = std::min(q, width - kQueries);  // takes some queries twice, rather than fewer at once
     for (const int64_t until = next == nullptr ? 0 : dim * (q + kQueries) / width; asked < std::min(until, dim); ++asked) {
       const float* row = tile + static_cast<int64_t>(static_cast<uint32_t>(next[asked])) * tile_width;
       for (int i = 0; i < width; i += kLanes) __builtin_prefetch(row + i, /*rw=*/0, /*locality=*/3);
@@ -189,7 +189,7 @@ TFXC_INLINE void PackedLogitsOf(const float* packed, const float* tile, int64_t 
   }
 }
 
-// `count` sums of V vectors, I at a time, and the last ones 4 at a time: `count` is a multiple of 4.
+// `count` sums of V vectors, I at a time, and the last sums 4 at a time: `count` is a multiple of 4.
 template <typename Lanes, int I, int V>
 TFXC_INLINE void SomeColumns(const float* scalars, int64_t scalar_stride, int64_t scalar_step, int64_t num_terms,
                              const float* vectors, int64_t dim, int64_t count, float* sums) {

@@ -1,10 +1,9 @@
 // The three matrix products of a pass over all classes, on tiles that stay in the cache.
 //
-// A block holds queries side by side, [D, width]: one number of a class meets a contiguous run of queries, and the sums
-// stay in registers. A tile is a few dozen classes. Every logit is summed over D in order, whatever the tile, so
-// forward and backward see the same bits.
-#ifndef TFXC_COMMON_PRODUCTS_H_
-#define TFXC_COMMON_PRODUCTS_H_
+// A block holds queries side by side, [D, width]: one number of a class multiplies a contiguous run of queries, and the
+// sums stay in registers. A tile is a few dozen classes. Every logit is a sum over D in order, whatever the tile, so
+// forward and backward have the same bits.
+#pragma once
 
 #include <cstdint>
 
@@ -14,22 +13,22 @@ namespace tfxc::tiles {
 void Logits(const float* rows, int64_t stride, int64_t num_rows, const float* block, int width, int64_t dim,
             float* logits);
 
-// The same bits for the first `count` queries of a block of 16, up to kFew; the others have any numbers.
+// The same bits for the first `count` queries of a block of 16, up to kFew; those of the other queries are undefined.
 constexpr int kFew = 4;
 void LogitsOfFew(const float* rows, int64_t stride, int64_t num_rows, const float* block, int count, int64_t dim,
                  float* logits);
 
-// The same of a block whose rows lie apart: row d at tile + places[d] * tile_width. Then shifts[r], unless null, is
-// added.
+// The same for a block with scattered rows: row d is at tile + places[d] * tile_width. Then it adds shifts[r], unless
+// null.
 void ScatteredLogits(const float* rows, int64_t stride, int64_t num_rows, const float* tile, int64_t tile_width,
                      const int32_t* places, int width, int64_t dim, const float* shifts, float* logits);
 
 // Sixteen rows side by side: packed[d * 16 + r] = rows[r * stride + d], 0 from row num_rows on.
 void PackRows(const float* rows, int64_t stride, int64_t num_rows, int64_t dim, float* packed);
 
-// The logits of packed rows as ScatteredLogits has them, to the bit, but a query's in a row: logits[q * logit_stride + r],
-// for sixteen r and `width` queries, a multiple of 16. shifts is null or has sixteen numbers. Meanwhile rows `next` of the
-// tile, unless null, are asked for.
+// The logits of packed rows, with the bits of ScatteredLogits, but a query's logits in a row: logits[q * logit_stride +
+// r], for sixteen r and `width` queries, a multiple of 16. shifts is null or has sixteen numbers. Meanwhile it
+// prefetches the rows `next` of the tile, unless null.
 void PackedLogits(const float* packed, const float* tile, int64_t tile_width, const int32_t* places, int width,
                   int64_t dim, const float* shifts, const int32_t* next, float* logits, int64_t logit_stride);
 
@@ -44,5 +43,3 @@ void AddQueryGradients(const float* gradient, int width, int64_t num_rows, const
                        float* query_gradients);
 
 }  // namespace tfxc::tiles
-
-#endif  // TFXC_COMMON_PRODUCTS_H_

@@ -1,6 +1,5 @@
-// What is summed over the classes of a head.
-#ifndef TFXC_COMMON_REDUCTION_H_
-#define TFXC_COMMON_REDUCTION_H_
+// The reductions over the classes of a head.
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -19,12 +18,12 @@ inline Reduction ReductionNamed(const std::string& name) {
                                  : Reduction::kNone;
 }
 
-// What stands for the reduced logits of a query that is no query, but fills up a vector: its logits are the biases, and
-// whatever those are, the slope of their log-sum-exp is 0 then.
+// The reduced logits of a padding query, whose logits are the biases: whatever these are, it makes the slope of their
+// log-sum-exp 0.
 constexpr float kReducedOfPadding = std::numeric_limits<float>::infinity();
 
-// The reduction of all classes, from the sums of shards of them; those of the log-sum-exp are relative to exp(maxima). A
-// logit that is NaN or +inf gives NaN.
+// The reduction of all classes, from the sums of their shards; sums of the log-sum-exp are relative to exp(maxima). A
+// logit of NaN or +inf gives NaN.
 inline float TotalOfShards(Reduction reduction, const double* sums, const float* maxima, int64_t num_shards,
                            int64_t stride) {
   double total = 0.0, largest = -INFINITY;
@@ -36,7 +35,7 @@ inline float TotalOfShards(Reduction reduction, const double* sums, const float*
     if (std::isnan(sums[shard * stride])) return sums[shard * stride];
     largest = std::max<double>(largest, maxima[shard * stride]);
   }
-  if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // no class, or -inf all
+  if (largest <= std::numeric_limits<float>::lowest()) return -INFINITY;  // no class, or all logits are -inf
   for (int64_t shard = 0; shard < num_shards; ++shard) {
     if (sums[shard * stride] != 0.0) total += sums[shard * stride] * std::exp(maxima[shard * stride] - largest);
   }
@@ -44,5 +43,3 @@ inline float TotalOfShards(Reduction reduction, const double* sums, const float*
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_REDUCTION_H_

@@ -1,6 +1,5 @@
-// Numbers the gradients of table rows by the row they belong to, in an order that threads cannot change.
-#ifndef TFXC_COMMON_ROW_SORT_H_
-#define TFXC_COMMON_ROW_SORT_H_
+// Sorts the gradients of table rows by row, in an order that threads cannot change.
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -34,7 +33,7 @@ inline void SortByRow(int64_t num_rows, std::vector<RowPosition>* pairs) {
   }
 }
 
-// Where each row's run begins among sorted pairs, and at the end their number.
+// The start of each row's run among sorted pairs, and at the end their number.
 inline std::vector<int64_t> GroupStarts(const std::vector<RowPosition>& sorted) {
   std::vector<int64_t> starts;
   const int64_t size = sorted.size();
@@ -47,5 +46,3 @@ inline std::vector<int64_t> GroupStarts(const std::vector<RowPosition>& sorted) 
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_ROW_SORT_H_

@@ -1,6 +1,5 @@
 // A class and its score, in the order in which results name them.
-#ifndef TFXC_COMMON_SCORED_H_
-#define TFXC_COMMON_SCORED_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ struct Scored {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_SCORED_H_

@@ -1,9 +1,7 @@
-// Short vector loops, inlined into functions marked TFXC_VECTORIZE. Sums use a fixed number
-// of partial sums, so the compiler may vectorise them without -ffast-math and the order of
-// summation is the same for every vector width. What is left after whole vectors may be rounded
-// otherwise on another processor.
-#ifndef TFXC_COMMON_SIMD_H_
-#define TFXC_COMMON_SIMD_H_
+// Short vector loops, inlined into functions marked TFXC_VECTORIZE. Sums use a fixed number of partial sums, so the
+// compiler may vectorise them without -ffast-math, and the order of summation is the same for every vector width. The
+// rest after whole vectors may be rounded otherwise on another processor.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -15,8 +13,8 @@ namespace tfxc {
 constexpr int kLanes = 16;
 constexpr int64_t kCacheLine = 64;  // bytes
 
-// Asks for the first cache lines of a row ahead of its use; the hardware follows from there.
-// Into the second-level cache: the first has too few outstanding misses for scattered rows.
+// Prefetches the first cache lines of a row; the hardware continues from there. It goes into the second-level cache,
+// since the first level has too few outstanding misses for scattered rows.
 template <typename T>
 TFXC_INLINE void PrefetchRow(const T* row, int64_t width) {
   constexpr int64_t kALine = kCacheLine / sizeof(T);
@@ -26,7 +24,7 @@ TFXC_INLINE void PrefetchRow(const T* row, int64_t width) {
   }
 }
 
-// As Sum of lanes.h, which gives the same bits.
+// The same bits as Sum of lanes.h.
 TFXC_INLINE float SumLanes(const float* lanes) {
   float eight[8], four[4];
   for (int j = 0; j < 8; ++j) eight[j] = lanes[j] + lanes[j + 8];
@@ -65,5 +63,3 @@ TFXC_INLINE void Write(const float* from, int64_t size, bool add, float* to) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_SIMD_H_

@@ -1,6 +1,5 @@
 // The rows of a table of float32 or bfloat16, read as float32.
-#ifndef TFXC_COMMON_TABLE_H_
-#define TFXC_COMMON_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -16,12 +15,12 @@ class Table {
   Table(const float* rows, int64_t width) : floats_(rows), width_(width) {}
   Table(const Bfloat16* rows, int64_t width) : halves_(rows), width_(width) {}
 
-  // What `Read` may need for that many rows at once.
+  // The size of the buffer that `Read` may need for that many rows.
   std::vector<float> Buffer(int64_t num_rows) const {
     return std::vector<float>(halves_ == nullptr ? 0 : num_rows * width_);
   }
 
-  // Some rows [num_rows, width], where they lie or widened into the buffer.
+  // Some rows [num_rows, width], in place, or widened into the buffer.
   TFXC_INLINE const float* Read(int64_t row, int64_t num_rows, std::vector<float>* buffer) const {
     if (halves_ == nullptr) return floats_ + row * width_;
     Widen(halves_ + row * width_, num_rows * width_, buffer->data());
@@ -43,5 +42,3 @@ class Table {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_TABLE_H_

@@ -1,13 +1,12 @@
-// What a logit adds to the sum over its classes, and the slope of that: the three reductions, number by number.
-#ifndef TFXC_COMMON_TERMS_H_
-#define TFXC_COMMON_TERMS_H_
+// The term of a logit in the sum over classes, and its slope, for the three reductions, number by number.
+#pragma once
 
 #include "common/lanes.h"
 #include "common/reduction.h"
 
 namespace tfxc {
 
-constexpr int kMostTerms = 126;  // of one sum
+constexpr int kMostTerms = 126;  // the most terms of one sum
 
 // Exponentials are relative to `reference`.
 template <Reduction reduction, typename Lanes>
@@ -23,8 +22,9 @@ class Terms {
   Lanes total_{};
 };
 
-// Σ log(1 + exp(x)) = Σ max(x, 0) + log(Π (1 + exp(-|x|))): one logarithm for many terms. The product is kept less its
-// 1, so that no small term is lost. Each at most doubles it: hence the most terms that a float has room for.
+// Σ log(1 + exp(x)) = Σ max(x, 0) + log(Π (1 + exp(-|x|))): one logarithm for many terms. The variable holds the
+// product minus 1, so that small terms are not lost. Each term at most doubles the product, which bounds the number of
+// terms.
 template <typename Lanes>
 class Terms<Reduction::kSoftplus, Lanes> {
  public:
@@ -39,15 +39,13 @@ class Terms<Reduction::kSoftplus, Lanes> {
   Lanes above_{}, product_{};
 };
 
-// `reduced` is the log-sum-exp; the others do without.
+// `reduced` is the log-sum-exp; the other reductions ignore it.
 template <Reduction reduction, typename Lanes>
 TFXC_INLINE Lanes Slope(Lanes logit, Lanes reduced) {
   if (reduction == Reduction::kSquaredHinge) return 2.0f * Max(logit + 1.0f, Lanes{});
   if (reduction == Reduction::kSoftplus) return Sigmoid(logit);
-  // What is below e^-69 would only make numbers so small that processors take many times as long for them.
+  // Terms below e^-69 would only make denormal numbers, for which processors take many times as long.
   return Exp(logit - reduced, -69.0f);
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_TERMS_H_

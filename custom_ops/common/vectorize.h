@@ -1,10 +1,9 @@
-// Run-time choice of vector width: one library runs on any x86-64 machine and uses
-// AVX2 or AVX-512 where the processor has them. Other architectures compile as they are.
-#ifndef TFXC_COMMON_VECTORIZE_H_
-#define TFXC_COMMON_VECTORIZE_H_
+// Run-time choice of vector width: one library runs on any x86-64 machine, and uses AVX2 or AVX-512 where the processor
+// has them. Other architectures compile one version.
+#pragma once
 
-// The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower one runs, on
-// a processor that has more, what older processors run: that is how these paths are tested.
+// The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower level runs
+// the code of older processors on a newer one: so tests reach these paths.
 #ifndef TFXC_LEVEL
 #define TFXC_LEVEL 5
 #endif
@@ -22,7 +21,7 @@
 #define TFXC_HAS_LEVELS 0
 #endif
 
-// Whether functions may have a version of their own with the instructions of AVX2, beside one for any processor.
+// Whether functions may have a version with the instructions of AVX2, beside one for any processor.
 #if TFXC_HAS_LEVELS >= 3
 #define TFXC_AVX2 __attribute__((target("avx2")))
 #define TFXC_NO_AVX2 __attribute__((target("default")))
@@ -30,8 +29,8 @@
 #define TFXC_NO_AVX2
 #endif
 
-// TFXC_VECTORIZE: loops that the compiler makes vectors of, as wide as the processor has them. TFXC_WIDE and TFXC_NARROW:
-// vectors of the kernel's own, of sixteen floats or of eight.
+// TFXC_VECTORIZE: the compiler vectorises the loops, as wide as the processor allows. TFXC_WIDE and TFXC_NARROW: the
+// kernel's own vectors, of sixteen floats or of eight.
 #if TFXC_HAS_LEVELS >= 4
 #define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v4", TFXC_LEVEL_3, "default")))
 #define TFXC_WIDE __attribute__((target("arch=x86-64-v4")))
@@ -46,7 +45,7 @@
 #define TFXC_NARROW
 #endif
 
-// Defines NAME for both widths, from a template NAME##Of of the vectors, and for the processor it runs on.
+// Defines NAME from a template NAME##Of of the vectors, for both widths; a call takes that of the processor.
 #ifdef TFXC_WIDE
 #define TFXC_BY_WIDTH(RESULT, NAME, PARAMETERS, ARGUMENTS)                                             \
   TFXC_WIDE static RESULT NAME##Wide PARAMETERS { return NAME##Of<::tfxc::Lanes16> ARGUMENTS; }        \
@@ -69,5 +68,3 @@ inline bool HasWideRegisters() {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_COMMON_VECTORIZE_H_

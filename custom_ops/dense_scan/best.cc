@@ -6,7 +6,7 @@
 namespace tfxc::dense_scan {
 namespace {
 
-// Which of 16 queries have a class above their threshold in some rows: bit j for query j.
+// The queries, of 16, with a class above their threshold in some rows: bit j for query j.
 template <typename Lanes>
 TFXC_INLINE int AboveOf(const float* logits, int64_t num_rows, int width, const float* thresholds) {
   int bits = 0;

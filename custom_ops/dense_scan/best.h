@@ -1,6 +1,5 @@
-// The k classes of the highest logit of each query, kept while classes pass by in the order of their ids.
-#ifndef TFXC_DENSE_SCAN_BEST_H_
-#define TFXC_DENSE_SCAN_BEST_H_
+// The k classes of the highest logits of each query, kept while classes pass by in the order of their ids.
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -13,8 +12,8 @@
 
 namespace tfxc::dense_scan {
 
-// What several shards of the classes know together of each query: a score that k classes of one shard reach. Who reads
-// it late does more work, and finds the same.
+// A bound that the shards of the classes share for each query: a score that k classes of one shard reach. A thread that
+// reads it late does more work, and finds the same.
 class Bounds {
  public:
   explicit Bounds(int64_t num_queries) : bounds_(num_queries) {
@@ -33,19 +32,19 @@ class Bounds {
   std::vector<std::atomic<float>> bounds_;
 };
 
-// For each of some queries the best k of a shard so far, and up to as many that may be.
+// For each of some queries, the best k of a shard so far, and up to k candidates more.
 class Best {
  public:
-  // excluded[q]: sorted ids that never come.
+  // excluded[q]: sorted ids that never rank.
   Best(int64_t num_queries, int64_t k, const std::vector<std::vector<int32_t>>& excluded, Bounds* bounds)
       : k_(k), excluded_(excluded), bounds_(bounds), found_(num_queries), thresholds_(num_queries + kPadding, -kNone) {
     std::fill_n(thresholds_.begin(), num_queries, kNone);
   }
 
-  // A class must be above it to come among the best; NaN and -inf never are, and none is behind the last query.
+  // A class ranks only above it; NaN and -inf never do, and no class does behind the last query.
   const float* thresholds() const { return thresholds_.data(); }
 
-  // Takes in what other shards found out about some queries. A class as good as their bound may have a lower id.
+  // Reads the bounds of other shards for some queries. A class as good as a bound may have a lower id, and ranks.
   void Update(int64_t first, int64_t count) {
     for (int64_t q = first; q < first + count; ++q) {
       thresholds_[q] = std::max(thresholds_[q], Below(bounds_->get(q)));
@@ -69,7 +68,7 @@ class Best {
   static constexpr int64_t kPadding = 64;
   static constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-  // Threads may take numbers between -kTiny and kTiny for 0.
+  // Threads may treat numbers between -kTiny and kTiny as 0.
   static float Below(float score) {
     constexpr float kTiny = std::numeric_limits<float>::min();
     return std::abs(score) <= kTiny ? -2 * kTiny : std::nextafterf(score, kNone);
@@ -91,5 +90,3 @@ void AddToBest(const float* logits, int64_t num_rows, int width, int64_t num_que
                Best* best);
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_BEST_H_

@@ -1,7 +1,6 @@
-// How classes and queries are cut: a tile of classes, with its logits for one block of queries, stays in the cache; a
-// shard of tiles is one thread's.
-#ifndef TFXC_DENSE_SCAN_BLOCKS_H_
-#define TFXC_DENSE_SCAN_BLOCKS_H_
+// The division of classes and queries: a tile of classes, with its logits for one block of queries, stays in the cache;
+// one thread takes a shard of tiles.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -12,13 +11,14 @@ namespace tfxc::dense_scan {
 
 constexpr int kBlockWidths[] = {16, 48};
 constexpr int kTileClasses = 96;
-// Shards of classes are the same for any number of threads, so that sums over classes come out alike.
+// Shards of classes are the same for any number of threads, so that sums over classes have the same bits.
 constexpr int64_t kMaxShards = 32;
-// What all shards together may keep of their own: gradients of the queries, or candidates for the best.
+// The private memory of all shards together: gradients of the queries, or candidates for the best.
 constexpr int64_t kPrivateBytes = 32 << 20;
-constexpr int64_t kMaxQueries = 4080;  // of one pass: a whole number of blocks
+constexpr int64_t kMaxQueries = 4080;  // queries of one pass: a whole number of blocks
 
-inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1]; }
+inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1];
+}
 
 struct Range {
   int64_t first, last;
@@ -46,5 +46,3 @@ inline AlignedVector<float> Blocks(const float* query, int64_t count, int64_t di
 }
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_BLOCKS_H_

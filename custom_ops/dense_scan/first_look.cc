@@ -14,9 +14,9 @@ namespace tfxc::dense_scan {
 namespace {
 
 constexpr int kWidth = kBlockWidths[1];
-// Beyond it the square of a norm, or a product of two, may be infinite; below, 0.
+// Above the largest norm, a square or a product of two norms may be infinite; below the smallest, 0.
 constexpr float kLargestNorm = 1e15f, kSmallestNorm = 0x1p-60f;
-// Norms of float16 numbers: the largest of a tile's, at most, and of each query's. Products stay below 2^15.
+// Bounds of norms in float16: of the largest row of a tile, and of each query. Products stay below 2^15.
 constexpr int kTileExponent = 8, kQueryExponent = 7;
 
 // NaN stays.
@@ -24,7 +24,7 @@ void Raise(float x, float* largest) {
   if (!(x <= *largest) && *largest == *largest) *largest = x;
 }
 
-// The power of two that brings a norm to [2^exponent / 2, 2^exponent).
+// The power of two that scales a norm into [2^exponent / 2, 2^exponent).
 float ScaleTo(int exponent, float norm) {
   int own;
   std::frexp(std::max(norm, kSmallestNorm), &own);
@@ -34,7 +34,7 @@ float ScaleTo(int exponent, float norm) {
 TFXC_VECTORIZE float Norm(const float* numbers, int64_t dim) { return std::sqrt(Dot(numbers, numbers, dim)); }
 
 #ifdef TFXC_WIDE
-// lowered = thresholds - slope * norms - shift; whether all are numbers above -infinity.
+// lowered = thresholds - slope * norms - shift; returns whether all are above -infinity, and none is NaN.
 TFXC_WIDE bool LowerBy(float slope, float shift, const float* norms, const float* thresholds, float* lowered) {
   int above = 0xffff;
   for (int q = 0; q < kWidth; q += kLanes) {
@@ -77,7 +77,7 @@ RoughQueries::RoughQueries(const float* query, int64_t count, int64_t dim)
   for (int64_t q = 0; q < count; ++q) {
     const float* row = query + q * dim;
     const float norm = Norm(row, dim), scale = ScaleTo(kQueryExponent, norm);
-    // Zeros are common, as padding; a query of other numbers whose squares are 0 is not known well enough.
+    // Queries of zeros are common, as padding; the norm of a query of other numbers whose squares are 0 is unknown.
     const bool is_known = std::all_of(row, row + dim, [](float x) { return x == 0.0f; }) ||
                           (kSmallestNorm <= norm && norm <= kLargestNorm);
     norms_[q] = is_known ? norm : INFINITY;
@@ -93,16 +93,16 @@ void RoughTile::Set(const float* rows, const float* scales, const float* bias, i
   bias_ = 0.0f;
   scale_ = 1.0f;
   norm_ = 0.0f;
-  float largest = 0.0f;  // before scales
+  float largest = 0.0f;  // before scaling
   for (int64_t r = 0; r < num_rows; ++r) {
     const float own = Norm(rows + r * dim_, dim_), norm = own < kSmallestNorm ? kSmallestNorm : own;
     Raise(norm, &largest);
-    // What a scale makes small may have been too large before.
+    // A row that its scale makes small may have been too large before.
     Raise(scales == nullptr || !(norm <= kLargestNorm) ? norm : norm * scales[r], &norm_);
     if (scales != nullptr) Raise(scales[r], &scale_);
     if (bias != nullptr) Raise(std::abs(bias[r]), &bias_);
   }
-  if (!(norm_ <= kLargestNorm)) return;  // no one asks for its logits then
+  if (!(norm_ <= kLargestNorm)) return;  // then nobody reads its logits
   const float scale = ScaleTo(kTileExponent, largest);
   inverse_scale_ = 1.0f / scale;
   for (int64_t r = 0; r < num_rows; ++r) {
@@ -123,13 +123,13 @@ bool RoughTile::Lower(const RoughQueries& queries, int64_t block, const float* t
   float of_small = 0.0f;
   if (BestFormat() == Format::kFloat16) {
     of_products = 0.0176f;  // (2 + 32 + 1) · 2^-11, and a little more for their products
-    // Numbers and sums below 2^-14 move by 2^-25 each, whatever their size.
+    // Rounding moves numbers and sums below 2^-14 by 2^-25 each, whatever their size.
     const float moved = (0x1p8f + 0x1p7f) * std::sqrt(static_cast<float>(dim_)) + dim_;
     of_small = 0x1p-25f * moved * scale_ * inverse_scale_ / (1 << (kQueryExponent - 1));
   }
-  // Twice the rounding of float32 sums over D; then that of scale, bias and threshold.
+  // Twice the rounding of float32 sums over D, and that of scale, bias and threshold.
   of_products += (2 * dim_ + 16) * 1.2e-7f;
-  // Products of such small numbers that they count as 0.
+  // Products of numbers so small that they count as 0.
   const float of_zeros = 1e-36f * dim_ * scale_ * (1.0f + norm_);
   const float slope = of_products * norm_ + of_small + of_zeros;
   return LowerBy(slope, 1e-6f * bias_ + of_zeros, queries.norms_.data() + block * kWidth, thresholds, lowered);

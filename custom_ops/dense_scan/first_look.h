@@ -1,11 +1,11 @@
-// A first look at logits, in sixteen bits: faster, and near enough to rule out nearly every class. What it cannot rule out
-// is looked at again in float32, so that the best classes and their scores are those of float32, always.
+// A first look at logits, in sixteen bits: faster than float32, and precise enough to rule out nearly every class. The
+// scan computes the other classes again in float32, so that the best classes and their scores are always those of
+// float32.
 //
-// With a unit roundoff u, a logit z · w moves by at most 2 u Σ|z_d w_d| as its numbers are rounded, and by u times that
-// for each addition; Σ|z_d w_d| is at most |z| |w|. bfloat16 (u = 2^-8) is added in float32, float16 (u = 2^-11) in
-// itself; and its few exponents need numbers of a known size: queries and tiles are scaled by powers of two.
-#ifndef TFXC_DENSE_SCAN_FIRST_LOOK_H_
-#define TFXC_DENSE_SCAN_FIRST_LOOK_H_
+// With a unit roundoff u, rounding its numbers moves a logit z · w by at most 2 u Σ|z_d w_d|, and each addition by at
+// most u Σ|z_d w_d|, which is at most u |z| |w|. Sums of bfloat16 (u = 2^-8) are in float32, those of float16 (u =
+// 2^-11) in float16. The few exponents of float16 need numbers of a known size: powers of two scale queries and tiles.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -16,10 +16,10 @@
 
 namespace tfxc::dense_scan {
 
-// Whether the processor gains by a first look. The functions below may be called only then.
+// Whether a first look is faster on this processor. Only then may the functions below be called.
 bool HasFirstLook();
 
-// Queries as blocks of 48, [words, 48], two neighbouring numbers in one word.
+// Queries in blocks of 48, [words, 48], two neighbouring numbers in one word.
 class RoughQueries {
  public:
   RoughQueries() = default;
@@ -37,14 +37,14 @@ class RoughTile {
  public:
   explicit RoughTile(int64_t dim) : dim_(dim), num_words_(NumWords(dim)), words_(kTileClasses * num_words_) {}
 
-  // Takes in rows of D numbers. scales and bias are those that follow the product; either may be null.
+  // Reads rows of D numbers. scales and bias are applied after the product; either may be null.
   void Set(const float* rows, const float* scales, const float* bias, int64_t num_rows);
 
   // logits[r * 48 + q] of a block, before scales and bias.
   void Logits(const RoughQueries& queries, int64_t block, float* logits) const;
 
-  // What a logit must be above, or else float32's cannot be above the threshold of its query in a block. False where
-  // that rules nothing out, or a number is not finite or so large that nothing is known.
+  // The bounds for a block: a logit that is not above its bound cannot be above the threshold of its query in float32.
+  // False where they rule nothing out, or a number is not finite or too large for a bound.
   bool Lower(const RoughQueries& queries, int64_t block, const float* thresholds, float* lowered) const;
 
  private:
@@ -59,5 +59,3 @@ class RoughTile {
 int RowsAbove(const float* logits, int64_t num_rows, const float* thresholds, int32_t* rows);
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_FIRST_LOOK_H_

@@ -1,4 +1,4 @@
-// The gradients of the op that goes over all classes: every tile of logits is computed again, or passed over.
+// The gradients of the op over all classes: it computes every tile of logits again, or skips the tile.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace dense_scan;
 
-// The queries of a pass backward, and a place of its own for what each shard of the classes gives to them.
+// The queries of a backward pass, and for each shard of the classes a private gradient of them.
 class PassBackward {
  public:
   PassBackward(const Problem& p, const float* reduced, const float* upstream, int64_t n, int64_t count)
@@ -39,7 +39,7 @@ class PassBackward {
   const float* upstream(int64_t query) const { return upstream_.data() + query; }
   float* gradient(int64_t shard, int64_t query) { return gradients_.data() + (shard * size_ + query) * padded_; }
 
-  // Adds up what the shards gave to each query, in their order, in [count, D].
+  // Adds up the shards' gradients of each query, in the order of the shards, in [count, D].
   void Sum(OpKernelContext* context, float* out) {
     ForEach(context, count_, num_shards_ * padded_, [&](int64_t first, int64_t last) {
       for (int64_t q = first; q < last; ++q) {
@@ -56,7 +56,7 @@ class PassBackward {
   AlignedVector<float> rows_, reduced_, upstream_, gradients_;
 };
 
-// Backward, the inputs of both ops begin alike, and a query's gradient is their first output.
+// The base of both gradient ops: their first inputs are the same, and the queries' gradient is their first output.
 class DenseScanBackward : public DenseScanBase {
  public:
   using DenseScanBase::DenseScanBase;
@@ -73,7 +73,7 @@ class DenseScanBackward : public DenseScanBase {
     return absl::OkStatus();
   }
 
-  // Calls work(first query, pass) for the passes over the queries, and writes their gradients.
+  // Calls work(first query, pass) for each pass over queries, and writes the gradients of the queries.
   template <typename Work>
   static void ForEachPass(OpKernelContext* context, const Problem& p, const Work& work) {
     const float *reduced = Data<float>(context->input(3)), *upstream = Data<float>(context->input(4));
@@ -99,9 +99,9 @@ class DenseScanGradOp : public DenseScanBackward {
     OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_rows, p.dim}, &table_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(2, context->input(2).shape(), &bias_gradient));
     float *d_rows = Data<float>(table_gradient), *d_bias = Data<float>(bias_gradient);
-    // Fresh memory in every step: small pages would take as long to get as to fill.
+    // The memory is fresh in every step: to get small pages would take as long as to fill them.
     MoveToHugePages(d_rows, table_gradient->TotalBytes());
-    // Rows of a shared table that are no class; and all, where no query comes to write them.
+    // Rows of a shared table that are no class; and all rows where there is no query to write them.
     const int64_t begin = row_offset_ * p.dim, end = p.num_queries == 0 ? begin : begin + p.num_classes * p.dim;
     std::fill(d_rows, d_rows + begin, 0.0f);
     std::fill(d_rows + end, d_rows + p.num_rows * p.dim, 0.0f);
@@ -126,7 +126,7 @@ class DenseScanGradOp : public DenseScanBackward {
   }
 };
 
-// Queries from here and there, put together into a block.
+// Scattered queries, gathered into a block.
 class GatheredBlock {
  public:
   explicit GatheredBlock(int64_t dim)
@@ -136,7 +136,7 @@ class GatheredBlock {
         rows_(kWidest * padded_),
         gradients_(kWidest * padded_) {}
 
-  // Lets a tile give to some queries of a pass, at most as many as the widest block has.
+  // Computes the gradients of a tile with some queries of a pass, at most as many as the widest block has.
   void Add(const int32_t* queries, int64_t count, int64_t shard, PassBackward* pass, TileGradient* tile) {
     const int width = BlockWidth(count);
     std::fill(columns_.begin(), columns_.end(), 0.0f);
@@ -189,7 +189,7 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
                                 biases_of_more.DebugString(), ", but are ", more_rows.shape().DebugString(), " and ",
                                 more_biases.shape().DebugString(), "."));
     const float *maxima = Data<float>(given), *reduced = Data<float>(context->input(3));
-    std::vector<float> least(p.num_queries);  // that a tile's largest logit must reach
+    std::vector<float> least(p.num_queries);  // the bound that a tile's largest logit must reach
     for (int64_t q = 0; q < p.num_queries; ++q) least[q] = reduced[q] + log_threshold_;
     const std::vector<int64_t> places = Places(context, p, maxima, least.data());
     const int64_t num_left = places.back(), num_rows = num_left + num_more;
@@ -234,10 +234,10 @@ class DenseScanFilteredGradOp : public DenseScanBackward {
   }
 
  private:
-  // NaN is.
+  // NaN is left.
   static bool IsLeft(float largest, float least) { return !(largest < least); }
 
-  // Where the rows of each tile begin among those of tiles that are left for any query, and how many there are.
+  // The first row of each tile among the rows of tiles that are left for any query, and at the end their number.
   static std::vector<int64_t> Places(OpKernelContext* context, const Problem& p, const float* maxima,
                                      const float* least) {
     const int64_t num_tiles = NumTiles(p.num_classes);

@@ -1,4 +1,4 @@
-// The op that goes over all classes of a dense head, a shard of them a thread.
+// The op over all classes of a dense head: a thread takes a shard of the classes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ class DenseScanOp : public DenseScanBase {
  public:
   explicit DenseScanOp(OpKernelConstruction* context) : DenseScanBase(context) {
     OP_REQUIRES_OK(context, context->GetAttr("with_tile_maxima", &with_tile_maxima_));
-    // Without a reduction, logits may have had a rough first look only.
+    // Without a reduction, the logits may be those of a rough first look.
     OP_REQUIRES(context, !with_tile_maxima_ || reduction_ != Reduction::kNone,
                 InvalidArgument("with_tile_maxima needs a reduction, but it is 'none'."));
   }
@@ -35,7 +35,7 @@ class DenseScanOp : public DenseScanBase {
                                 exclude.shape().DebugString(), "."));
     Tensor *reduced, *scores, *ids, *tile_maxima;
     const int64_t num_tiles = with_tile_maxima_ ? NumTiles(p.num_classes) : 0;
-    // Those whose sizes may be beyond 64 bits first: TensorFlow waits ten seconds for memory that is not there.
+    // First the outputs whose sizes may be beyond 64 bits: TensorFlow waits ten seconds for memory that does not exist.
     OP_REQUIRES_OK(context, Allocate(context, 1, {p.num_queries, k}, &scores));
     OP_REQUIRES_OK(context, Allocate(context, 2, {p.num_queries, k}, &ids));
     OP_REQUIRES_OK(context, Allocate(context, 0, {p.num_queries}, &reduced));

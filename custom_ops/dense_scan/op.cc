@@ -1,20 +1,12 @@
-// Registration of the ops that go over all classes of a dense head: their interfaces and their shapes.
+// Registers the ops that go over all classes of a dense head: their interfaces and their shapes.
 #include "common/registration.h"
 
 namespace tfxc {
 namespace {
 
-// query [N, D], then the table [rows, D] or unknown, then bias [L] or [0].
+// query [N, D], the table [rows, D], and bias [L] or [0].
 absl::Status MergeInputs(InferenceContext* c, ShapeHandle* query, ShapeHandle* table, ShapeHandle* bias) {
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, query));
-  const auto* handle = c->input_handle_shapes_and_types(1);
-  if (handle == nullptr || handle->empty()) {
-    *table = c->UnknownShapeOfRank(2);
-  } else {
-    TF_RETURN_IF_ERROR(c->WithRank((*handle)[0].shape, 2, table));
-  }
-  DimensionHandle dim;
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(*query, 1), c->Dim(*table, 1), &dim));
+  TF_RETURN_IF_ERROR(QueryOfTable(c, 0, 1, query, table));
   return c->WithRank(c->input(2), 1, bias);
 }
 

@@ -24,7 +24,7 @@ namespace tfxc::dense_scan {
 namespace {
 
 constexpr int kWidth = kBlockWidths[1];
-// Words whose products float16 adds up; then the sum goes to float32.
+// The number of words whose products are summed in float16, before the sum goes to float32.
 constexpr int64_t kWordsAtOnce = 32;
 // A tile of AMX: rows, and words in a row of it.
 constexpr int kTileRows = 16, kTileWords = 16;
@@ -34,7 +34,7 @@ TFXC_WIDE __mmask16 Mask(int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
 }
 
-// Numbers to the nearest bfloat16, two in a word, the first in the lower half; behind an odd D stands 0.
+// Rounds to the nearest bfloat16, two numbers in a word, the first in the lower half; a 0 follows an odd D.
 TFXC_BFLOAT16 void BfloatWords(const float* numbers, int64_t dim, uint32_t* words) {
   int64_t d = 0;
   for (; d + 2 * kLanes <= dim; d += 2 * kLanes) {
@@ -47,7 +47,7 @@ TFXC_BFLOAT16 void BfloatWords(const float* numbers, int64_t dim, uint32_t* word
   _mm512_mask_storeu_epi32(words + d / 2, Mask((dim - d + 1) / 2), (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-// logits[i] = Σ_k rows[i, k] · block[k], pair by pair: the sums of I rows and 48 queries stay in registers.
+// logits[i] = Σ_k rows[i, k] · block[k], by pairs: the sums of I rows and 48 queries stay in registers.
 template <int I>
 TFXC_BFLOAT16 void BfloatProduct(const uint32_t* rows, int64_t num_words, const uint32_t* block, float* logits) {
   constexpr int kVectors = kWidth / kLanes;
@@ -74,7 +74,7 @@ void BfloatLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, con
   for (; r < num_rows; ++r) BfloatProduct<1>(rows + r * num_words, num_words, block, logits + r * kWidth);
 }
 
-// The same in float16, of numbers times a power of two.
+// The same in float16, for numbers scaled by a power of two.
 TFXC_FLOAT16 void HalfWords(const float* numbers, int64_t dim, float scale, uint32_t* words) {
   for (int64_t d = 0; d < dim; d += kLanes) {
     const int64_t left = dim - d;
@@ -88,8 +88,8 @@ TFXC_FLOAT16 void HalfWords(const float* numbers, int64_t dim, float scale, uint
 typedef uint32_t Pairs __attribute__((vector_size(64)));
 typedef uint16_t Evens __attribute__((vector_size(32)));
 
-// The even numbers and the odd ones have sums of their own, which are added up at the end. inverse_scales[q] takes back
-// what numbers were scaled by.
+// Even and odd numbers have separate sums, which are added at the end. inverse_scales[q] undoes the scaling of the
+// numbers.
 template <int I>
 TFXC_FLOAT16 void HalfProduct(const uint32_t* rows, int64_t num_words, const uint32_t* block,
                               const float* inverse_scales, float* logits) {
@@ -133,14 +133,14 @@ void HalfLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, const
 }
 
 #ifdef TFXC_TILES
-// How LDTILECFG wants to know the shapes of the eight tiles.
+// The shapes of the eight tiles as LDTILECFG reads them.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t bytes_of_row[16] = {};
   uint8_t num_rows[16] = {};
 };
 
-// The compiler does not know what these instructions read, and must not write it later, or never.
+// The compiler does not know what these instructions read: it must not delay or drop the stores before them.
 TFXC_INLINE void WriteNow(const void* data) { __asm__ volatile("" : : "r"(data) : "memory"); }
 
 // Whether the processor has tiles and the kernel lets this process use them.
@@ -152,7 +152,7 @@ bool HasTiles() {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// The sums of 32 rows and 48 queries stay in tiles 0 to 5. rows [., num_words], block [num_words, 48].
+// The sums of 32 rows and 48 queries stay in tiles 0 to 5. rows is [., num_words], block [num_words, 48].
 TFXC_TILES void TileProduct(const uint32_t* rows, int64_t num_words, const uint32_t* block, float* logits) {
   const int64_t row_bytes = num_words * sizeof(uint32_t);
   constexpr int64_t kBlockBytes = kWidth * sizeof(uint32_t);
@@ -163,7 +163,7 @@ TFXC_TILES void TileProduct(const uint32_t* rows, int64_t num_words, const uint3
   _tile_zero(4);
   _tile_zero(5);
   for (int64_t k = 0; k < num_words; k += kTileWords) {
-    // Queries are loaded for each half of the rows: no tile is left to keep them in.
+    // Each half of the rows loads the queries again: no tile is left to keep them.
 #define TFXC_ADD_QUERIES(COLUMN, SUM)                                         \
   _tile_loadd(7, block + k * kWidth + (COLUMN)*kTileRows, kBlockBytes); \
   _tile_dpbf16ps(SUM, 6, 7);
@@ -230,7 +230,7 @@ Format Chosen() { return Format::kNone; }
 
 }  // namespace
 
-// Not before it is asked for: a process that has no use for tiles does not ask the kernel for them.
+// Asks the kernel for tiles on first use: a process without use for them does not ask.
 Format BestFormat() {
   static const Format format = Chosen();
   return format;

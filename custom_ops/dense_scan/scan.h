@@ -1,6 +1,5 @@
-// What the ops over all classes share: how they read their inputs, and how the classes are cut into shards.
-#ifndef TFXC_DENSE_SCAN_SCAN_H_
-#define TFXC_DENSE_SCAN_SCAN_H_
+// The base of the ops over all classes: it reads their inputs, and cuts the classes into shards.
+#pragma once
 
 #include <memory>
 #include <string>
@@ -60,7 +59,7 @@ class DenseScanBase : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Calls work(shard, its classes) on TensorFlow's threads.
+  // Calls work(shard, classes of the shard) on TensorFlow's threads.
   template <typename Work>
   void ForEachShard(OpKernelContext* context, const Problem& p, int64_t num_shards, int64_t num_queries,
                     const Work& work) const {
@@ -76,5 +75,3 @@ class DenseScanBase : public tensorflow::OpKernel {
 };
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_SCAN_H_

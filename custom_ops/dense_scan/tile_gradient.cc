@@ -8,7 +8,7 @@
 namespace tfxc::dense_scan {
 namespace {
 
-// The gradient of a row from that of the row by its norm; none where the norm is below the epsilon: it would be huge.
+// The gradient of a row from that of the normalised row; 0 where the norm is below the epsilon: it would be huge.
 void ThroughNorm(const float* normalized, float scale, int64_t dim, float* gradient) {
   if (scale >= 1.0f / tiles::kNormEpsilon) {
     std::fill_n(gradient, dim, 0.0f);
@@ -43,14 +43,14 @@ void TileGradient::Start(const float* rows, const float* bias, int64_t num_rows)
 
 void TileGradient::Add(const QueryBlock& block) {
   alignas(64) float gradient[kTileClasses * kBlockWidths[1]];
-  // From the rows themselves, scaled afterwards: the same bits as in the scan.
+  // Computed from the rows themselves and scaled afterwards: the same bits as in the scan.
   tiles::Logits(given_, dim_, num_rows_, block.columns, block.width, dim_, gradient);
   if (normalize_ || bias_ != nullptr) {
     tiles::ScaleAndShift(normalize_ ? scales_ : nullptr, bias_, num_rows_, block.width, gradient);
   }
   tiles::ToGradient(reduction_, block.reduced, block.upstream, num_rows_, block.width, gradient,
                     bias_ == nullptr ? nullptr : row_sums_);
-  const int64_t whole = (num_rows_ + 3) / 4 * 4;  // of which the products take a multiple
+  const int64_t whole = (num_rows_ + 3) / 4 * 4;  // the products take a multiple of 4 rows
   std::fill(gradient + num_rows_ * block.width, gradient + whole * block.width, 0.0f);
   tiles::AddRowGradients(gradient, block.width, whole, block.rows, padded_, own_.data());
   tiles::AddQueryGradients(gradient, block.width, whole, rows_.data(), padded_, block.gradients);

@@ -1,7 +1,6 @@
-// The backward pass through a tile of classes: its logits are computed again, a block of queries at a time, and give
-// their gradients to the tile's own rows and to the queries.
-#ifndef TFXC_DENSE_SCAN_TILE_GRADIENT_H_
-#define TFXC_DENSE_SCAN_TILE_GRADIENT_H_
+// The backward pass through a tile of classes: it computes the logits again, a block of queries at a time, and from
+// them the gradients of the tile's rows and of the queries.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -13,16 +12,16 @@
 
 namespace tfxc::dense_scan {
 
-// D of rows that are padded with 0.
+// D rounded up, for rows that are padded with 0.
 inline int64_t PaddedDim(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
 
-// Some queries, and what belongs to each; those that only fill the block have upstream 0.
+// A block of queries and their data; padding queries have upstream 0.
 struct QueryBlock {
   int width;                        // one of kBlockWidths
   const float* columns;             // [D, width]
   const float* rows;                // [width, padded D], the same numbers
   const float *reduced, *upstream;  // [width]
-  float* gradients;                 // [width, padded D], on which the tile's share is added
+  float* gradients;                 // [width, padded D], to which the tile adds its share
 };
 
 class TileGradient {
@@ -34,7 +33,7 @@ class TileGradient {
 
   void Add(const QueryBlock& block);
 
-  // Writes the gradients of the rows and, if there are any, of the biases, or adds them to what is there.
+  // Writes the gradients of the rows and of the biases, if any, or adds them to the output.
   void Finish(bool add, float* d_rows, float* d_bias);
 
  private:
@@ -43,10 +42,8 @@ class TileGradient {
   const int64_t dim_, padded_;
   const float *given_ = nullptr, *bias_ = nullptr;
   int64_t num_rows_ = 0;
-  AlignedVector<float> rows_, own_;  // by their norm, and their gradients: [kTileClasses, padded D]
+  AlignedVector<float> rows_, own_;  // normalised rows, and their gradients: [kTileClasses, padded D]
   float scales_[kTileClasses], row_sums_[kTileClasses];
 };
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_TILE_GRADIENT_H_

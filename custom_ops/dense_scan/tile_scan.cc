@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTilesBetweenBounds = 16;
 
-// What follows the products of some rows of a tile.
+// The scales and biases after the products of some rows of a tile.
 void Follow(const float* scales, const float* bias, int64_t row, int64_t num_rows, int width, float* logits) {
   if (scales == nullptr && bias == nullptr) return;
   tiles::ScaleAndShift(scales == nullptr ? nullptr : scales + row, bias == nullptr ? nullptr : bias + row, num_rows,
@@ -72,7 +72,7 @@ void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& q
         tile->Logits(queries.rough, block, logits);
         Follow(scales, bias, 0, size, width, logits);
         const int num_survivors = RowsAbove(logits, size, thresholds, survivors);
-        // Side by side, as many rows are multiplied at once.
+        // Packed side by side, sixteen rows are multiplied at once.
         for (int i = 0; i < num_survivors; ++i) {
           std::copy_n(rows + survivors[i] * dim, dim, together.data() + i * dim);
         }

@@ -1,7 +1,6 @@
-// The forward pass through tiles of classes: the logits of a tile are folded into sums over the classes, and looked
-// through for the best, a block of queries at a time.
-#ifndef TFXC_DENSE_SCAN_TILE_SCAN_H_
-#define TFXC_DENSE_SCAN_TILE_SCAN_H_
+// The forward pass through tiles of classes: it folds the logits of a tile into sums over the classes, and searches
+// them for the best classes, a block of queries at a time.
+#pragma once
 
 #include <cstdint>
 
@@ -21,7 +20,7 @@ struct Classes {
   bool normalize;
 };
 
-// What a pass makes of some queries before it starts.
+// What a pass prepares for its queries before it starts.
 struct ScanQueries {
   ScanQueries(const float* query, int64_t count, int64_t dim, bool looks_first);
 
@@ -33,21 +32,19 @@ struct ScanQueries {
   RoughQueries rough;
 };
 
-// Where a shard of the classes leaves what it finds.
+// The outputs of a shard of the classes.
 struct ShardResults {
-  double* sums;        // [blocks * width], from 0 on; for the log-sum-exp relative to exp(maxima)
-  float* maxima;       // likewise, from the lowest float on
-  Best* best;          // null where none are wanted, which leaves nothing to look for first
+  double* sums;        // [blocks * width], initially 0; for the log-sum-exp relative to exp(maxima)
+  float* maxima;       // [blocks * width], initially the lowest float
+  Best* best;          // null where none are wanted; then there is no first look
   float* tile_maxima;  // [tiles, stride], of all classes, or null
   int64_t stride;
 };
 
-// Whether a first look can be of use: a sum over the classes needs all logits as they are.
+// Whether a first look can help: a sum over the classes needs all logits in float32.
 bool CanLookFirst(Reduction reduction, int64_t num_queries, int64_t dim);
 
 void ScanShard(const Classes& classes, Reduction reduction, const ScanQueries& queries, Range range,
                const ShardResults& results);
 
 }  // namespace tfxc::dense_scan
-
-#endif  // TFXC_DENSE_SCAN_TILE_SCAN_H_

@@ -1,4 +1,4 @@
-// The construction of hash tables as a TensorFlow kernel: checks the sizes, then sorts a few tables at a time.
+// The TensorFlow kernel that builds hash tables: it checks the sizes, then sorts a few tables at a time.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -31,7 +31,7 @@ class HashTablesOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, Allocate(context, 0, {codes.num_tables, codes.num_buckets + 1}, &offsets));
     OP_REQUIRES_OK(
         context, Allocate(context, 1, {codes.num_tables, codes.num_classes}, &members));
-    // Draws will read both at random places; values stay as they are.
+    // Draws read both at random places; huge pages do not change the values.
     MoveToHugePages(const_cast<uint16_t*>(codes.values), input.TotalBytes());
     MoveToHugePages(Data<int32_t>(members), members->TotalBytes());
     int32_t* ends = Data<int32_t>(offsets);

@@ -1,4 +1,4 @@
-// Registration of the hash tables' construction: its interface and its shapes.
+// Registers the construction of hash tables: its interface and its shapes.
 #include "common/limits.h"
 #include "common/registration.h"
 

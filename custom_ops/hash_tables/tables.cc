@@ -7,7 +7,7 @@ namespace tfxc {
 
 int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members) {
   const int64_t width = codes.num_buckets + 1, count = last - first;
-  std::vector<int32_t> next(count * width, 0);  // counts first, then where the next member goes
+  std::vector<int32_t> next(count * width, 0);  // counts first, then the place of the next member
   for (int64_t i = 0; i < codes.num_classes; ++i) {
     const uint16_t* row = codes.values + i * codes.num_tables + first;
     for (int64_t t = 0; t < count; ++t) {

@@ -1,12 +1,11 @@
-// Hash tables as sorted arrays, by a counting sort, free of TensorFlow: codes [L, T] become the members of each bucket.
-#ifndef TFXC_HASH_TABLES_TABLES_H_
-#define TFXC_HASH_TABLES_TABLES_H_
+// Builds hash tables as sorted arrays, free of TensorFlow: a counting sort of codes [L, T] gives each bucket's members.
+#pragma once
 
 #include <cstdint>
 
 namespace tfxc {
 
-// Tables sorted in one pass over the codes: few enough that the ends of all buckets stay in the cache.
+// The number of tables sorted in one pass over the codes: so few that the ends of all buckets stay in the cache.
 constexpr int64_t kTablesAPass = 8;
 
 struct Codes {
@@ -21,5 +20,3 @@ struct Codes {
 int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members);
 
 }  // namespace tfxc
-
-#endif  // TFXC_HASH_TABLES_TABLES_H_

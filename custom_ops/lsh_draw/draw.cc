@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kDoubles = 8;
 
-// A product, not a choice: GCC 12 vectorises "codes equal ? weight : 0" over 16-bit codes wrongly.
+// A product instead of a choice: GCC 12 vectorises "codes equal ? weight : 0" over 16-bit codes wrongly.
 TFXC_INLINE double WeightIfEqual(int32_t code, int32_t other, double weight) {
   return weight * static_cast<double>(code == other);
 }
@@ -73,7 +73,8 @@ void QueryBuckets::SetQuery(const int32_t* codes, int64_t num_parts) {
 
   const double all = static_cast<double>(tables_.num_classes), draws = scheme_.num_candidates;
   const bool is_union = scheme_.bucket_slots > 0;
-  // Of independent draws, those from a bucket: its share of all, and what an empty one passes on.
+  // For independent draws: the share of a bucket among all draws, and the share that an empty bucket passes to all
+  // classes.
   const double uniform = parts_ == 0 ? 1.0 : scheme_.uniform_fraction;
   const double from_bucket = parts_ == 0 ? 0.0 : (1.0 - uniform) * draws / code_.size();
   everywhere_ = (is_union ? static_cast<double>(uniform_slots_) : uniform * draws) / all;
@@ -117,7 +118,7 @@ void QueryBuckets::LogExpectedCounts(const int32_t* ids, int64_t count, float* l
   for (int64_t s = 0; s < count; ++s) log_expected_count[s] = static_cast<float>(std::log(expected_[s]));
 }
 
-// Each draw is uniform over all classes, or over a bucket chosen uniformly (over all if that is empty).
+// Each draw is uniform over all classes, or over a bucket chosen uniformly; an empty bucket stands for all classes.
 void QueryBuckets::DrawEach(const Seed& seed, uint32_t query) {
   const int64_t draws = scheme_.num_candidates, buckets = code_.size();
   FillBits(seed, query, draws, first_bits_.data(), second_bits_.data());
@@ -138,7 +139,7 @@ void QueryBuckets::DrawEach(const Seed& seed, uint32_t query) {
   }
 }
 
-// A table adds members of the bucket of one part, chosen uniformly; the rest of the slots is uniform.
+// A table adds members of the bucket of one part, chosen uniformly; uniform draws fill the rest of the slots.
 void QueryBuckets::DrawUnion(const Seed& seed, uint32_t query) {
   const int64_t num_tables = tables_.num_tables, from_buckets = num_tables * scheme_.bucket_slots;
   std::fill(origin_.begin(), origin_.end(), -1);
@@ -155,8 +156,8 @@ void QueryBuckets::DrawUnion(const Seed& seed, uint32_t query) {
   }
 }
 
-// All of a bucket that fits into the slots; else every (size / slots)-th member from a random start,
-// which takes each member with probability slots / size.
+// Takes all of a bucket that fits into the slots; else every (size / slots)-th member from a random start, so each
+// member with probability slots / size.
 void QueryBuckets::TakeFromBucket(int64_t bucket, double unit, int64_t first_slot) {
   const int64_t slots = scheme_.bucket_slots, size = size_[bucket];
   const double step = size <= slots ? 1.0 : static_cast<double>(size) / slots;

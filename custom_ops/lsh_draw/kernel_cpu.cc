@@ -1,4 +1,4 @@
-// Candidates from hash tables as TensorFlow kernels: check everything, then take the queries in parallel.
+// TensorFlow kernels of candidates from hash tables: they check everything, then run parallel over queries.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ HashTables TablesOf(OpKernelContext* context) {
           Data<int32_t>(context->input(3))};
 }
 
-// Only what these queries will read, so that the cost depends on neither classes nor buckets.
+// Checks only what these queries will read, so that the cost depends on neither classes nor buckets.
 absl::Status CheckBuckets(const Tensor& query_codes, const HashTables& tables) {
   const int32_t* codes = Data<int32_t>(query_codes);
   for (int64_t n = 0; n < query_codes.dim_size(0); ++n) {
@@ -109,7 +109,7 @@ class LshOp : public tensorflow::OpKernel {
                              " queries of ", scheme_.num_candidates, ".");
     }
     const HashTables tables = TablesOf(context);
-    // The product of both may be beyond 64 bits.
+    // Their product may be beyond 64 bits.
     if (scheme_.bucket_slots > (scheme_.num_candidates - 1) / tables.num_tables) {
       return InvalidArgument("A union of ", scheme_.bucket_slots, " classes from each of ", tables.num_tables,
                              " tables leaves no uniform draw among ", scheme_.num_candidates, " candidates.");
@@ -117,7 +117,7 @@ class LshOp : public tensorflow::OpKernel {
     return CheckBuckets(context->input(0), tables);
   }
 
-  // Calls work(buckets, n) for each query n, its buckets being set.
+  // Calls work(buckets, n) for each query n, after its buckets are set.
   template <typename Work>
   void ForEachQuery(OpKernelContext* context, int64_t num_asked, const Work& work) const {
     const Tensor& query_codes = context->input(0);

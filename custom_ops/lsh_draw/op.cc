@@ -1,4 +1,4 @@
-// Registration of the candidates from hash tables: interfaces and shapes.
+// Registers the ops of candidates from hash tables: their interfaces and their shapes.
 #include "common/registration.h"
 
 namespace tfxc {
@@ -18,17 +18,20 @@ absl::Status CheckTables(InferenceContext* c) {
 
 }  // namespace
 
-REGISTER_OP("Tfxc>LshDraw")
-    .Input("query_codes: int32")
-    .Input("codes: uint16")
-    .Input("offsets: int32")
-    .Input("members: int32")
+#define TFXC_LSH_OP(NAME)                   \
+  REGISTER_OP(NAME)                         \
+      .Input("query_codes: int32")          \
+      .Input("codes: uint16")               \
+      .Input("offsets: int32")              \
+      .Input("members: int32")              \
+      .Attr("num_candidates: int >= 1")     \
+      .Attr("uniform_fraction: float")      \
+      .Attr("bucket_slots: int >= 0")
+
+TFXC_LSH_OP("Tfxc>LshDraw")
     .Input("seed: int64")
     .Output("class_ids: int32")
     .Output("log_expected_count: float")
-    .Attr("num_candidates: int >= 1")
-    .Attr("uniform_fraction: float")
-    .Attr("bucket_slots: int >= 0")
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       TF_RETURN_IF_ERROR(CheckTables(c));
       ShapeHandle unused;
@@ -40,16 +43,9 @@ REGISTER_OP("Tfxc>LshDraw")
     })
     .Doc("Draws classes from the buckets of each query, with the log of their expected counts.");
 
-REGISTER_OP("Tfxc>LshLogExpectedCount")
-    .Input("query_codes: int32")
-    .Input("codes: uint16")
-    .Input("offsets: int32")
-    .Input("members: int32")
+TFXC_LSH_OP("Tfxc>LshLogExpectedCount")
     .Input("class_ids: int32")
     .Output("log_expected_count: float")
-    .Attr("num_candidates: int >= 1")
-    .Attr("uniform_fraction: float")
-    .Attr("bucket_slots: int >= 0")
     .SetShapeFn([](InferenceContext* c) -> absl::Status {
       TF_RETURN_IF_ERROR(CheckTables(c));
       ShapeHandle ids;
@@ -59,6 +55,6 @@ REGISTER_OP("Tfxc>LshLogExpectedCount")
       c->set_output(0, ids);
       return absl::OkStatus();
     })
-    .Doc("The log expected count of any classes among the candidates that LshDraw draws.");
+    .Doc("The log expected count of any classes among the candidates of Tfxc>LshDraw.");
 
 }  // namespace tfxc

@@ -1,6 +1,5 @@
-// The k best of a stream of scored ids, the lower id first among equals: the same whatever the order they come in.
-#ifndef TFXC_MACH_DECODE_BEST_H_
-#define TFXC_MACH_DECODE_BEST_H_
+// The k best of a stream of scored ids, the lower id first among equals, whatever the order of the stream.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -16,10 +15,10 @@ class Best {
  public:
   explicit Best(int64_t k) : k_(k) {}
 
-  // What a score must reach to matter.
+  // A score below it cannot rank.
   float threshold() const { return threshold_; }
 
-  // NaN, -inf and the least finite number are never taken.
+  // NaN, -inf and the least finite number never rank.
   void Offer(Scored one) {
     if (!(one.score > std::numeric_limits<float>::lowest())) return;
     const int64_t size = heap_.size();
@@ -58,14 +57,14 @@ class Best {
   std::vector<Scored> heap_;  // the worst in front
 };
 
-// Offers ids first, first + 1, ... with their scores. What is in `best` already has lower ids and wins a tie.
+// Offers ids first, first + 1, ... with their scores. The ids in `best` are lower and win ties.
 template <typename Lanes>
 TFXC_INLINE void OfferAll(const float* scores, int64_t count, int32_t first, Best* best) {
-  constexpr int64_t kStride = 4 * kLanes;  // few of the many matter: most often one look at so many is enough
+  constexpr int64_t kStride = 4 * kLanes;  // few scores rank: usually one comparison rules out so many
   for (int64_t start = 0; start < count; start += kStride) {
     const int64_t end = start + kStride <= count ? start + kStride : count;
     if (end == start + kStride) {
-      Lanes largest = Load<Lanes>(scores + start);  // NaN in it stays, and is looked at
+      Lanes largest = Load<Lanes>(scores + start);  // NaN in it stays, and is examined
       for (int64_t v = kSizeOf<Lanes>; v < kStride; v += kSizeOf<Lanes>) {
         const Lanes next = Load<Lanes>(scores + start + v);
         largest = next > largest ? next : largest;
@@ -79,5 +78,3 @@ TFXC_INLINE void OfferAll(const float* scores, int64_t count, int32_t first, Bes
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_BEST_H_

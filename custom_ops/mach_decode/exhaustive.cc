@@ -10,15 +10,15 @@
 namespace tfxc {
 namespace {
 
-// Classes whose buckets are worked out at a time: they stay in the first-level cache.
+// The number of classes whose buckets are computed at a time: they stay in the first-level cache.
 constexpr int64_t kStretch = 1024;
-// Bytes of scores of a block of classes: half of a second-level cache, where they wait for the next repetition.
+// Bytes of the scores of a block of classes: half of a second-level cache, where they stay for the next repetition.
 constexpr int64_t kBlockBytes = 128 << 10;
 
-constexpr int kGroup = 2 * kLanes;  // classes whose buckets are worked out at once
+constexpr int kGroup = 2 * kLanes;  // classes whose buckets are computed at once
 
-// The buckets of consecutive classes, a group at a time. From one group to the next the value mod p grows by a constant,
-// so it takes additions only, and the value mod M can be carried along.
+// The buckets of consecutive classes, a group at a time. From one group to the next the value mod p grows by a
+// constant, so additions are enough, and the value mod M can be updated, too.
 template <typename Lanes>
 class BucketStream {
  public:
@@ -27,7 +27,7 @@ class BucketStream {
     num_buckets_ = hashes.num_buckets;
     step_ = kGroup * hashes.functions[r].multiplier % hashes.prime;
     bucket_step_ = step_ % num_buckets_;
-    // When the value wraps around it falls by p - step.
+    // A value that wraps around falls by p - step.
     const uint32_t fall = (prime_ - step_) % num_buckets_;
     wrapped_step_ = fall == 0 ? 0 : num_buckets_ - fall;
     for (int j = 0; j < kGroup; ++j) {
@@ -73,7 +73,7 @@ TFXC_INLINE Values Fold(Values sum, Values value) {
   return decoder == Decoder::kMean ? sum + value : (value < sum) | (value != value) ? value : sum;
 }
 
-// scores[i] takes in the value of bucket i: the first repetition sets it, the others add to it or keep the smaller. A
+// Updates scores[i] by the value of bucket i: the first repetition sets it, the others add to it or keep the minimum. A
 // median needs all values.
 template <Decoder decoder, typename Lanes>
 TFXC_INLINE void FoldStretch(const float* table, const uint32_t* buckets, int64_t count, bool set, float* scores) {
@@ -98,7 +98,7 @@ TFXC_INLINE void FoldStretch(const TileRow* table, const uint32_t* buckets, int6
   }
 }
 
-// values [R, count] -> the median over R in values[0]; for even R the mean of the two in the middle.
+// The median over R of values [R, count], in values[0]; for even R the mean of the two in the middle.
 template <typename Lanes>
 TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
   struct alignas(sizeof(Lanes)) Row {
@@ -112,7 +112,7 @@ TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
       rows[r].lane = Load<Lanes>(values + r * count + i);
       is_nan |= rows[r].lane != rows[r].lane;
     }
-    // Carries the largest to the end until the middle ones are in place.
+    // Moves the largest to the end, until the middle ones are in place.
     for (int64_t end = num_values - 1; end >= std::max<int64_t>(middle - 1, 1); --end) {
       auto largest = rows[0].lane;
       for (int64_t r = 0; r < end; ++r) {
@@ -127,7 +127,7 @@ TFXC_INLINE void Medians(int64_t num_values, int64_t count, float* values) {
   }
 }
 
-// Scores of `padded` classes from the first on; tables[r] is [M] of floats, or of vectors with a lane a query.
+// Scores of `padded` classes from the first on; tables[r] is [M] of floats, or of vectors with a lane for each query.
 template <Decoder decoder, typename Lanes, typename Values>
 TFXC_INLINE void ScoreBlock(const Hashes& hashes, const std::vector<const Values*>& tables, int64_t first,
                             int64_t padded, Values* scores) {
@@ -211,7 +211,7 @@ TFXC_BY_WIDTH(void, OfferLanes,
               (const TileRow* scores, int64_t count, int32_t first, int64_t num_lanes, Best* best),
               (scores, count, first, num_lanes, best))
 
-// Excluded classes of a block score -inf.
+// Sets the scores of excluded classes of a block to -inf.
 template <typename SetScore>
 void Exclude(const Queries& queries, int64_t query, int64_t first, int64_t count, SetScore set_score) {
   const int32_t* ids = queries.exclude + query * queries.num_excluded;
@@ -221,8 +221,8 @@ void Exclude(const Queries& queries, int64_t query, int64_t first, int64_t count
   }
 }
 
-// Calls work(first, count, padded, scores) for blocks of classes with room for their scores, those of all
-// repetitions if a median needs them.
+// Calls work(first, count, padded, scores) for blocks of classes, with room for their scores, for a median those of all
+// repetitions.
 template <typename Values, typename Work>
 void ForEachBlock(const Hashes& hashes, Decoder decoder, int64_t first, int64_t last, Work work) {
   const int64_t depth = decoder == Decoder::kMedian ? hashes.Count() : 1;

@@ -1,6 +1,5 @@
-// Scores of all classes, block by block, each block ranked and forgotten.
-#ifndef TFXC_MACH_DECODE_EXHAUSTIVE_H_
-#define TFXC_MACH_DECODE_EXHAUSTIVE_H_
+// Scores of all classes, block by block; each block is ranked and dropped.
+#pragma once
 
 #include <vector>
 
@@ -14,7 +13,7 @@ constexpr int kTileWidth = kLanes;
 struct alignas(64) TileRow {
   float lane[kTileWidth] = {};
 };
-// From so many queries on a tile is quicker than one query after the other.
+// From so many queries on, a tile is faster than one query after the other.
 constexpr int kMinTile = 4;
 
 // Ranks classes first to last for one query.
@@ -30,5 +29,3 @@ void RankClassesOfTile(const Hashes& hashes, const Queries& queries, const std::
                        const TileRow* laid_out, int64_t first, int64_t last, Best* best);
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_EXHAUSTIVE_H_

@@ -1,5 +1,5 @@
-// Top-k over the classes of a MACH head from the scores of its buckets. The buckets of a class are worked out while
-// they are needed: there is neither a table of them nor a [B, L] tensor.
+// Top-k over the classes of a MACH head from the scores of its buckets. The kernel computes the buckets of a class when
+// it needs them: there is neither a table of them nor a [B, L] tensor.
 #include <algorithm>
 #include <mutex>
 #include <vector>
@@ -15,7 +15,7 @@
 namespace tfxc {
 namespace {
 
-// Classes are dealt out to the threads in pieces of this size.
+// Threads take classes in pieces of this size.
 constexpr int64_t kPiece = 1 << 16;
 constexpr int64_t kCostOfLookUp = 2;  // cycles
 
@@ -29,7 +29,7 @@ class MachTopKOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_probes", &num_probes_));
     OP_REQUIRES_OK(context, context->GetAttr("decoder", &decoder));
     decoder_ = decoder == "mean" ? Decoder::kMean : decoder == "min" ? Decoder::kMin : Decoder::kMedian;
-    // Between a number and its double there is a prime. The time a bucket takes goes with the prime.
+    // Between a number and its double there is a prime. The time of a bucket grows with the prime.
     OP_REQUIRES(context, num_classes_ <= prime_ && prime_ < int64_t{1} << 31 && prime_ <= 2 * num_classes_,
                 InvalidArgument("The prime must be in [num_classes, 2 num_classes] and below 2^31, but is ", prime_,
                                 " for ", num_classes_, " classes."));
@@ -114,7 +114,7 @@ class MachTopKOp : public tensorflow::OpKernel {
     });
   }
 
-  // Ranks the queries whose best buckets tell all; returns the others.
+  // Ranks the queries for which the best buckets are enough; returns the other queries.
   std::vector<int64_t> RankPruned(OpKernelContext* context, const Hashes& hashes, const Queries& queries, int64_t k,
                                   std::vector<Best>* best) const {
     std::vector<char> done(queries.count, 0);
@@ -136,7 +136,7 @@ class MachTopKOp : public tensorflow::OpKernel {
     return left;
   }
 
-  // Scores all classes for some queries: in tiles, the last few one after the other.
+  // Scores all classes for some queries: in tiles, and the last few queries one after the other.
   void RankAll(OpKernelContext* context, const Hashes& hashes, const Queries& queries,
                const std::vector<int64_t>& which, int64_t k, std::vector<Best>* best) const {
     std::vector<TileRow> laid_out;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGroup = 4 * kLanes;
 
-// The largest of each group of 64 numbers, NaN aside; the last group may be smaller.
+// The largest of each group of 64 numbers, ignoring NaN; the last group may be smaller.
 template <typename Lanes>
 TFXC_INLINE void GroupMaximaOf(const float* values, int64_t count, float* maxima) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
@@ -34,7 +34,7 @@ TFXC_INLINE void GroupMaximaOf(const float* values, int64_t count, float* maxima
 }
 TFXC_BY_WIDTH(void, GroupMaxima, (const float* values, int64_t count, float* maxima), (values, count, maxima))
 
-// So many groups hold a number at least as large, so the ones sought are no smaller.
+// So many groups hold a number at least as large, so the wanted numbers are no smaller.
 float Floor(std::vector<float> maxima, int64_t wanted) {
   if (wanted > static_cast<int64_t>(maxima.size())) return std::numeric_limits<float>::lowest();
   std::nth_element(maxima.begin(), maxima.begin() + wanted - 1, maxima.end(), std::greater<float>());

@@ -1,6 +1,5 @@
 // The classes of a bucket, found by inverting the hash function.
-#ifndef TFXC_MACH_DECODE_MEMBERS_H_
-#define TFXC_MACH_DECODE_MEMBERS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace tfxc {
 
-// Those i with (a i + b) mod p = bucket, bucket + M, bucket + 2 M, ... Each is the one before plus a constant, modulo
+// The i with (a i + b) mod p = bucket, bucket + M, bucket + 2 M, ... Each is the previous one plus a constant, modulo
 // p; p is hardly above L, so nearly all of them are classes.
 template <typename Lanes>
 class Members {
@@ -31,7 +30,7 @@ class Members {
 
   TFXC_INLINE bool Done() const { return left_ <= 0; }
 
-  // The next ones, a vector of them; past the end p, which is no class.
+  // The next vector of members; past the end p, which is no class.
   TFXC_INLINE UintOf<Lanes> Next() {
     constexpr int kSize = kSizeOf<Lanes>;
     IntOf<Lanes> lane;
@@ -51,5 +50,3 @@ class Members {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_MEMBERS_H_

@@ -1,4 +1,4 @@
-// Registration of the MACH decode: its interface and its shapes.
+// Registers the MACH decode: its interface and its shapes.
 #include "common/registration.h"
 
 namespace tfxc {

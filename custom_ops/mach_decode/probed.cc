@@ -11,17 +11,17 @@
 namespace tfxc {
 namespace {
 
-// So many places of the sketch are looked into for each class that is asked for.
+// The number of places of the sketch to examine for each wanted class.
 constexpr int64_t kPlacesPerClass = 24;
 
-// So many places there are for each class that stands in the probed buckets. One that two classes share looks like that
-// of a class with the sum of both: among fewer places such sums would be more than the best classes.
+// The number of places for each class in the probed buckets. A place that two classes share looks like a class with the
+// sum of both: among fewer places, such sums would outnumber the best classes.
 constexpr int64_t kPlacesPerListed = 4;
 
-// To look at all classes takes less time than at a quarter of them by probes.
+// Scoring all classes takes less time than probing a quarter of them.
 constexpr int64_t kCostOfListed = 4;
 
-// How often classes stand in the probed buckets.
+// The number of members of the probed buckets.
 int64_t NumListed(const Hashes& hashes, int64_t num_probes) {
   return hashes.Count() * num_probes * (hashes.prime / hashes.num_buckets + 1);
 }
@@ -36,7 +36,7 @@ TFXC_INLINE void AddValueOf(const Hashes& hashes, int64_t r, Scored bucket, Plac
 TFXC_BY_WIDTH(void, AddValue, (const Hashes& hashes, int64_t r, Scored bucket, Places places, float* sketch),
               (hashes, r, bucket, places, sketch))
 
-// Appends the classes of a bucket whose place reaches the floor, with what is there.
+// Appends the classes of a bucket whose place reaches the floor, with the sum there.
 template <typename Lanes>
 TFXC_INLINE void AppendAboveOf(const Hashes& hashes, int64_t r, int64_t bucket, float floor, Places places,
                                const float* sketch, std::vector<Scored>* candidates) {
@@ -82,7 +82,7 @@ void Prober::Rank(int64_t query, Best* best) {
   FindCandidates();
   const float rest = Rest();
   for (Scored candidate : candidates_) {
-    // The others have no more.
+    // The other buckets have no more.
     if ((candidate.score + rest) * reach_ < best->threshold()) return;
     if (queries_.IsExcluded(query, candidate.id)) continue;
     for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = queries_.Value(hashes_, query, r, candidate.id);
@@ -106,13 +106,13 @@ void Prober::FindCandidates() {
       AppendAbove(hashes_, r, bucket.id, floor, places_, sketch_.data(), &candidates_);
     }
   }
-  // A class of several buckets comes several times.
+  // A class of several buckets appears several times.
   std::sort(candidates_.begin(), candidates_.end());
   const auto same = [](Scored one, Scored other) { return one.id == other.id; };
   candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
 }
 
-// What a class has at most in buckets that were not probed.
+// The most that a class can have in buckets that were not probed.
 float Prober::Rest() const {
   float rest = 0.0f;
   for (const std::vector<Scored>& list : lists_) rest += list.empty() ? 0.0f : list.back().score;

@@ -1,6 +1,5 @@
-// The best classes of one query among those of a few buckets: most often the best of all, in a fraction of the time.
-#ifndef TFXC_MACH_DECODE_PROBED_H_
-#define TFXC_MACH_DECODE_PROBED_H_
+// The best classes of one query among the members of a few buckets: usually the best of all, in a fraction of the time.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -11,12 +10,13 @@
 
 namespace tfxc {
 
-// Adds up what each class has in the best buckets of each repetition, and scores those that have the most.
+// Sums the scores of each class's buckets among the best of each repetition, and scores the classes of the largest
+// sums.
 class Prober {
  public:
   Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes);
 
-  // Whether to rank all classes takes no longer.
+  // Whether ranking all classes takes no longer.
   static bool IsFutile(const Hashes& hashes, int64_t num_probes);
 
   void Rank(int64_t query, Best* best);
@@ -32,11 +32,9 @@ class Prober {
   const Places places_;
   const float reach_;
   std::vector<std::vector<Scored>> lists_;  // [R] of [num_probes], best first
-  std::vector<float> sketch_;               // sums, in the place that a class is hashed to
+  std::vector<float> sketch_;               // sums, at the place to which a class is hashed
   std::vector<Scored> candidates_;          // with the sums, largest first
   std::vector<float> values_;  // [R]
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_PROBED_H_

@@ -9,12 +9,12 @@
 namespace tfxc {
 namespace {
 
-// Looking at a candidate takes as long as scoring so many classes one after the other.
+// Scoring a candidate takes as long as scoring so many consecutive classes.
 constexpr int64_t kCostOfCandidate = 2;
-// Pairs of repetitions that a first threshold comes from.
+// The number of pairs of repetitions that give a first threshold.
 constexpr int64_t kGuessingPairs = 3;
 
-// Listed buckets: the worst should be well below those of the k best classes.
+// The number of listed buckets: the worst should be well below the buckets of the k best classes.
 int64_t NumListed(int64_t k, int64_t num_buckets) { return std::min(std::max<int64_t>(2 * k, 8), num_buckets); }
 
 // Adds the gain to the place of each class of a bucket, and appends the classes whose place reaches the floor.
@@ -63,8 +63,8 @@ bool Pruner::Rank(int64_t query, Best* best) {
   return true;
 }
 
-// What the k-th best score is at least: that among the classes in listed buckets of two neighbouring repetitions. Few
-// classes are by chance, and most of the best ones.
+// A lower bound of the k-th best score: the k-th best among classes in listed buckets of two neighbouring repetitions.
+// Few classes are in both by chance, but most of the best are.
 float Pruner::Guess(int64_t query) {
   Best best(k_);
   const int64_t end = std::min(hashes_.Count() - 1, 2 * kGuessingPairs);
@@ -102,7 +102,7 @@ void Pruner::FindPromising(float floor) {
   }
 }
 
-// Scores a class, or gives it up as soon as it cannot reach `least`.
+// Scores a class, or stops as soon as it cannot reach `least`.
 void Pruner::Consider(int64_t query, int32_t id, float least, Best* best) {
   float bound = sketch_[places_.Of<uint32_t>(id)] + rest_;
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
@@ -110,7 +110,7 @@ void Pruner::Consider(int64_t query, int32_t id, float least, Best* best) {
     bound -= std::max(0.0f, lists_[r].back().score - values_[r]);
     if (bound * reach_ < least) return;
   }
-  // A class of several listed buckets comes several times.
+  // A class of several listed buckets appears several times.
   if (best->Holds(id) || queries_.IsExcluded(query, id)) return;
   best->Offer({Decode(queries_.decoder, &values_), id});
 }

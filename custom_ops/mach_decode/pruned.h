@@ -1,6 +1,5 @@
-// The best classes of one query from its best buckets, exactly, without a look at all classes.
-#ifndef TFXC_MACH_DECODE_PRUNED_H_
-#define TFXC_MACH_DECODE_PRUNED_H_
+// The exact best classes of one query from its best buckets, without scoring all classes.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -11,9 +10,8 @@
 
 namespace tfxc {
 
-// Lists the best buckets of each repetition. A class in none of them adds up to less than the worst of each list do:
-// if the k-th best class found is above that, nothing was missed (the threshold algorithm of Fagin, Lotem and Naor,
-// 2003).
+// Lists the best buckets of each repetition. A class in none of them scores at most the sum of the worst of each list:
+// if the k-th best class found is above that, none is missed (the threshold algorithm of Fagin, Lotem and Naor, 2003).
 class Pruner {
  public:
   Pruner(const Hashes& hashes, const Queries& queries, int64_t k);
@@ -21,7 +19,7 @@ class Pruner {
   // Whether there would be so many candidates that scoring all classes takes no longer.
   bool IsFutile() const;
 
-  // False if another class may be among the best; then `best` is of no use.
+  // False if another class may be among the best; then `best` is not the answer.
   bool Rank(int64_t query, Best* best);
 
  private:
@@ -39,13 +37,11 @@ class Pruner {
   const float reach_;                       // no score is above this times the sum over the repetitions
   std::vector<std::vector<Scored>> lists_;  // [R] of [num_listed], best first
   float rest_;                              // the sum of the worst of each list
-  // What the listed buckets of a class have beyond the worst of their list, summed up in the place that the class is
-  // hashed to. Classes that share a place see too much, which costs time only.
+  // For each class, the sum of what its listed buckets have beyond the worst of their list, at the place to which the
+  // class is hashed. Classes that share a place see too large a sum, which only costs time.
   std::vector<float> sketch_;
   std::vector<int32_t> promising_;
   std::vector<float> values_;  // [R]
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_PRUNED_H_

@@ -1,6 +1,6 @@
-// A table that holds a number for each of some classes, much smaller than L where these are few: then some share a place.
-#ifndef TFXC_MACH_DECODE_SKETCH_H_
-#define TFXC_MACH_DECODE_SKETCH_H_
+// A table with a number for each of some classes. Where these are few it is much smaller than L, and classes may share
+// a place.
+#pragma once
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace tfxc {
 // The place of each id in such a table.
 class Places {
  public:
-  // At least so many places; where that is one for each id in [0, most], each has its own.
+  // At least so many places; where that is enough for each id in [0, most], each id has its own.
   Places(int64_t wanted, int64_t most) {
     int bits = 4;
     while (bits < 31 && int64_t{1} << bits < wanted) ++bits;
@@ -38,5 +38,3 @@ class Places {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_SKETCH_H_

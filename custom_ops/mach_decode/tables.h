@@ -1,6 +1,5 @@
-// What a MACH decode reads: bucket scores of some queries, and the hash functions that send classes to buckets.
-#ifndef TFXC_MACH_DECODE_TABLES_H_
-#define TFXC_MACH_DECODE_TABLES_H_
+// The inputs of a MACH decode: bucket scores of some queries, and the hash functions from classes to buckets.
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +29,7 @@ struct Hashes {
   int64_t Bucket(int64_t r, int64_t id) const { return Value(r, id) % num_buckets; }
 };
 
-// Scores [B, R, M] and the classes [B, X] that are passed over, -1 for none.
+// Scores [B, R, M], and the excluded classes [B, X], -1 for none.
 struct Queries {
   const float* tables;
   int64_t count;  // B
@@ -50,7 +49,7 @@ struct Queries {
   }
 };
 
-// The score of a class from the values of its buckets, to the last bit as where all classes are scored.
+// The score of a class from the values of its buckets, with the same bits as the score of all classes.
 inline float Decode(Decoder decoder, std::vector<float>* values) {
   const int64_t count = values->size();
   if (decoder == Decoder::kMean) {
@@ -59,19 +58,17 @@ inline float Decode(Decoder decoder, std::vector<float>* values) {
     return sum * (1.0f / count);
   }
   for (float value : *values) {
-    if (value != value) return value;  // NaN has no place in an order
+    if (value != value) return value;  // NaN cannot be sorted
   }
   std::sort(values->begin(), values->end());
   if (decoder == Decoder::kMin) return values->front();
   return 0.5f * ((*values)[(count - 1) / 2] + (*values)[count / 2]);
 }
 
-// No score is above this times the sum over the repetitions: a median is at most twice the mean, and a minimum at most
-// the mean. The slack is for rounding.
+// No score is above this factor times the sum over the repetitions: a median is at most twice the mean, a minimum at
+// most the mean. The slack is for rounding.
 inline float Reach(Decoder decoder, int64_t count) {
   return (decoder == Decoder::kMedian ? 2.0002f : 1.0001f) / count;
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_MACH_DECODE_TABLES_H_

@@ -11,7 +11,7 @@
 namespace tfxc {
 namespace {
 
-// Below this a total may have lost cells to underflow, and is summed again the slow way.
+// A total below this may have lost cells to underflow; the slow way sums it again.
 constexpr double kSmallestTotal = 1e-280;
 
 // The largest double below a positive one.
@@ -23,7 +23,7 @@ TFXC_INLINE double Below(double x) {
   return x;
 }
 
-// NaN gives the limit.
+// NaN becomes the limit.
 TFXC_INLINE double AtMost(double x, double limit) { return x < limit ? x : limit; }
 
 // The distribution over the cells of one query as two levels of cumulative sums, and the draws.
@@ -32,7 +32,7 @@ class CellSampler {
   CellSampler(const Cells& cells, int64_t num_samples);
   void SetQuery(const float* row_logits, const float* column_logits);
   void Draw(const Seed& seed, uint32_t query, int32_t* class_ids, float* log_prob);
-  // log Z, in terms of the logits given, after Draw.
+  // log Z for the given logits; valid after Draw.
   double LogPartition(const float* row_logits, const float* column_logits) const;
 
  private:
@@ -83,10 +83,10 @@ CellSampler::CellSampler(const Cells& cells, int64_t num_samples)
 }
 
 // exp(x) for x <= 0, to two units in the last place, and 0 below the smallest normal number. exp(x) = 2^n exp(r) with
-// |r| <= ln(2) / 2, the latter by its Taylor polynomial.
+// |r| <= ln(2) / 2, and exp(r) by its Taylor polynomial.
 TFXC_INLINE double ExpOfNegative(double x) {
   constexpr double kLog2E = 0x1.71547652b82fep+0, kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
-  constexpr double kRound = 0x1.8p52;  // what is added to it is rounded to a whole number, in its lowest bits
+  constexpr double kRound = 0x1.8p52;  // a sum with it is rounded to a whole number, in its lowest bits
   constexpr double kLeast = -708.0;
   const double bounded = x > kLeast ? x : kLeast, rounded = bounded * kLog2E + kRound, n = rounded - kRound;
   const double r = (bounded - n * kLn2High) - n * kLn2Low;
@@ -103,7 +103,7 @@ TFXC_INLINE double ExpOfNegative(double x) {
   return x < kLeast ? 0.0 : sum * scale;
 }
 
-// log(x) of x > 0, to two units in the last place; NaN of all else. log(x) = e ln(2) + log(m) with 1/sqrt(2) <= m <
+// log(x) for x > 0, to two units in the last place; NaN for all else. log(x) = e ln(2) + log(m) with 1/sqrt(2) <= m <
 // sqrt(2), and log(m) = 2 artanh(s) with s = (m - 1) / (m + 1), by its series.
 TFXC_INLINE double LogOfPositive(double x) {
   constexpr uint64_t kRootOfHalf = 0x3fe6a09e667f3bcd, kOne = 1023ull << 52, kWhole = 0x4330000000000000;
@@ -125,7 +125,7 @@ TFXC_INLINE double LogOfPositive(double x) {
   return x > 0.0 ? e * kLn2 + 2.0 * s * sum : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Logits relative to the largest one in use; codewords not in use get weight 0.
+// Logits relative to the largest one in use; unused codewords get weight 0.
 TFXC_VECTORIZE void Exponentiate(const float* __restrict logits, const double* __restrict in_use, int64_t codewords,
                                  double* __restrict relative, double* __restrict weight) {
   float shift = -std::numeric_limits<float>::infinity();
@@ -134,13 +134,13 @@ TFXC_VECTORIZE void Exponentiate(const float* __restrict logits, const double* _
   for (int64_t i = 0; i < codewords; ++i) weight[i] = in_use[i] * ExpOfNegative(relative[i] < 0.0 ? relative[i] : 0.0);
 }
 
-// Numbers below the total, of random bits.
+// Numbers below the total, from random bits.
 TFXC_VECTORIZE void BelowTotal(const uint64_t* __restrict bits, double total, int64_t count, double* __restrict out) {
   const double limit = Below(total);
   for (int64_t s = 0; s < count; ++s) out[s] = AtMost(ToUnit(bits[s]) * total, limit);
 }
 
-// What each number exceeds the sums before its column by, in units of the column's weight, below the column's sum.
+// The excess of each number over the sums before its column, in units of the column's weight, below the column's sum.
 TFXC_VECTORIZE void Remainders(const double* __restrict sums_before, const double* __restrict weights,
                                const double* __restrict column_sums, const int32_t* __restrict column, int64_t count,
                                double* __restrict value) {
@@ -162,8 +162,8 @@ TFXC_VECTORIZE void AddUpRows(const float* __restrict mass, const double* __rest
   }
 }
 
-// For each draw, the first index whose sum exceeds its value. The sums of draw s are
-// sums[index * stride + lane[s]]; all draws step together, so that their reads overlap.
+// For each draw, the first index whose sum exceeds its value. The sums of draw s are sums[index * stride + lane[s]];
+// all draws step together, so that their reads overlap.
 TFXC_VECTORIZE void Bisect(const double* __restrict sums, int64_t padded, int64_t stride,
                            const int32_t* __restrict lane, const double* __restrict value, int64_t count,
                            int32_t* __restrict index) {
@@ -176,7 +176,7 @@ TFXC_VECTORIZE void Bisect(const double* __restrict sums, int64_t padded, int64_
   }
 }
 
-// log Q of drawn classes: u + v of their cells, and their weights, over the total. NaN where a weight is not positive.
+// log Q of drawn classes, from u + v of their cells, their weights and the total. NaN where a weight is not positive.
 TFXC_VECTORIZE void LogProbabilities(const double* __restrict row_logit, const double* __restrict column_logit,
                                      const int32_t* __restrict row, const int32_t* __restrict column,
                                      const double* __restrict weight, double log_total, int64_t count,
@@ -204,8 +204,8 @@ void CellSampler::AddUpSeparably() {
   }
 }
 
-// When the best row and the best column meet in an empty cell, every real cell may underflow:
-// measure the logits from the best cell with mass instead, at one exponential a cell.
+// Where the cell of the best row and the best column is empty, every other cell may underflow: then logits are relative
+// to the best cell with mass, at one exponential a cell.
 void CellSampler::AddUpCellByCell() {
   double best = -std::numeric_limits<double>::infinity();
   double row_shift = 0.0, column_shift = 0.0;
@@ -233,8 +233,8 @@ void CellSampler::AddUpCellByCell() {
   }
 }
 
-// A number below the total falls into a column, and what it exceeds the columns before by,
-// into a row. A cell without weight adds nothing to a sum, so it is never the first above.
+// A number below the total falls into a column, and its excess over the columns before falls into a row. A cell without
+// weight adds nothing to a sum, so it is never the first above.
 void CellSampler::ChooseCells() {
   BelowTotal(cell_bits_.data(), total_, samples_, value_.data());
   std::fill(row_.begin(), row_.end(), 0);
@@ -244,8 +244,8 @@ void CellSampler::ChooseCells() {
   Bisect(row_sums_.data(), padded_, codewords_, column_.data(), value_.data(), samples_, row_.data());
 }
 
-// By the alias method: a slot of the chosen cell, all alike, and there the slot itself or its alias. Reads go ahead of
-// their use.
+// The alias method: a uniform slot of the chosen cell, then the slot itself or its alias. Prefetches run ahead of the
+// reads.
 void CellSampler::ChooseSlots() {
   for (int64_t s = 0; s < samples_; ++s) {
     const int64_t cell = row_[s] * codewords_ + column_[s];
@@ -276,7 +276,7 @@ void CellSampler::Draw(const Seed& seed, uint32_t query, int32_t* class_ids, flo
                    std::log(total_), samples_, log_prob);
 }
 
-// A logit given less the relative one is the shift, the same at every codeword: here at those of the first draw.
+// The shift is a given logit minus the relative one, the same at every codeword: here at those of the first draw.
 double CellSampler::LogPartition(const float* row_logits, const float* column_logits) const {
   const int32_t a = row_[0], b = column_[0];
   return std::log(total_) + (row_logits[a] - row_logit_[a]) + (column_logits[b] - column_logit_[b]);

@@ -1,8 +1,7 @@
-// The drawing itself, free of TensorFlow. A cell (a, b) holds the classes quantised to row
-// codeword a and column codeword b; a query with row logits u and column logits v draws the
-// cell with probability mass[a, b] exp(u[a] + v[b]) / Z, then a class of the cell.
-#ifndef TFXC_MIDX_DRAW_DRAW_H_
-#define TFXC_MIDX_DRAW_DRAW_H_
+// The mathematics of the MIDX draw, free of TensorFlow. A cell (a, b) holds the classes quantised to row codeword a and
+// column codeword b. A query with row logits u and column logits v draws the cell with probability
+// mass[a, b] exp(u[a] + v[b]) / Z, then a class of the cell.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -11,8 +10,8 @@
 
 namespace tfxc {
 
-// A place in the alias table of a cell, and a class of it, in one line of the cache. A draw that falls on the place stays
-// there with probability `threshold`, else it goes to the place `alias`.
+// A place in the alias table of a cell with its class, in one line of the cache. A draw that falls on the place stays
+// there with probability `threshold`, else it moves to the place `alias`.
 struct Slot {
   float threshold;
   int32_t alias, class_id;
@@ -38,13 +37,11 @@ struct CellQueries {
   int64_t num_samples;         // S
 };
 
-// Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]; log Z into log_partition [N]. What
-// comes out is a pure function of the seed, the query's number and the draw's number. Precondition: some
-// mass is positive, every cell with mass has a class, and the logits are finite. A class whose weight is not positive
-// gets log_prob NaN, and a draw whose alias is no slot, class -1.
+// Draws for queries first <= n < last into class_ids [N, S] and log_prob [N, S]; log Z into log_partition [N]. The
+// results are a pure function of the seed, the query's number and the draw's number. Precondition: some mass is
+// positive, every cell with mass has a class, and the logits are finite. A class whose weight is not positive gets
+// log_prob NaN, and a draw whose alias is no slot gets class -1.
 void DrawClasses(const Cells& cells, const CellQueries& queries, int64_t first, int64_t last, int32_t* class_ids,
                  float* log_prob, float* log_partition);
 
 }  // namespace tfxc
-
-#endif  // TFXC_MIDX_DRAW_DRAW_H_

@@ -1,4 +1,4 @@
-// The MIDX draw as a TensorFlow kernel: checks everything, then draws the queries in parallel.
+// The TensorFlow kernel of the MIDX draw: it checks everything, then draws for the queries in parallel.
 #include <atomic>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace tfxc {
 namespace {
 
-// The tensor of slots has a row of them for each.
+// A row of the tensor of slots is a Slot.
 constexpr int64_t kSlotNumbers = sizeof(Slot) / sizeof(int32_t);
 
 absl::Status CheckShapes(OpKernelContext* context) {
@@ -76,7 +76,7 @@ absl::Status CheckMass(const Cells& cells) {
   return absl::OkStatus();
 }
 
-// Checked after the draw, so that the cost does not depend on the number of classes.
+// This check follows the draw, so that its cost does not depend on the number of classes.
 absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t num_classes) {
   const int32_t* ids = Data<int32_t>(class_ids);
   const float* log_q = Data<float>(log_prob);
@@ -135,7 +135,7 @@ class MidxDrawOp : public tensorflow::OpKernel {
 
  private:
   int32_t num_samples_;
-  std::atomic<const void*> in_huge_pages_{nullptr};  // the slots moved last
+  std::atomic<const void*> in_huge_pages_{nullptr};  // the slots that were moved last
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfxc>MidxDraw").Device(tensorflow::DEVICE_CPU), MidxDrawOp);

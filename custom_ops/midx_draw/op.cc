@@ -1,4 +1,4 @@
-// Registration of the MIDX draw: its interface and its shapes.
+// Registers the MIDX draw: its interface and its shapes.
 #include "common/registration.h"
 
 namespace tfxc {

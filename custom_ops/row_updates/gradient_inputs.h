@@ -1,6 +1,5 @@
-// The forms in which a sparse gradient of a table comes to an op, read and checked.
-#ifndef TFXC_ROW_UPDATES_GRADIENT_INPUTS_H_
-#define TFXC_ROW_UPDATES_GRADIENT_INPUTS_H_
+// Reads and checks the two forms in which an op gets the sparse gradient of a table.
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -13,14 +12,14 @@
 
 namespace tfxc {
 
-// Dimension by dimension: with rows as wide as a table of none may be, a shape of them all would be too large.
+// Compares the sizes one by one: a table without rows may have rows so wide that a TensorShape would overflow.
 inline bool FitsRowsOf(const TensorShape& table, const Tensor& values) {
   bool fits = values.dims() == table.dims();
   for (int i = 1; fits && i < table.dims(); ++i) fits = values.dim_size(i) == table.dim_size(i);
   return fits;
 }
 
-// As a tf.IndexedSlices: values [G, ...] and row_ids [G] in any order.
+// The form of a tf.IndexedSlices: values [G, ...] and row_ids [G] in any order.
 template <typename Index>
 class SliceInputs {
  public:
@@ -40,7 +39,7 @@ class SliceInputs {
     return absl::OkStatus();
   }
 
-  // A step of all rows comes as slices too.
+  // A step of all rows comes as slices, too.
   bool IsOfSomeRows(int64_t num_rows) const { return gradients.count < num_rows; }
 
   RowGradients gradients;
@@ -53,7 +52,7 @@ class SliceInputs {
                              " and ", num_gradients, "; split the table");
     }
     sorted_.reserve(num_gradients);
-    bool in_order = true;  // as the gradients of class scores come
+    bool in_order = true;  // true for the gradients of class scores
     int64_t before = 0;
     for (int64_t position = 0; position < num_gradients; ++position) {
       const int64_t row = static_cast<int64_t>(row_ids[position]);
@@ -72,8 +71,8 @@ class SliceInputs {
   std::vector<RowPosition> sorted_;
 };
 
-// As what scores leave of it: query [N, D], the gradient [N, S] of each score, and the slots of [N, S] that score a row
-// of the table, sorted. The row's gradient is the sum of score gradients * query.
+// The form of score gradients: query [N, D], the gradient [N, S] of each score, and the slots of [N, S] that score a
+// row of the table, sorted. A row's gradient is the sum of score gradients * query.
 class ScoreInputs {
  public:
   static constexpr int kNumInputs = 3;
@@ -118,5 +117,3 @@ class ScoreInputs {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_ROW_UPDATES_GRADIENT_INPUTS_H_

@@ -1,4 +1,4 @@
-// CPU kernels of the row updates: check everything, then update each touched row once.
+// CPU kernels of the row updates: they check everything, then update each touched row once.
 #define EIGEN_USE_THREADS
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 
 using tensorflow::Var;
 
-// The shape of a slot beside a table.
+// The shape of a table's slot.
 template <typename Rule>
 TensorShape SlotShape(const TensorShape& table) {
   return Rule::kOneSlotPerRow ? TensorShape({table.dim_size(0)}) : table;
@@ -34,8 +34,8 @@ class RowUpdateOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     std::vector<int> handles(kNumVariables);
     for (int i = 0; i < kNumVariables; ++i) handles[i] = i;
-    // Exclusive, and in address order so that two updates sharing variables cannot deadlock. The switch to
-    // copy-on-read happens below under the same lock, hence sparse = false here.
+    // The locks are exclusive, and taken in address order, so that two updates that share variables cannot deadlock.
+    // The switch to copy-on-read happens below under the same lock, hence sparse = false here.
     auto locks = tensorflow::MaybeLockVariableInputMutexesInOrder<Eigen::ThreadPoolDevice, float>(
         context, /*do_lock=*/true, /*sparse=*/false, handles);
     OP_REQUIRES_OK(context, context->status());
@@ -101,15 +101,16 @@ class RowUpdateOp : public tensorflow::OpKernel {
       const TensorShape& slot = variables[i]->tensor()->shape();
       if (slot != SlotShape<Rule<FloatRows>>(table)) {
         return InvalidArgument("slot ", i, " has shape ", slot.DebugString(), ", expected ",
-                               SlotShape<Rule<FloatRows>>(table).DebugString(), " for a table of shape ", table.DebugString());
+                               SlotShape<Rule<FloatRows>>(table).DebugString(), " for a table of shape ",
+                               table.DebugString());
       }
     }
     return absl::OkStatus();
   }
 
-  // Makes the buffer of the i-th variable its own: a tensor somebody has read keeps its values. From an update of some
-  // rows on dense reads copy, so that the next need not copy all; one of all rows leaves that as it is, like a stock
-  // step, since what gets one is often read whole. Requires the variable's exclusive lock.
+  // Gives the i-th variable a buffer of its own: a tensor that somebody has read keeps its values. After an update of
+  // some rows, dense reads copy, so that the next update need not copy all. An update of all rows does not change that,
+  // like a stock step, since such a variable is often read whole. Requires the variable's exclusive lock.
   void MakeWritable(int i, Var* variable, bool some_rows) {
     Tensor* tensor = variable->tensor();
     if (!tensor->RefCountIsOne()) *tensor = tensorflow::tensor::DeepCopy(*tensor);
@@ -118,7 +119,7 @@ class RowUpdateOp : public tensorflow::OpKernel {
     if (in_huge_pages_[i].exchange(data) != data) MoveToHugePages(data, tensor->TotalBytes());
   }
 
-  // The buffers moved last: a variable that was assigned to has another.
+  // The buffers that were moved last: an assignment gives a variable another buffer.
   std::array<std::atomic<const void*>, kNumVariables> in_huge_pages_{};
 };
 

@@ -1,11 +1,11 @@
-// Registration of the row updates: a sparse gradient applied in place to the touched rows of a table and its slots. It
-// comes as rows, or as what Tfxc>CandidateScoresGrad leaves of it.
+// Registers the row updates, which apply a sparse gradient in place to the touched rows of a table and its slots. The
+// gradient comes as rows, or as the factors that Tfxc>CandidateScoresGrad returns.
 #include "common/registration.h"
 
 namespace tfxc {
 namespace {
 
-// Checks rows of values, which have the table's trailing dimensions.
+// Checks that values have the table's trailing dimensions.
 absl::Status RowsOfTable(InferenceContext* context, ShapeHandle values) {
   const auto* table = context->input_handle_shapes_and_types(0);
   if (table == nullptr || table->empty() || !context->RankKnown((*table)[0].shape)) return absl::OkStatus();
@@ -14,7 +14,7 @@ absl::Status RowsOfTable(InferenceContext* context, ShapeHandle values) {
   return context->Merge(values, expected, &values);
 }
 
-// Scalars from input `first` on, and last the seed.
+// Checks scalars from input `first` on, and the seed, the last input.
 absl::Status ScalarsAndSeed(InferenceContext* context, int first) {
   ShapeHandle given;
   const int seed = context->num_inputs() - 1;
@@ -26,7 +26,7 @@ absl::Status ScalarsAndSeed(InferenceContext* context, int first) {
   return context->WithValue(context->Dim(given, 0), 2, &two);
 }
 
-// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], then scalars, and the seed.
+// Inputs: kNumVariables handles (the table first), values [N, ...], row_ids [N], scalars, and the seed.
 template <int kNumVariables>
 absl::Status RowUpdateShape(InferenceContext* context) {
   ShapeHandle values, row_ids;
@@ -38,8 +38,7 @@ absl::Status RowUpdateShape(InferenceContext* context) {
   return ScalarsAndSeed(context, kNumVariables + 2);
 }
 
-// Inputs: kNumVariables handles (the table first), query [N, D], score_gradients [N, S], slots, then scalars, and the
-// seed.
+// Inputs: kNumVariables handles (the table first), query [N, D], score_gradients [N, S], slots, scalars, and the seed.
 template <int kNumVariables>
 absl::Status RowUpdateFromScoresShape(InferenceContext* context) {
   ShapeHandle query, score_gradients, slots;
@@ -54,87 +53,31 @@ absl::Status RowUpdateFromScoresShape(InferenceContext* context) {
 
 }  // namespace
 
-REGISTER_OP("Tfxc>LazyAdamUpdate")
-    .Input("variable: resource")
-    .Input("momentum: resource")
-    .Input("velocity: resource")
-    .Input("values: float")
-    .Input("row_ids: Tindices")
-    .Input("learning_rate: double")
-    .Input("beta_1: double")
-    .Input("beta_2: double")
-    .Input("epsilon: double")
-    .Input("seed: int64")
-    .Attr("Tindices: {int32, int64}")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<3>)
-    .Doc("m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); variable -= learning_rate * m / (sqrt(v) + epsilon), "
-         "in the rows of the gradient, duplicates summed first; a table of bfloat16 is rounded by the seed.");
+// Registers an update by a gradient that comes as rows, and ...FromScores, by one that comes as score gradients.
+#define TFXC_ROW_UPDATE(NAME, NUM_VARIABLES, VARIABLES, SCALARS, DOC)                                          \
+  REGISTER_OP("Tfxc>" NAME)                                                                                    \
+      VARIABLES.Input("values: float").Input("row_ids: Tindices")                                              \
+      SCALARS.Input("seed: int64")                                                                             \
+      .Attr("Tindices: {int32, int64}")                                                                        \
+      .SetIsStateful()                                                                                         \
+      .SetShapeFn(RowUpdateShape<NUM_VARIABLES>)                                                               \
+      .Doc(DOC " in the rows of the gradient, duplicates summed first; a table of bfloat16 is rounded by the seed."); \
+  REGISTER_OP("Tfxc>" NAME "FromScores")                                                                       \
+      VARIABLES.Input("query: float").Input("score_gradients: float").Input("slots: uint64")                   \
+      SCALARS.Input("seed: int64")                                                                             \
+      .SetIsStateful()                                                                                         \
+      .SetShapeFn(RowUpdateFromScoresShape<NUM_VARIABLES>)                                                     \
+      .Doc("Tfxc>" NAME " by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.")
 
-REGISTER_OP("Tfxc>RowSgdUpdate")
-    .Input("variable: resource")
-    .Input("values: float")
-    .Input("row_ids: Tindices")
-    .Input("learning_rate: double")
-    .Input("seed: int64")
-    .Attr("Tindices: {int32, int64}")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<1>)
-    .Doc("variable -= learning_rate * g in the rows of the gradient, duplicates summed first; a table of bfloat16 is "
-         "rounded by the seed.");
-
-REGISTER_OP("Tfxc>RowwiseAdagradUpdate")
-    .Input("variable: resource")
-    .Input("accumulator: resource")
-    .Input("values: float")
-    .Input("row_ids: Tindices")
-    .Input("learning_rate: double")
-    .Input("epsilon: double")
-    .Input("seed: int64")
-    .Attr("Tindices: {int32, int64}")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateShape<2>)
-    .Doc("accumulator += mean(g^2); variable -= learning_rate * g / (sqrt(accumulator) + epsilon), in the rows of the "
-         "gradient, duplicates summed first; a table of bfloat16 is rounded by the seed.");
-
-REGISTER_OP("Tfxc>LazyAdamUpdateFromScores")
-    .Input("variable: resource")
-    .Input("momentum: resource")
-    .Input("velocity: resource")
-    .Input("query: float")
-    .Input("score_gradients: float")
-    .Input("slots: uint64")
-    .Input("learning_rate: double")
-    .Input("beta_1: double")
-    .Input("beta_2: double")
-    .Input("epsilon: double")
-    .Input("seed: int64")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateFromScoresShape<3>)
-    .Doc("Tfxc>LazyAdamUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
-
-REGISTER_OP("Tfxc>RowSgdUpdateFromScores")
-    .Input("variable: resource")
-    .Input("query: float")
-    .Input("score_gradients: float")
-    .Input("slots: uint64")
-    .Input("learning_rate: double")
-    .Input("seed: int64")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateFromScoresShape<1>)
-    .Doc("Tfxc>RowSgdUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
-
-REGISTER_OP("Tfxc>RowwiseAdagradUpdateFromScores")
-    .Input("variable: resource")
-    .Input("accumulator: resource")
-    .Input("query: float")
-    .Input("score_gradients: float")
-    .Input("slots: uint64")
-    .Input("learning_rate: double")
-    .Input("epsilon: double")
-    .Input("seed: int64")
-    .SetIsStateful()
-    .SetShapeFn(RowUpdateFromScoresShape<2>)
-    .Doc("Tfxc>RowwiseAdagradUpdate by the gradient score_gradients * query of the slots: row << 32 | slot, ascending.");
+TFXC_ROW_UPDATE("LazyAdamUpdate", 3,
+                .Input("variable: resource").Input("momentum: resource").Input("velocity: resource"),
+                .Input("learning_rate: double").Input("beta_1: double").Input("beta_2: double").Input("epsilon: double"),
+                "m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); "
+                "variable -= learning_rate * m / (sqrt(v) + epsilon),");
+TFXC_ROW_UPDATE("RowSgdUpdate", 1, .Input("variable: resource"), .Input("learning_rate: double"),
+                "variable -= learning_rate * g");
+TFXC_ROW_UPDATE("RowwiseAdagradUpdate", 2, .Input("variable: resource").Input("accumulator: resource"),
+                .Input("learning_rate: double").Input("epsilon: double"),
+                "accumulator += mean(g^2); variable -= learning_rate * g / (sqrt(accumulator) + epsilon),");
 
 }  // namespace tfxc

@@ -1,6 +1,5 @@
-// How a row changes, and the visit, once, of each row that a sparse gradient touches. Free of TensorFlow.
-#ifndef TFXC_ROW_UPDATES_ROW_GROUPS_H_
-#define TFXC_ROW_UPDATES_ROW_GROUPS_H_
+// The rules by which a row changes, and the loop that visits each touched row once. Free of TensorFlow.
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -16,8 +15,8 @@
 
 namespace tfxc {
 
-// A rule says how one row of the table and of its slots changes. `Rows` is FloatRows or Bfloat16Rows, `slots` the
-// buffers of the slots, `scalars` the op's scalar inputs in their order.
+// A rule changes one row of the table and of its slots. `Rows` is FloatRows or Bfloat16Rows, `slots` are the buffers of
+// the slots, `scalars` the op's scalar inputs in their order.
 template <typename Rows>
 struct LazyAdamRule {
   static constexpr int kNumSlots = 2, kNumScalars = 4;
@@ -79,8 +78,8 @@ struct RowwiseAdagradRule {
   float learning_rate, epsilon;
 };
 
-// Gradients of rows, sorted by row. That at a position is the values there or, with multipliers, a multiple of values
-// that `share` neighbouring positions have in common: in the gradient of scores a slot's multiple of its query.
+// Gradients of rows, sorted by row. The gradient at a position is the values there; with multipliers it is a multiple
+// of values that `share` neighbouring positions have in common: for score gradients, a slot's multiple of its query.
 struct RowGradients {
   TFXC_INLINE const float* Values(int64_t position) const {
     return values + (multipliers == nullptr ? position : static_cast<uint32_t>(position) / share) * width;
@@ -95,14 +94,14 @@ struct RowGradients {
   uint32_t share;
 };
 
-// Calls rule(row, gradient) once for each touched row, `gradient` being the sum of its gradients, for those rows whose
-// first gradient lies in begin <= i < end of the sorted ones.
+// Calls rule(row, gradient) once for each touched row, with the sum of its gradients, for the rows whose first sorted
+// gradient i has begin <= i < end.
 template <typename Rule>
 void UpdateRows(const RowGradients& gradients, int64_t begin, int64_t end, Rule rule) {
-  constexpr int64_t kAhead = 32;  // rows asked for before their use: a busy memory takes that long to answer
+  constexpr int64_t kAhead = 32;  // how many rows ahead are prefetched: a busy memory takes that long to answer
   const RowPosition* sorted = gradients.sorted;
   const int64_t count = gradients.count, width = gradients.width;
-  // Inlined: a call that only asks for memory does nothing in the compiler's eyes, and is left out.
+  // Inlined, because the compiler drops a call that only prefetches.
   const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
     if (i >= count) return;
     PrefetchRow(gradients.Values(Position(sorted[i])), width);
@@ -130,5 +129,3 @@ void UpdateRows(const RowGradients& gradients, int64_t begin, int64_t end, Rule 
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_ROW_UPDATES_ROW_GROUPS_H_

@@ -31,7 +31,7 @@ TFXC_VECTORIZE void AdamRow(const float* __restrict g, const AdamScalars& scalar
 }
 
 TFXC_VECTORIZE float MeanSquare(const float* g, int64_t width) {
-  // Independent lanes, because a single running sum may not be reordered and would not vectorise.
+  // Independent lanes: the compiler may not reorder a single running sum, and could not vectorise it.
   constexpr int64_t kLanes = 16;
   float lanes[kLanes] = {};
   const int64_t whole = width - width % kLanes;

@@ -1,6 +1,5 @@
-// The arithmetic of one row, vectorised at run time. Everything else about a row update is bookkeeping.
-#ifndef TFXC_ROW_UPDATES_ROW_KERNELS_H_
-#define TFXC_ROW_UPDATES_ROW_KERNELS_H_
+// The arithmetic of one row, vectorised at run time.
+#pragma once
 
 #include <cstdint>
 
@@ -23,13 +22,11 @@ void AdamRow(const float* g, const AdamScalars& scalars, float* x, float* m, flo
 // mean of g^2, summed in a fixed order
 float MeanSquare(const float* g, int64_t width);
 
-// How many random numbers of 128 bits a row takes, 16 bits for each of its numbers: eight are made at once.
+// The number of 128-bit random numbers of a row, 16 bits for each of its numbers: Philox makes eight at once.
 constexpr int64_t NumCounters(int64_t width) { return (width + 63) / 64 * 8; }
-// The random bits of a row, those of stream `row` of the seed, into 2 * NumCounters words.
+// Writes the random bits of a row, stream `row` of the seed, into 2 * NumCounters words.
 void DrawForRow(const Seed& seed, uint32_t row, int64_t width, uint64_t* random);
 // The bfloat16 of x, rounded stochastically by the row's random bits.
 void RoundRow(const float* x, const uint64_t* random, int64_t width, Bfloat16* out);
 
 }  // namespace tfxc
-
-#endif  // TFXC_ROW_UPDATES_ROW_KERNELS_H_

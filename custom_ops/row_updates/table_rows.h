@@ -1,6 +1,5 @@
-// How a rule changes a row of the table in float32, whatever the table holds.
-#ifndef TFXC_ROW_UPDATES_TABLE_ROWS_H_
-#define TFXC_ROW_UPDATES_TABLE_ROWS_H_
+// Rows of a table that a rule changes in float32, whatever the table holds.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -12,7 +11,7 @@
 
 namespace tfxc {
 
-// Rows of float32 are changed where they lie.
+// Rows of float32 change in place.
 struct FloatRows {
   TFXC_INLINE void Prefetch(int64_t row) const { PrefetchRow(data + row * width, width); }
   float* Open(int64_t row) const { return data + row * width; }
@@ -22,15 +21,15 @@ struct FloatRows {
   int64_t width;
 };
 
-// Rows of bfloat16 are widened, changed and rounded stochastically, by random numbers that belong to the row and the
-// seed alone. A copy for each thread.
+// Rows of bfloat16 are widened, changed and rounded stochastically, by random numbers that depend only on the row and
+// the seed. Each thread has a copy of the object.
 class Bfloat16Rows {
  public:
   Bfloat16Rows(Bfloat16* data, int64_t width, const Seed& seed)
       : data_(data), width_(width), seed_(seed), values_(width), random_(2 * NumCounters(width)) {}
   TFXC_INLINE void Prefetch(int64_t row) const { PrefetchRow(data_ + row * width_, width_); }
   float* Open(int64_t row) {
-    // First, so that it is done while the row comes from memory.
+    // First, so that it runs while the row comes from memory.
     DrawForRow(seed_, static_cast<uint32_t>(row), width_, random_.data());
     Widen(data_ + row * width_, width_, values_.data());
     return values_.data();
@@ -46,5 +45,3 @@ class Bfloat16Rows {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_ROW_UPDATES_TABLE_ROWS_H_

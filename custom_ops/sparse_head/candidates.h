@@ -1,7 +1,6 @@
-// Scores of a few chosen classes a query of the uniformly sparse head, and their gradients, free of TensorFlow. Their
-// cost does not depend on L.
-#ifndef TFXC_SPARSE_HEAD_CANDIDATES_H_
-#define TFXC_SPARSE_HEAD_CANDIDATES_H_
+// Scores of a few chosen classes of each query of the uniformly sparse head, and their gradients, free of TensorFlow.
+// Their cost does not depend on L.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -19,18 +18,18 @@ struct CandidateSlots {
   const float* query;
 };
 
-// The first class in the slots that reads an input out of range, or kNoClass. This is the first use of the rows: they
-// are asked for ahead.
+// The first class in the slots that reads an input out of range, or kNoClass. This is the first use of the rows, so it
+// prefetches them.
 int64_t FindBadCandidate(const SparseRows& rows, const CandidateSlots& slots);
 
-// Scores of queries first <= n < last, biases aside.
+// Scores of queries first <= n < last, without biases.
 void SparseScores(const SparseRows& rows, const CandidateSlots& slots, int64_t first, int64_t last, float* scores);
 
 // Query gradients [N, E] of queries first <= n < last, from those of the scores.
 void SparseQueryGradients(const SparseRows& rows, const CandidateSlots& slots, const float* gradient, int64_t first,
                           int64_t last, float* query_gradient);
 
-// The slots in use, sorted by class, so that each row's gradient is summed in one place.
+// The filled slots, sorted by class, so that each row's gradient is summed in one place.
 std::vector<RowPosition> SortedByClass(const CandidateSlots& slots, int64_t num_classes);
 
 // Row gradients [touched, K] and ids of touched classes first <= u < last, whose slots start at starts[u] in `sorted`.
@@ -39,5 +38,3 @@ void SparseRowGradients(const SparseRows& rows, const CandidateSlots& slots, con
                         int64_t last, float* row_gradients, int32_t* class_ids);
 
 }  // namespace tfxc
-
-#endif  // TFXC_SPARSE_HEAD_CANDIDATES_H_

@@ -18,16 +18,16 @@ namespace tfxc {
 namespace {
 
 constexpr int64_t kRun = 512;  // classes whose logits are in the cache at once
-constexpr int64_t kTurnedStride = kRun + kLanes;  // a query's logits of them, and what a last block has too many
-constexpr int kPanel = 48;     // columns that the products take at once
-constexpr int64_t kRows = 8;   // rows that they take at once
-// Below so many gradients that are not 0, in a panel, each goes its own way; above, the products are quicker.
+constexpr int64_t kTurnedStride = kRun + kLanes;  // a query's logits of a run, and the padding of a last block
+constexpr int kPanel = 48;     // columns that a product takes at once
+constexpr int64_t kRows = 8;   // rows that a product takes at once
+// Up to so many nonzero gradients in a panel are applied one by one; with more, the products are faster.
 constexpr int kFewGradients = 16;
-constexpr int64_t kCacheBytes = 16 << 20;  // what is larger is not read again from a cache
+constexpr int64_t kCacheBytes = 16 << 20;  // larger outputs are not read again from a cache
 
 int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-// Numbers that begin where a vector may: one that crosses a line of the cache costs two loads.
+// Numbers aligned to a line of the cache: a vector that crosses a line costs two loads.
 class Buffer {
  public:
   explicit Buffer(int64_t size) : lines_(RoundUp(size, kLanes) / kLanes) {}
@@ -40,7 +40,7 @@ class Buffer {
   std::vector<Line> lines_;
 };
 
-// Calls work(begin, end) for classes of one group each, at most kRun of them, and gives the first bad class.
+// Calls work(begin, end) for runs of classes of one group, at most kRun of them, and returns the first bad class.
 template <typename Work>
 int64_t ForEachPart(const SparseRows& rows, int64_t first, int64_t last, const Work& work) {
   int64_t bad = kNoClass;
@@ -83,7 +83,7 @@ TFXC_BY_WIDTH(void, TransposeInto,
               (const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to, int64_t to_stride),
               (from, num_rows, num_columns, stride, to, to_stride))
 
-// A copy past the caches, where it fills whole lines: an ordinary store first reads the line from memory.
+// A copy that bypasses the caches where it fills whole lines: an ordinary store first reads the line from memory.
 void Stream(const float* from, int64_t size, float* to) {
 #ifdef __SSE2__
   const int64_t until_line = (kCacheLine - reinterpret_cast<uintptr_t>(to) % kCacheLine) % kCacheLine / sizeof(float);
@@ -99,7 +99,7 @@ void Stream(const float* from, int64_t size, float* to) {
   std::copy_n(from, size, to);
 }
 
-// To be called before another thread reads what was streamed.
+// Call it before another thread reads what was streamed.
 void EndStreams() {
 #ifdef __SSE2__
   _mm_sfence();
@@ -115,7 +115,7 @@ TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float*
   }
 }
 
-// Asks for what AddPanel is to change.
+// Prefetches what AddPanel changes.
 void AskFor(const int32_t* inputs, int64_t fan_in, const float* tile, int width, int columns) {
   for (int64_t k = 0; k < fan_in; ++k) {
     const float* row = tile + static_cast<int64_t>(inputs[k]) * width;
@@ -123,7 +123,7 @@ void AskFor(const int32_t* inputs, int64_t fan_in, const float* tile, int width,
   }
 }
 
-// Where numbers other than 0 are, NaN among them, at most kFewGradients + 1 places; gives how many it found.
+// The places of numbers other than 0, including NaN, at most kFewGradients + 1; returns how many it found.
 template <typename Lanes>
 TFXC_INLINE int NonZerosOf(const float* gradient, int64_t num_rows, int columns, int32_t* places) {
   int count = 0;
@@ -154,9 +154,9 @@ TFXC_INLINE void AddRowSumsOf(const float* gradient, int64_t num_rows, int colum
 TFXC_BY_WIDTH(void, AddRowSums, (const float* gradient, int64_t num_rows, int columns, float* sums),
               (gradient, num_rows, columns, sums))
 
-// Calls work(r, count) for the rows of a group, a few at a time: meanwhile the tile's numbers for the products after
-// these arrive, `next` their inputs, or null. The tile is larger than the nearer caches, and asked for all at once those
-// numbers would keep the products waiting.
+// Calls work(r, count) for the rows of a group, a few at a time, and meanwhile prefetches the tile's numbers of the
+// following products; `next` are their inputs, or null. The tile is larger than the nearer caches, and to prefetch all
+// these numbers at once would stall the products.
 template <typename Work>
 void ForEachRows(int64_t num_rows, const int32_t* next, int64_t fan_in, const float* next_tile, int width, int columns,
                  const Work& work) {
@@ -175,7 +175,7 @@ class Logits {
  public:
   explicit Logits(const SparseRows& rows) : rows_(rows), logits_(kRun * kPanel) {}
 
-  // Those of classes [first, last), at most kRun, and columns [at, at + columns); gives the first bad class.
+  // The logits of classes [first, last), at most kRun, and columns [at, at + columns); returns the first bad class.
   int64_t Compute(const float* tile, int width, int at, int columns, int64_t first, int64_t last) {
     const int64_t fan_in = rows_.fan_in;
     return ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
@@ -196,22 +196,21 @@ class Logits {
   Buffer logits_;
 };
 
-// A run of classes in blocks of sixteen, each of one group, side by side.
+// A run of classes in blocks of sixteen, each block of one group, side by side.
 class PackedRun {
  public:
   explicit PackedRun(const SparseRows& rows) : rows_(rows), packed_(kMostBlocks * kLanes * rows.fan_in) {}
 
-  // Goes to classes [first, last), at most kRun, in groups of sixteen and more; gives the first bad class.
+  // Goes to classes [first, last), at most kRun, in groups of sixteen and more; returns the first bad class.
   int64_t Start(int64_t first, int64_t last) {
     first_ = first;
     blocks_.clear();
     return ForEachPart(rows_, first, last, [&](int64_t begin, int64_t end) {
       for (int64_t l = begin; l < end; l += kLanes) {
         const int64_t count = std::min<int64_t>(kLanes, end - l);
-        tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in, PackedBlock(blocks_.size()));
-        Block block{l, {}};
-        if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count, block.bias);
-        blocks_.push_back(block);
+        tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in,
+        PackedBlock(blocks_.size())); Block block{l, {}}; if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count,
+        block.bias); blocks_.push_back(block);
       }
     });
   }
@@ -232,7 +231,7 @@ class PackedRun {
     int64_t first;
     float bias[kLanes];
   };
-  // Each group may end with a block that is not full, and the first and the last may be parts of groups.
+  // Each group may end with a block that is not full, and the first and last groups may be cut.
   static constexpr int64_t kMostBlocks = 2 * (kRun / kLanes + 1);
 
   float* PackedBlock(int64_t block) { return packed_.get() + block * kLanes * rows_.fan_in; }
@@ -243,8 +242,8 @@ class PackedRun {
   int64_t first_ = 0;
 };
 
-// Gradients of classes of one group. A pass over the columns of the tile adds up in buffers of its own: the rows of
-// the head need be no multiple of what the products take.
+// Gradients of classes of one group. A pass over the columns of the tile sums into private buffers, so the rows of the
+// head need not be a multiple of what the products take.
 class GroupGradients {
  public:
   explicit GroupGradients(const SparseRows& rows)
@@ -270,7 +269,7 @@ class GroupGradients {
     std::fill_n(bias_.get(), most_, 0.0f);
   }
 
-  // The logits of the columns, [last - first, columns], for the caller to turn into their gradients.
+  // The logits of the columns, [last - first, columns]; the caller turns them into gradients.
   float* Recompute(const float* tile, int width, int columns) {
     ReadPanel(tile, width, columns);
     const int32_t* inputs = InputsOf(rows_, first_);
@@ -290,7 +289,7 @@ class GroupGradients {
 
   float* gradient() { return gradient_.get(); }
 
-  // Adds the share of the columns in `gradient`, of the panel that was read last.
+  // Adds the share of the columns in `gradient`, for the panel that was read last.
   void Add(int columns, float* tile_gradient, int width) {
     int32_t places[kFewGradients + 1];
     const int count = NonZeros(gradient_.get(), num_rows_, columns, places);
@@ -301,7 +300,7 @@ class GroupGradients {
       return;
     }
     AskFor(InputsOf(rows_, first_), rows_.fan_in, tile_gradient, width, columns);
-    // The products take rows by fours.
+    // The products take four rows at a time.
     std::fill(gradient_.get() + num_rows_ * columns, gradient_.get() + RoundUp(num_rows_, 4) * columns, 0.0f);
     TransposeInto(panel_.get(), padded_, columns, columns, queries_.get(), padded_);
     tiles::AddRowGradients(gradient_.get(), columns, RoundUp(num_rows_, 4), queries_.get(), padded_, own_.get());
@@ -312,7 +311,7 @@ class GroupGradients {
     AddPanel(InputsOf(rows_, first_), rows_.fan_in, of_panel_.get(), columns, tile_gradient, width);
   }
 
-  // Writes the gradients of the classes, which stand from `slot` on, or adds them to what is there.
+  // Writes the gradients of the classes, from `slot` on, or adds them to the output.
   void Finish(int64_t slot, const TileGradients& out) {
     for (int64_t r = 0; r < num_rows_; ++r) {
       Write(own_.get() + r * padded_, rows_.fan_in, out.accumulate, out.weight_gradient + (slot + r) * rows_.fan_in);
@@ -335,7 +334,7 @@ class GroupGradients {
   const SparseRows& rows_;
   const int64_t padded_, most_;
   Buffer weights_, own_;               // [most, padded K]
-  Buffer panel_, queries_, of_panel_;  // [padded K, columns], the same turned round, and its gradient
+  Buffer panel_, queries_, of_panel_;  // [padded K, columns], its transpose, and its gradient
   Buffer gradient_, bias_;             // [most, columns], [most]
   int64_t first_ = 0, num_rows_ = 0;
 };
@@ -344,12 +343,12 @@ class GroupGradients {
 
 int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
                     float* logits, int64_t stride) {
-  if (first == last) return kNoClass;  // rows of no class may be of any width, and buffers are as wide
+  if (first == last) return kNoClass;  // without classes, rows may have any width, and buffers would be as wide
   Logits run(rows);
   PackedRun packed(rows);
-  const bool packs = rows.group_size >= kLanes;  // or most of what is packed would be empty
+  const bool packs = rows.group_size >= kLanes;  // else most of the packed numbers would be padding
   Buffer turned(kPanel * kTurnedStride);
-  // By the logits of this tile, which are those that are written one after the other.
+  // By the logits of this tile, which are written one after the other.
   const bool is_large = count * stride * static_cast<int64_t>(sizeof(float)) > kCacheBytes;
   int64_t bad = kNoClass;
   for (int64_t start = first; start < last; start += kRun) {
@@ -357,7 +356,7 @@ int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_
     if (packs) bad = std::min(bad, packed.Start(start, end));
     for (int64_t at = 0; at < count; at += kPanel) {
       const int columns = std::min<int64_t>(kPanel, width - at);
-      // By way of a buffer: rows of logits lie pages apart, and take long runs better than lines.
+      // Through a buffer: rows of logits lie pages apart, where long runs are faster than single lines.
       if (packs) {
         packed.Logits(tile + at, width, columns, turned.get());
       } else {
@@ -383,7 +382,7 @@ int64_t GroupReduce(const SparseRows& rows, Reduction reduction, const float* ti
                     int64_t last, double* sums, float* maxima) {
   Logits run(rows);
   int64_t bad = kNoClass;
-  // Not -inf: a logit of -inf less that would be NaN, and so would be the sum.
+  // Not -inf: a logit of -inf minus it would be NaN, and so would the sum.
   std::fill_n(maxima, width, std::numeric_limits<float>::lowest());
   for (int64_t start = first; start < last; start += kRun) {
     const int64_t end = std::min(start + kRun, last);

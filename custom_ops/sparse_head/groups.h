@@ -1,13 +1,13 @@
 // The loops over classes of the uniformly sparse head whose classes read their inputs in groups.
 //
-// The classes of a group meet the same few rows of a tile one after the other, while these are in the cache: a panel
-// [K, columns], whose logits and gradients are small dense products. Logits read it where it lies, gradients from a copy.
-// A tile may be wider than those of tiles.h: panels take up to 48 of its columns at a time, and the weights pass through
-// the cache once for all of them. The functions are those of tiles.h, for width a multiple of 16 up to kMaxTileWidth.
+// The classes of a group read the same few rows of a tile one after the other, while these are in the cache: a panel
+// [K, columns], whose logits and gradients are small dense products. Logits read the panel in place, gradients read a
+// copy. A tile may be wider than those of tiles.h: panels take up to 48 of its columns at a time, and the weights pass
+// through the cache once for all of them. The functions are those of tiles.h, for a width that is a multiple of 16 up
+// to kMaxTileWidth.
 //
 // Reference: HASTE, arXiv 2606.01117, 2026.
-#ifndef TFXC_SPARSE_HEAD_GROUPS_H_
-#define TFXC_SPARSE_HEAD_GROUPS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +29,3 @@ int64_t GroupLogitsGradient(const SparseRows& rows, const float* tile, int width
                             int64_t stride, int64_t first, int64_t last, const TileGradients& out);
 
 }  // namespace tfxc
-
-#endif  // TFXC_SPARSE_HEAD_GROUPS_H_

@@ -1,6 +1,5 @@
-// What every op of the uniformly sparse head begins with: the lookup of its variables and the checks of its inputs.
-#ifndef TFXC_SPARSE_HEAD_INPUTS_H_
-#define TFXC_SPARSE_HEAD_INPUTS_H_
+// The first steps of every op of the uniformly sparse head: it looks up its variables and checks its inputs.
+#pragma once
 
 #include "common/kernel.h"
 #include "common/limits.h"
@@ -19,7 +18,7 @@ struct HeadInputs {
   SparseRows rows;
 };
 
-// `bias` [L] or [0], or nullptr for an op without.
+// `bias` is [L] or [0], or nullptr for an op without biases.
 inline absl::Status ReadInputs(OpKernelContext* context, int64_t group_size, const Tensor* bias, HeadInputs* inputs) {
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 1), &inputs->weights));
   TF_RETURN_IF_ERROR(LookupResource(context, tensorflow::HandleFromInput(context, 2), &inputs->indices));
@@ -30,9 +29,9 @@ inline absl::Status ReadInputs(OpKernelContext* context, int64_t group_size, con
   const Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
       indices.dims() != 2 || indices.dim_size(1) != weights.dim_size(1) ||
-      indices.dim_size(0) != (weights.dim_size(0) + group_size - 1) / group_size || weights.dim_size(0) > kMostClasses || query.dims() != 2 ||
-      (bias != nullptr && bias->dims() != 1) ||
-      (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
+      indices.dim_size(0) != (weights.dim_size(0) + group_size - 1) / group_size || weights.dim_size(0) > kMostClasses
+      || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) || (inputs->num_biases != 0 && inputs->num_biases
+      != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [ceil(L / G), K] with G = ",
                            group_size, ", query [N, E] and bias [L] or [0], L below 2^31, but got ",
                            inputs->weights->DebugString(), ", ",
@@ -49,7 +48,7 @@ inline absl::Status ReadInputs(OpKernelContext* context, int64_t group_size, con
   return absl::OkStatus();
 }
 
-// An error that names what the class reads, or OK for kNoClass.
+// An error that names the bad input of a class, or OK for kNoClass.
 inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
   if (bad == kNoClass) return absl::OkStatus();
   const int32_t* row = InputsOf(inputs.rows, bad);
@@ -60,5 +59,3 @@ inline absl::Status CheckClass(const HeadInputs& inputs, int64_t bad) {
 }
 
 }  // namespace tfxc
-
-#endif  // TFXC_SPARSE_HEAD_INPUTS_H_

@@ -1,5 +1,5 @@
-// The ops of the uniformly sparse head: those that go over all classes or a block of them, and those for a few chosen
-// classes a query.
+// The ops of the uniformly sparse head: over all classes or a block of them, and for a few chosen classes of each
+// query.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -158,8 +158,8 @@ class SparseHeadReduceGradOp : public BackwardOp {
     OP_REQUIRES(context,
                 reduced.shape() == per_query && reduced_gradient.shape() == per_query &&
                     positives_gradient.shape() == labels.shape(),
-                InvalidArgument("What was reduced and its gradient must be ", per_query.DebugString(), ", and that of ",
-                                "the positives ", labels.shape().DebugString(), ", but they are ",
+                InvalidArgument("reduced and reduced_gradient must be ", per_query.DebugString(),
+                                " and positives_gradient ", labels.shape().DebugString(), ", but they are ",
                                 reduced.shape().DebugString(), ", ", reduced_gradient.shape().DebugString(), " and ",
                                 positives_gradient.shape().DebugString(), "."));
     const auto gradient_of = group_size_ == 1 ? TileReduceGradient : GroupReduceGradient;
@@ -177,7 +177,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
   }
 
  private:
-  // A vector's numbers of one tile, filled up with its padding.
+  // The numbers of a vector for one tile, followed by padding.
   static std::array<float, kMaxTileWidth> Lanes(const Tensor& vector, int64_t n, int64_t count, float padding) {
     std::array<float, kMaxTileWidth> lanes;
     lanes.fill(padding);
@@ -201,7 +201,7 @@ class SparseHeadReduceGradOp : public BackwardOp {
   Reduction reduction_;
 };
 
-// The slots of the ids [N, S], checked, and so are the classes in them.
+// Reads the slots of the ids [N, S], and checks them and their classes.
 absl::Status ReadCandidates(OpKernelContext* context, const HeadInputs& inputs, CandidateSlots* slots) {
   const Tensor& ids = context->input(3);
   TF_RETURN_IF_ERROR(CheckClassIds("class_ids", ids, inputs.num_queries, inputs.num_classes));

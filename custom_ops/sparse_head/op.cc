@@ -1,4 +1,4 @@
-// Registration of the ops of the uniformly sparse head: their interfaces and their shapes.
+// Registers the ops of the uniformly sparse head: their interfaces and their shapes.
 #include "common/limits.h"
 #include "common/registration.h"
 
@@ -9,21 +9,12 @@ struct Sizes {
   DimensionHandle queries, inputs, classes, fan_in, biases;
 };
 
-absl::Status HandleShape(InferenceContext* c, int input, ShapeHandle* shape) {
-  const auto* handle = c->input_handle_shapes_and_types(input);
-  if (handle == nullptr || handle->empty()) {
-    *shape = c->UnknownShapeOfRank(2);
-    return absl::OkStatus();
-  }
-  return c->WithRank((*handle)[0].shape, 2, shape);
-}
-
-// Checks what all ops begin with: query [N, E], weights [L, K] and indices [ceil(L / G), K].
+// Checks the first inputs of all ops: query [N, E], weights [L, K] and indices [ceil(L / G), K].
 absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
   ShapeHandle query, weights, indices;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &query));
-  TF_RETURN_IF_ERROR(HandleShape(c, 1, &weights));
-  TF_RETURN_IF_ERROR(HandleShape(c, 2, &indices));
+  TF_RETURN_IF_ERROR(MatrixOf(c, 1, &weights));
+  TF_RETURN_IF_ERROR(MatrixOf(c, 2, &indices));
   int64_t group_size;
   TF_RETURN_IF_ERROR(c->GetAttr("group_size", &group_size));
   if (group_size > kMostClasses) {
@@ -38,7 +29,7 @@ absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
   return absl::OkStatus();
 }
 
-// The same, and after them bias [L] or [0].
+// The same, with the next input, bias [L] or [0].
 absl::Status MergeInputsAndBias(InferenceContext* c, Sizes* sizes) {
   ShapeHandle bias;
   TF_RETURN_IF_ERROR(MergeInputs(c, sizes));
@@ -108,8 +99,8 @@ TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogits")
     .Input("stop: int32")
     .Output("logits: float")
     .SetShapeFn(LogitsShape)
-    .Doc("logits[n, l - start] = sum_k weights[l, k] * query[n, indices[l / group_size, k]] + bias[l] for classes start to "
-         "stop.");
+    .Doc("logits[n, l - start] = sum_k weights[l, k] * query[n, indices[l / group_size, k]] + bias[l] for classes start "
+         "to stop.");
 
 TFXC_SPARSE_HEAD_OP("Tfxc>SparseHeadLogitsGrad")
     .Input("bias: float")

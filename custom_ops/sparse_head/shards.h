@@ -1,7 +1,6 @@
-// How the work on all classes is cut up: into tiles of queries and shards of classes, the same for any number of
-// threads, so that sums over classes come out alike.
-#ifndef TFXC_SPARSE_HEAD_SHARDS_H_
-#define TFXC_SPARSE_HEAD_SHARDS_H_
+// The division of the work on all classes into tiles of queries and shards of classes: the same for any number of
+// threads, so that sums over classes have the same bits.
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -16,10 +15,10 @@ namespace tfxc {
 using tensorflow::DT_FLOAT;
 
 constexpr int kMaxShards = 32;
-// All private query gradients together: every shard has one, [E, width].
+// The bytes of all private query gradients: every shard has one, [E, width].
 constexpr int64_t kPrivateBytes = 8 << 20;
-// Tiles of groups: as many queries as share a pass of the weights through the cache. Backward, each shard has a tile of
-// gradients beside those of the queries.
+// The widths of tiles of groups: so many queries share a pass of the weights through the cache. In the backward pass,
+// each shard also has a tile of gradients.
 constexpr int kForwardWidth = kMaxTileWidth;
 constexpr int kBackwardWidth = 96;
 
@@ -34,7 +33,7 @@ struct Shards {
   Range operator[](int64_t shard) const { return {Bound(shard), Bound(shard + 1)}; }
 
  private:
-  // Whole groups, but for the last one.
+  // Whole groups, except for the last shard.
   int64_t Bound(int64_t shard) const {
     if (shard == count) return classes.last;
     const int64_t size = classes.last - classes.first;
@@ -74,21 +73,21 @@ class FirstBad {
   std::atomic<int64_t> first_{kNoClass};
 };
 
-// Calls work(first query, count, width, tile) for the queries, a tile at a time; groups take `widest` at once.
+// Calls work(first query, count, width, tile) for the queries, a tile at a time; groups take up to `widest` at once.
 template <typename Work>
 absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, int widest, Work work) {
   if (inputs.num_queries == 0) return absl::OkStatus();
   Tensor tile;
   TF_RETURN_IF_ERROR(context->allocate_temp(
       DT_FLOAT, TensorShape({inputs.num_inputs, TileWidth(inputs.rows, inputs.num_queries, widest)}), &tile));
-  // Read at random places, a row of it a weight.
+  // Every weight reads a random row of the tile.
   MoveToHugePages(Data<float>(&tile), tile.TotalBytes());
   const int most = WidestTile(inputs.rows, widest);
   for (int64_t n = 0; n < inputs.num_queries; n += most) {
     const int64_t count = std::min<int64_t>(most, inputs.num_queries - n);
     const int width = TileWidth(inputs.rows, count, widest);
     const float* query = inputs.query + n * inputs.num_inputs;
-    // In whole vectors of inputs.
+    // Threads take whole vectors of inputs.
     ForEach(context, (inputs.num_inputs + 15) / 16, 16 * width, [&](int64_t first, int64_t last) {
       FillTile(query, count, inputs.num_inputs, width, 16 * first, std::min(16 * last, inputs.num_inputs),
                Data<float>(&tile));
@@ -98,7 +97,7 @@ absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, int
   return absl::OkStatus();
 }
 
-// What all ops have in common: how many classes share their inputs.
+// The base of all ops, with the number of classes that share their inputs.
 class SparseHeadBase : public tensorflow::OpKernel {
  public:
   explicit SparseHeadBase(OpKernelConstruction* context) : OpKernel(context) {
@@ -111,14 +110,14 @@ class SparseHeadBase : public tensorflow::OpKernel {
   int64_t group_size_;
 };
 
-// Query, weight and bias gradients; subclasses give the pass over one shard of classes.
+// Query, weight and bias gradients; a subclass provides the pass over one shard of classes.
 class BackwardOp : public SparseHeadBase {
  public:
   using SparseHeadBase::SparseHeadBase;
 
  protected:
-  // make_pass(first query, count, width, tile) gives the pass of a tile, a function of some classes and of the
-  // gradients it is to write.
+  // make_pass(first query, count, width, tile) returns the pass of a tile, a function of some classes and of the
+  // gradients that it writes.
   template <typename MakePass>
   absl::Status Backward(OpKernelContext* context, const HeadInputs& inputs, Range classes, MakePass make_pass) {
     Tensor *query_gradient, *weight_gradient, *bias_gradient, privates;
@@ -169,5 +168,3 @@ class BackwardOp : public SparseHeadBase {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_SPARSE_HEAD_SHARDS_H_

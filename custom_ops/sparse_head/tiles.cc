@@ -15,7 +15,7 @@ namespace {
 constexpr int kChunk = 16;  // classes between two additions to the double sums, and per line of logits written
 static_assert(kChunk <= kMostTerms);
 
-// Here every class has inputs of its own.
+// The loops here are for classes that do not share inputs.
 TFXC_INLINE const int32_t* Inputs(const SparseRows& rows, int64_t l) { return rows.indices + l * rows.fan_in; }
 
 TFXC_INLINE bool InRange(const SparseRows& rows, int64_t l) {
@@ -30,7 +30,7 @@ TFXC_INLINE const Lanes* At(const float* tile, int64_t input, int num_vectors) {
   return reinterpret_cast<const Lanes*>(tile) + input * num_vectors;
 }
 
-// Logits of one class in all lanes. Two sums each: one would wait for its own last addition.
+// Logits of one class in all lanes. Each has two sums, as a single one would wait for its last addition.
 template <typename Lanes, int V>
 TFXC_INLINE void ClassLogits(const SparseRows& rows, const float* tile, int64_t l, Lanes* logits) {
   const int32_t* inputs = Inputs(rows, l);
@@ -77,7 +77,7 @@ TFXC_INLINE int64_t Reduce(const SparseRows& rows, const float* tile, int64_t fi
                              float* maxima) {
   int64_t bad = kNoClass;
   Lanes largest[V];
-  // Not -inf: a logit of -inf less that would be NaN, and so would be the sum.
+  // Not -inf: a logit of -inf minus it would be NaN, and so would the sum.
   for (int v = 0; v < V; ++v) largest[v] = Fill<Lanes>(std::numeric_limits<float>::lowest());
   for (int64_t start = first; start < last; start += kChunk) {
     const int64_t end = std::min(start + kChunk, last);
@@ -113,7 +113,7 @@ TFXC_INLINE int64_t Reduce(const SparseRows& rows, const float* tile, int64_t fi
   return bad;
 }
 
-// Weight, bias and query gradients of one class from those of its logits.
+// Weight, bias and query gradients of one class from the gradients of its logits.
 template <typename Lanes, int V>
 TFXC_INLINE void ClassGradient(const SparseRows& rows, const float* tile, int64_t l, const Lanes* gradient,
                                int64_t slot, const TileGradients& out) {
@@ -192,7 +192,7 @@ template <typename Lanes>
 TFXC_INLINE void FillTileOf(const float* query, int64_t count, int64_t num_inputs, int width, int64_t first,
                             int64_t last, float* tile) {
   constexpr int kSize = kSizeOf<Lanes>;
-  // By squares: queries are a row apart, and a line of the cache that gave one number would be gone before the next.
+  // By squares: queries are a row apart, and a line of the cache would be evicted before its next number is read.
   for (int64_t e = first; e < last; e += kSize) {
     const int64_t height = std::min<int64_t>(kSize, last - e);
     for (int64_t n = 0; n < width; n += kSize) {

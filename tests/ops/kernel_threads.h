@@ -1,6 +1,5 @@
 // What kernel_threads.cc calls the kernels with: threads, random inputs, and results to compare.
-#ifndef TFXC_TESTS_OPS_KERNEL_THREADS_H_
-#define TFXC_TESTS_OPS_KERNEL_THREADS_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -83,5 +82,3 @@ class Tiles {
 };
 
 }  // namespace tfxc
-
-#endif  // TFXC_TESTS_OPS_KERNEL_THREADS_H_
