@@ -1,4 +1,4 @@
-"""Names as words and runs of three letters, and how well what was left out of training is ranked by them."""
+"""Names as words and runs of three letters, and measures of how a model ranks held-out names by them."""
 
 import re
 import zlib
@@ -14,7 +14,7 @@ def words_of(name):
 
 
 def grams(name):
-    """What a name consists of, as numbers from 1 on: its words, and any three letters in a row."""
+    """The parts of a name as numbers from 1 on: its words, and any three letters in a row."""
     words = words_of(name)
     parts = {*words}
     for word in (f"<{word}>" for word in words):
@@ -23,7 +23,7 @@ def grams(name):
 
 
 def gram_ids(names):
-    """Ids int32 [L, N] of what each name consists of, padded with 0."""
+    """Ids int32 [L, N] of the parts of each name, padded with 0."""
     return padded([grams(name) for name in names])
 
 

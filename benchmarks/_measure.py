@@ -1,4 +1,4 @@
-"""Timing in turns and peak memory of one task in a process of its own, for all benchmarks."""
+"""Timing of tasks in turns, and peak memory of a task in a process of its own, for all benchmarks."""
 
 import multiprocessing
 import os
@@ -24,19 +24,19 @@ def in_turns(tasks, rounds=7, warmup=2):
 def peak_memory(task, *args):
     """Peak resident MB that ``task(*args)`` adds to a fresh process with TensorFlow and tfxc loaded.
 
-    The task may call the function it is given as first argument when its set-up is done; then only
-    what comes later counts.
+    The task may call its first argument, a function, when its set-up is done; then only later memory
+    counts.
     """
     return measured(task, *args)[0]
 
 
 def measured(task, *args):
-    """As ``peak_memory``, and what the task returns."""
+    """As ``peak_memory``, with the result of the task."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_measured, args=(send, task, *args))
-    # Where TensorFlow uses oneDNN its pool keeps what was freed in the set-up, and a step would take from it.
-    # Told here, for the new process loads TensorFlow with the script's imports.
+    # With oneDNN, TensorFlow's pool keeps memory that the set-up freed, and a step would reuse it. Set here,
+    # since the new process loads TensorFlow with the script's imports.
     with mock.patch.dict(os.environ, TF_ONEDNN_USE_SYSTEM_ALLOCATOR="1"):
         process.start()
     send.close()

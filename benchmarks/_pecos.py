@@ -1,10 +1,10 @@
-"""PECOS' XR-Linear, in a Python that has NumPy 1, which TensorFlow of today is not installed with.
+"""PECOS' XR-Linear, in a Python of its own: it needs NumPy 1, which recent versions of TensorFlow exclude.
 
     python -m venv pecos; pecos/bin/pip install libpecos
     pecos/bin/python benchmarks/_pecos.py FOLDER K
 
-Reads ``features.npz``, ``labels.npz`` and ``test.npz`` of the folder; writes ``ids.npy``, the best K labels
-of each test point, -1 where there is none, and ``result.json`` with times and memory.
+It reads ``features.npz``, ``labels.npz`` and ``test.npz`` in the folder. It writes ``ids.npy``, the best K
+labels of each test point, -1 where there is none, and ``result.json`` with times and memory.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Generated data with a planted truth: classes in clusters, as skewed as words, the best ranking known."""
+"""Generated data with a planted truth: clustered classes, as skewed as words, with a known best ranking."""
 
 import numpy as np
 
-# Standard deviations, for each number of a vector, of classes around their centre, and of examples around
-# their class; of centres it is 1. So about ten classes compete for an example, most of them of one cluster.
+# Standard deviations of each coordinate: of classes around their centre, and of examples around their class;
+# centres have 1. So about ten classes compete for an example, most of them of one cluster.
 SPREAD, NOISE = 0.5, 1.5
 
 
@@ -20,14 +20,14 @@ def planted(num_classes, dim, num_queries, seed=0):
 class PlantedTruth:
     """Examples whose classes have known probabilities.
 
-    A class comes as often as Zipf's law has it; an example is its planted vector and normal noise of
+    Class frequencies follow Zipf's law; an example is the planted vector of its class plus normal noise of
     deviation s. So the probability of class i given x is a softmax over
-    ``x · w_i / s² + log f_i - |w_i|² / (2 s²)``, and nothing ranks better.
+    ``x · w_i / s² + log f_i - |w_i|² / (2 s²)``, and no model ranks better than that.
 
     Args:
         num_classes: L.
         dim: D, of classes and examples.
-        seed: of the planted vectors.
+        seed: the seed of the planted vectors.
     """
 
     def __init__(self, num_classes, dim, seed=0):
@@ -43,7 +43,7 @@ class PlantedTruth:
         return self.vectors[class_ids] + noise, class_ids.astype(np.int32)[:, np.newaxis]
 
     def batches(self, batch_size, seed):
-        """Batches without end."""
+        """Endless batches."""
         random = np.random.default_rng(seed)
         while True:
             yield self.examples(batch_size, random)
@@ -56,7 +56,7 @@ class PlantedTruth:
 
 def best_head(truth):
     """A built head whose logits are the logarithms of the true odds of a ``PlantedTruth``."""
-    import tfxc  # not at the top: a process that serves must not import it
+    import tfxc  # here, because a process that serves must not import it
     from tfxc._keras.weights import tf_variable
 
     num_classes, dim = truth.vectors.shape
@@ -68,11 +68,11 @@ def best_head(truth):
 
 
 def trained(num_classes, dim, num_queries, num_steps, seed=0):
-    """What a model makes of planted classes: two dense layers and a head learn from MIDX's negatives.
+    """Trains a model on planted classes: two dense layers and a head, with MIDX's negatives.
 
     Returns:
         ``(vectors, queries, found)``: the class vectors [L, D] of the trained head, queries [n, D] from the
-        trained encoder, for examples it has not seen, and the share of them whose class is among the 10 best.
+        trained encoder, for unseen examples, and the share of them whose class is among the 10 best.
     """
     import tfxc
     from tfxc._keras import keras

@@ -1,4 +1,4 @@
-"""One example's runs over several seeds, as a table: mean and deviation. Runs to be made once."""
+"""Runs of an example over several seeds, once each, and a table of means and deviations."""
 
 import argparse
 import json
@@ -10,11 +10,11 @@ from _tables import add_results, keep, show
 
 
 def compare_over_seeds(example, description, columns, share_of_full):
-    """A benchmark's whole program: trains by an example's arguments, once a seed, and shows a table.
+    """The program of a benchmark: trains by an example's arguments, once for each seed, and shows a table.
 
     Args:
         example: the example's module: ``parse_arguments`` and ``run``.
-        description: of the program, for its ``--help``.
+        description: the description of the program for ``--help``.
         columns: by heading, the metric of a run and the format of its mean.
         share_of_full: the heading, metric and format of the last column, the mean's ratio to that of "full".
     """
@@ -39,10 +39,10 @@ def compare_over_seeds(example, description, columns, share_of_full):
 
 
 def run_seeds(example, arguments, seeds):
-    """Runs ``example.run(arguments)`` once a seed, each into a folder of its own.
+    """Runs ``example.run(arguments)`` once for each seed, into a folder for the seed.
 
     Returns:
-        By name of a run, the list of its results, one a seed.
+        A dict from the name of a run to the list of its results, one for each seed.
     """
     folder, results = arguments.output, {}
     for arguments.seed in seeds:
@@ -53,7 +53,7 @@ def run_seeds(example, arguments, seeds):
 
 
 def once(folder, options, run):
-    """What ``run(folder)`` gives, or what an earlier run with these options left in the folder."""
+    """The result of ``run(folder)``, or the saved result in the folder if a run had these options."""
     done = folder / "done.json"
     if done.exists():
         kept = json.loads(done.read_text(encoding="utf-8"))
@@ -73,6 +73,6 @@ def mean(runs, metric):
 
 
 def spread(values, form="{:.2f}"):
-    """Mean and, of more than one, standard deviation, e.g. "0.2274 ± 0.0011"."""
+    """The mean and, for several values, the standard deviation, e.g. "0.2274 ± 0.0011"."""
     text = form.format(statistics.mean(values))
     return text if len(values) == 1 else f"{text} ± {form.format(statistics.stdev(values))}"

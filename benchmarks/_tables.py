@@ -1,4 +1,4 @@
-"""The tables of a benchmark: printed as it goes, and kept in a file that the documentation is made from."""
+"""The tables of a benchmark: printed while it runs, and saved in a file for the documentation."""
 
 import datetime
 import importlib.metadata
@@ -17,7 +17,7 @@ _shown = []
 
 
 def show(title, rows, columns):
-    """Prints rows as a Markdown table, and notes them for ``keep``."""
+    """Prints rows as a Markdown table, and collects them for ``keep``."""
     print(f"\n### {title}\n\n" + markdown(rows, columns), flush=True)
     _shown.append({"title": title, "columns": [*columns], "rows": [[*row] for row in rows]})
 
@@ -43,7 +43,7 @@ def add_results(parser):
 
 
 def keep(path):
-    """Writes the tables shown so far, and where they come from; nothing where path is None."""
+    """Writes the tables shown so far with their origin; with path None it writes nothing."""
     if path is None:
         return
     packages = "tfxc", "tensorflow", "keras", "faiss-cpu"
@@ -66,7 +66,7 @@ def keep(path):
 
 
 def _command():
-    """The command line, without where its files go and without the folders of this machine's data."""
+    """The command line, without the paths of outputs, and without the folders of this machine's data."""
     words, skip = [], False
     for word in sys.argv[1:]:
         if skip or word in ("--results", "--folder", "--output"):
@@ -77,7 +77,7 @@ def _command():
 
 
 def _commit():
-    """The commit of this clone, "-dirty" if it is changed; None outside of one, or without Git."""
+    """The commit of this clone, "-dirty" if it has changes; None outside of a clone, or without Git."""
     folder = str(Path(__file__).parent)
     command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     try:
@@ -93,7 +93,7 @@ def _processor():
 
 
 def _product_rate(size=2048, turns=5):
-    """GFLOP/s of a float32 matrix product in NumPy: machines of one name differ by a factor of two."""
+    """GFLOP/s of a float32 matrix product in NumPy: machines of the same name differ by a factor of two."""
     factor, seconds = np.ones([size, size], np.float32), []
     for _ in range(turns):
         start = time.perf_counter()

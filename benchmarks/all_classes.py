@@ -1,16 +1,16 @@
-"""All classes without a [B, L] tensor: exact training steps and exact top-k, beside the plain way.
+"""All classes without a [B, L] tensor: exact training steps and exact top-k, compared with the plain way.
 
     python benchmarks/all_classes.py [--classes 1000000]
 
-B = 512, D = 64. "Plain" materialises the logits: Keras's Dense layer with the same loss, where labels are
-made one-hot if it is one of many labels, and matmul + ``tf.math.top_k``. Times are also given as multiples
-of what the products alone would take at the rate of a large square ``tf.matmul`` of the same run: four of
-them a step (logits, logits again, both gradients), one a ranking.
+B = 512, D = 64. "Plain" materialises the logits: Keras's Dense layer with the same loss, with one-hot labels
+where the loss takes several labels, and matmul + ``tf.math.top_k``. Times are also given as multiples of the
+time of the products alone, at the rate of a large square ``tf.matmul`` of the same run: four products a step
+(logits, logits again, both gradients), one a ranking.
 
-Steps with ``filter_below`` are those of a model that looks trained: clusters of 100 classes, each class a
-centre of length 4 and noise of length 3; a query is its label's vector and noise of length 3. Ids go by
-cluster, as in a catalogue in the order of its categories, or are random. The probability that is left out is
-beside the times.
+Steps with ``filter_below`` use vectors like those of a trained model: clusters of 100 classes, each class a
+centre of length 4 plus noise of length 3; a query is its label's vector plus noise of length 3. Ids are in
+the order of clusters, as in a catalogue ordered by category, or random. The table shows the probability that
+the filter leaves out beside the times.
 """
 
 import argparse
@@ -39,10 +39,10 @@ LOSSES = {
 
 
 def of_one_hot(loss, **options):
-    """A loss of ids, from one of Keras's that needs a number for every class."""
+    """A loss of ids, from a loss of Keras that needs a number for every class."""
 
     def of_ids(labels, logits):
-        ids = tf.cast(tf.reshape(labels, [-1]), tf.int32)  # Keras made floats of them
+        ids = tf.cast(tf.reshape(labels, [-1]), tf.int32)  # Keras casts labels to float
         return loss(tf.one_hot(ids, logits.shape[-1]), logits, **options)
 
     return of_ids
@@ -56,7 +56,7 @@ KERAS_LOSSES = {
 
 
 class Plain:
-    """Makes Keras's dense model with a loss; has a name to be sent to another process by."""
+    """Makes Keras's dense model with a loss; a class can be pickled for another process."""
 
     def __init__(self, loss):
         self.loss = loss
@@ -68,7 +68,7 @@ class Plain:
 
 
 class Exact:
-    """Makes a model of all classes with a loss; has a name to be sent to another process by."""
+    """Makes a model of all classes with a loss; a class can be pickled for another process."""
 
     def __init__(self, loss, **options):
         self.loss, self.options = loss, options
@@ -81,7 +81,7 @@ class Exact:
 
 
 def square_product():
-    """A function that multiplies two square matrices: the rate that a product can have here."""
+    """A function that multiplies two square matrices, to measure the rate of products on this machine."""
     matrix = tf.random.normal([SQUARE, SQUARE])
     return tf.function(lambda: tf.reduce_max(tf.matmul(matrix, matrix)))
 
@@ -96,7 +96,7 @@ def train_some_steps(set_up_done, make, num_classes):
     step = step_of(model, num_classes)
     model.optimizer.build(model.trainable_variables)
     for slot in model.optimizer.variables:
-        slot.assign(tf.zeros_like(slot))  # zeros that nobody wrote take no memory yet
+        slot.assign(tf.zeros_like(slot))  # zeros take no memory until they are written
     set_up_done()
     for _ in range(3):
         step()
@@ -121,7 +121,7 @@ def rank_some(set_up_done, which, num_classes):
 
 
 def training_steps(title, num_classes, peers):
-    """``peers``: by loss, the one whose Keras step it is compared with."""
+    """``peers`` maps a loss to the loss whose Keras step it is compared with."""
     makers = {}
     for loss, peer in peers.items():
         makers[f"Keras dense {peer}, Adam"], makers[f"tfxc {loss}, LazyAdam"] = Plain(peer), Exact(loss)
@@ -145,7 +145,7 @@ def training_steps(title, num_classes, peers):
 
 
 def planted(num_classes, by_cluster):
-    """A table [L, D] and a batch (x, y) of queries, as the docstring above has them."""
+    """A table [L, D] and a batch (x, y) of queries, as the module describes them."""
     rng = np.random.default_rng(0)
 
     def of_length(length, count):
@@ -161,7 +161,7 @@ def planted(num_classes, by_cluster):
 
 
 def left_out(table, queries):
-    """By ``FILTER``: the mean probability that is left out, and the share of rows with a gradient."""
+    """The mean probability that ``FILTER`` leaves out, and the share of rows with a gradient."""
     out, rows = [], np.zeros(len(table), bool)
     for part in tf.split(queries, len(queries) // 32):
         logits = tf.matmul(part, table, transpose_b=True)
@@ -256,7 +256,7 @@ def main():
     add_results(parser)
     args = parser.parse_args()
     training_steps("One exact step", args.classes, dict.fromkeys(LOSSES, "softmax"))
-    # Of a million classes Keras's cross-entropy of many labels needs 20 GB.
+    # With a million classes, Keras's cross-entropy for several labels needs 20 GB.
     training_steps("A step of each loss", args.classes // 5, {loss: loss for loss in LOSSES})
     steps_of_a_trained_model(args.classes)
     rankings(args.classes)

@@ -1,9 +1,10 @@
-"""What backups cost a training: steps with one every 1,000 beside steps without, on 1,000,000 x 64 classes.
+"""The cost of backups in training: steps with a backup every 1,000 against steps without, 1,000,000 x 64
+classes.
 
     python benchmarks/backup_cost.py
     python benchmarks/backup_cost.py --classes 100000 --steps 4000
 
-Takes turns, so that a machine that is busy now and then is so for both.
+The two take turns, so that a busy moment of the machine hits both.
 """
 
 import argparse
@@ -21,7 +22,7 @@ DIM, BATCH = 64, 512
 
 
 class Seconds(keras.callbacks.Callback):
-    """From the end of the first step to that of the last; not what is waited for before and behind them."""
+    """Seconds from the end of the first step to the end of the last, without the waits around them."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.last = time.perf_counter()

@@ -2,9 +2,8 @@
 
     python benchmarks/bfloat16_table.py [--classes 1000000] [--memory-only]
 
-One dense layer makes the query (D = 64, B = 512), of which each has 100 uniform negatives, and
-``RowwiseAdagrad`` trains the head. Memory: that which building the model and five steps add to a fresh
-process, at its highest.
+One dense layer makes the queries (D = 64, B = 512), each with 100 uniform negatives, and ``RowwiseAdagrad``
+trains the head. Memory is the peak that building the model and five steps add to a fresh process.
 """
 
 import argparse
@@ -30,7 +29,7 @@ def sampled(num_classes, dtype):
 
 
 def train_some_steps(set_up_done, num_classes, dtype):
-    del set_up_done  # building the table counts
+    del set_up_done  # the memory of the table counts, too
     step = step_of(sampled(num_classes, dtype), num_classes)
     for _ in range(5):
         step()

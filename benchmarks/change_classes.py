@@ -1,10 +1,11 @@
-"""Another list of classes for a trained model: seconds, and peak memory beside that of the model.
+"""Changes the classes of a trained model: seconds, and peak memory in addition to that of the model.
 
     python benchmarks/change_classes.py [--classes 5000000]
 
-A dense head of D = 64 with Adam slots and a MIDX index. One class in a hundred is retired, and as many are
-new. Once the names keep their ids as far as they can (``Vocabulary.merge``); once they come in random order,
-so that every row moves; and once none is retired. The scores of classes that stay are compared bit by bit.
+The model is a dense head of D = 64 with Adam slots and a MIDX index. One class in a hundred is retired, and
+as many are new. In one run names keep their ids where possible (``Vocabulary.merge``); in another they are in
+random order, so that every row moves; in a third none is retired. The program compares the scores of classes
+that stay bit by bit.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def new_names(case, names):
 
 
 def trained_model(names, x):
-    """A model after a few steps: what they teach does not matter, but every slot is there."""
+    """A model after a few steps, so that it has every slot; what it has learnt does not matter."""
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
     sampler = tfxc.samplers.MIDX(100, num_codewords=64, seed=0)
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(len(names)), sampler, class_names=names)
@@ -66,7 +67,7 @@ def size_of(model):
 
 
 def change(set_up_done, num_classes, case):
-    """Changes the classes of a model: seconds, MB of it, and whether the classes that stay score the same."""
+    """Changes the classes of a model; returns seconds, MB, and whether the scores of kept classes stay."""
     x = np.random.default_rng(0).normal(size=(8 * BATCH, DIM)).astype(np.float32)
     model = trained_model(names_of(range(num_classes)), x)
     names = new_names(case, model.class_names)

@@ -1,10 +1,10 @@
-"""Trainings over several processes in which one is killed at a random moment: do all finish, and as well?
+"""Trainings over several processes, one of which is killed at a random moment: do all finish, and how well?
 
     python benchmarks/cluster_faults.py --runs 20
 
-Every run is that of examples/cluster.py: next words, two workers, two servers. The first few are left alone,
-and say how much two runs differ anyway; in the others a worker, a server or the coordinator gets SIGKILL, in
-turns, at a random moment.
+Every run is that of examples/cluster.py: next words, two workers, two servers. The first few runs are not
+disturbed, and show how much two runs differ anyway. In the others a worker, a server or the coordinator, in
+turns, gets SIGKILL at a random moment.
 """
 
 import argparse
@@ -27,9 +27,9 @@ COLUMNS = "killed", "at (s)", "seconds", "new workers", "restarts", "loss", "NDC
 
 
 def run(options, job, moment):
-    """One training; after ``moment`` seconds a process of that job dies. None: none does.
+    """One training, in which a process of the job dies after ``moment`` seconds; with None, none does.
 
-    Returns None for a training that was over before.
+    Returns None for a training that ended before that.
     """
     killed = []
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def run(options, job, moment):
 
 
 def kill(cluster, job):
-    """Kills one of the processes of the job, if there are any left; a list of those killed."""
+    """Kills one of the processes of the job, if any is left; returns a list of the killed ones."""
     victims = [task for task in cluster.tasks() if task[0] == job]
     random.shuffle(victims)
     for victim in victims[:1]:

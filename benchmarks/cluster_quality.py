@@ -1,11 +1,11 @@
-"""Next items by workers and servers, beside one process: are they as good after equal epochs?
+"""Next items by workers and servers, compared with one process: are they as good after equal epochs?
 
     python benchmarks/cluster_quality.py --data diginetica.txt --test-data diginetica-test.txt
 
-Without arguments: the words of the bundled novels. The model, its data and the way they are shuffled are
-those of examples/cluster.py, in one process and in a cluster. Either saves a checkpoint, which one process
-reads and evaluates: by the last click of each test session, or every word of the held-out pages. A seed is
-that of the draws; initial weights and the order of the data differ from run to run.
+Without arguments it uses the words of the bundled novels. The model, its data and their shuffling are those
+of examples/cluster.py, in one process and in a cluster. Each saves a checkpoint, which one process reads and
+evaluates: on the last click of each test session, or on every word of the held-out pages. The seed is that of
+the draws; initial weights and the order of the data differ from run to run.
 """
 
 import argparse
@@ -47,13 +47,13 @@ def parse_arguments(argv=None):
     add("--num-negatives", type=int, default=100)
     add("--num-codewords", type=int, default=32)
     add("--learning-rate", type=float, default=3e-3)
-    add("--told", type=Path, help=argparse.SUPPRESS)  # where the coordinator tells what it measured
+    add("--told", type=Path, help=argparse.SUPPRESS)  # where the coordinator writes its measurements
     add_results(parser)
     return parser.parse_args(argv)
 
 
 def load(args):
-    """The split sequences, and the batches of its tests. Classes are those of all training sessions."""
+    """The split sequences, and the test batches. Classes are those of all training sessions."""
     import numpy as np
 
     from tfxc import data
@@ -72,7 +72,7 @@ def load(args):
 
 
 def coordinate(args, servers, seed):
-    """Trains, and tells what was measured."""
+    """Trains, and writes the measurements."""
     import contextlib
 
     import tensorflow as tf
@@ -80,7 +80,7 @@ def coordinate(args, servers, seed):
     import tfxc
 
     scope = contextlib.nullcontext()
-    if servers:  # before any dataset: with the cluster, this process's own device gets another name
+    if servers:  # before any dataset: joining the cluster renames the device of this process
         scope = tfxc.cluster.strategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()).scope()
     (split, tests), folder = load(args), args.told.parent / "checkpoints"
     num_classes = split.train.num_classes
@@ -110,10 +110,10 @@ def coordinate(args, servers, seed):
 
 
 def run(workers, servers, seed):
-    """One training: what its coordinator told."""
+    """One training; returns the measurements of its coordinator."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "told.json"
-        # Of an option that comes twice the last counts.
+        # argparse takes the last value of an option that is given twice.
         own = ["--workers", workers, "--servers", servers, "--seeds", seed, "--told", told]
         Cluster([sys.executable, __file__, *sys.argv[1:], *map(str, own)], workers, servers).run()
         return json.loads(told.read_text(encoding="utf-8"))

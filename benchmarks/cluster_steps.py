@@ -1,14 +1,14 @@
-"""Steps over parameter servers: bytes over loopback, memory of each process, exact loss beside one process.
+"""Steps over parameter servers: bytes over loopback, memory of each process, exact loss against one process.
 
     python benchmarks/cluster_steps.py                                               # bytes a step
     python benchmarks/cluster_steps.py --classes 6000000 --setups 2:midx 0:midx      # 4.6 GB in two servers
 
-A setup is a number of parameter servers, 0 for one process without a cluster, and what happens there:
-negatives by "uniform" or "midx" from a head in shards, or "gather", uniform ones whose rows stock tf.gather
-takes to the worker. Labels are drawn by Zipf's law; an input is some waves of its label, so that frequent
-classes can be learnt. The exact loss, in every setup, is that of the same 2048 examples. A model with sampled
-negatives in shards is exported at the end, and the memory that takes counts. On two cores for all processes
-bytes and memory mean something, seconds little.
+A setup is a number of parameter servers, 0 for one process without a cluster, and a kind of negatives: either
+"uniform" or "midx" from a head in shards, or "gather", uniform negatives whose rows stock tf.gather sends to
+the worker. Labels follow Zipf's law; an input is a few waves of its label, so that frequent classes can be
+learnt. Every setup measures the exact loss on the same 2048 examples. A model with sampled negatives in
+shards is exported at the end, and the memory of the export counts. Where all processes share two cores, bytes
+and memory are meaningful, seconds hardly.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def parse_arguments(argv=None):
     add("--num-negatives", type=int, default=100)
     add("--steps", type=int, default=200, help="of an epoch")
     add("--epochs", type=int, default=3, help="the first, with its traces, is not measured")
-    add("--told", type=Path, help=argparse.SUPPRESS)  # where the coordinator tells what it measured
+    add("--told", type=Path, help=argparse.SUPPRESS)  # where the coordinator writes its measurements
     add_results(parser)
     return parser.parse_args(argv)
 
@@ -63,7 +63,7 @@ def setup(text):
 
 
 def batches(args):
-    """Endless batches made where they are read: of other labels in every process."""
+    """Endless batches, made in the process that reads them, with different labels in every process."""
     import tensorflow as tf
 
     examples = examples_of(args)
@@ -73,7 +73,7 @@ def batches(args):
 
 
 def tests(args):
-    """One batch, again and again: whichever worker evaluates it, the examples are the same."""
+    """The same batch again and again: the examples do not depend on the worker that evaluates them."""
     import tensorflow as tf
 
     labels = tf.random.stateless_uniform([NUM_TESTS], [1, 1], dtype=tf.float64)
@@ -98,7 +98,7 @@ def examples_of(args):
 
 
 def gather_head(num_classes):
-    """A head that takes scored rows to the worker, as tf.gather of a sharded table does."""
+    """A head that sends scored rows to the worker, as tf.gather of a sharded table does."""
     import tensorflow as tf
 
     import tfxc
@@ -128,7 +128,7 @@ def make_model(args, kind):
 
 
 def coordinate(args, servers, kind):
-    """Trains, and tells what was measured."""
+    """Trains, and writes the measurements."""
     import contextlib
 
     import tensorflow as tf
@@ -144,7 +144,7 @@ def coordinate(args, servers, kind):
     for epoch in range(args.epochs):
         start, sent = time.perf_counter(), loopback_bytes()
         fit = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": args.steps, "verbose": 0}
-        # What an epoch costs beside its steps, its refresh above all, is told apart by one of other length.
+        # An epoch of another length separates the cost of steps from that of an epoch, above all its refresh.
         history = model.fit(data, callbacks=[tfxc.callbacks.SamplerRefresh()], **fit).history
         rows.append((time.perf_counter() - start, loopback_bytes() - sent, history["loss"][-1]))
     short = max(args.steps // 5, 1)
@@ -153,7 +153,7 @@ def coordinate(args, servers, kind):
     sent = loopback_bytes() - sent
     ideal = 4 * (args.batch_size * args.dim + 2 * args.batch_size * args.num_negatives)
     per_step = (rows[-1][1] - sent) / max(args.steps - short, 1)
-    exact = None  # of gathered rows nobody computes it
+    exact = None  # nobody computes it for gathered rows
     if kind != "gather":
         exact = float(model.evaluate(tests(args), steps=1, verbose=0))
         model.export(str(args.told.parent / "served"))
@@ -162,7 +162,7 @@ def coordinate(args, servers, kind):
 
 
 def watch(cluster, used, is_over):
-    """Follows what each process takes: the most MiB resident, those without code, and CPU seconds so far."""
+    """Tracks each process: its peak resident MiB, the same without code, and CPU seconds so far."""
     while not is_over.wait(0.25):
         for task, pid in list(cluster.tasks().items()):
             try:
@@ -172,7 +172,7 @@ def watch(cluster, used, is_over):
                 continue
             megabytes = [int(found) >> 10 for found in re.findall(r"(?:VmHWM|RssAnon):\s*(\d+)", text)]
             if not megabytes:
-                continue  # it is just coming to its end
+                continue  # the process is ending
             before = used.get(f"{task[0]} {task[1]}", {"resident": 0, "anonymous": 0})
             used[f"{task[0]} {task[1]}"] = {
                 "resident": max(before["resident"], megabytes[0]),
@@ -183,7 +183,7 @@ def watch(cluster, used, is_over):
 
 
 def run(args, servers, kind):
-    """One training: what its coordinator measured, and what each process took."""
+    """One training; returns the measurements of its coordinator, and the resources of each process."""
     name, used = f"{servers}:{kind}", {}
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "told.json"

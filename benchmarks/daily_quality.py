@@ -1,12 +1,12 @@
-"""A model carried from day to day beside one trained anew each day, over several seeds.
+"""A model carried over from day to day against a model trained from scratch each day, over several seeds.
 
-Whatever follows ``--`` goes to examples/daily_catalogue.py, which trains the models. Each data set has a
-folder of its own in that of --output, and the seeds that it has the results of are not trained again. For
-example, with the sessions of Diginetica in the order of time:
+The arguments after ``--`` go to examples/daily_catalogue.py, which trains the models. Each data set has a
+folder in that of --output; seeds whose results are there are not trained again. For example, with the
+sessions of Diginetica in the order of time:
 
     python benchmarks/daily_quality.py --seeds 0 1 -- --data diginetica.txt --format sessions
 
-Without arguments: the novels that come with the package, one seed.
+Without arguments it uses the bundled novels and one seed.
 """
 
 import argparse

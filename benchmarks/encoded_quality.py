@@ -1,12 +1,12 @@
-"""Labels by what they are called: an EncodedHead beside a DenseHead, TFRS and nearest neighbours.
+"""Labels by their names: an EncodedHead against a DenseHead, TFRS and nearest neighbours.
 
     python benchmarks/encoded_quality.py --seeds 0 1 2
 
-The data of the extreme classification example, or a folder with train.txt, test.txt, vocabulary.txt and
-label_names.txt. First all labels: P@k over all test points, PSP@5 for the rare ones, and the time. Then a
-tenth of the labels is held out of training: test points that have some of them rank them among themselves.
-The towers share the vectors of words, so that a point and a name that have words in common are near.
-Needs the packages of ``pip install ".[tfrs]"``; TFRS runs on tf-keras, and so does all of it.
+The data are those of the extreme classification example, or a folder with train.txt, test.txt, vocabulary.txt
+and label_names.txt. The first part uses all labels: P@k over all test points, PSP@5 for rare labels, and the
+time. The second part holds a tenth of the labels out of training: test points that have such labels rank the
+held-out labels. The towers share the vectors of words, so that a point and a name with common words are near.
+It needs the packages of ``pip install ".[tfrs]"``; TFRS runs on tf-keras, and so does the whole program.
 """
 
 import argparse
@@ -45,13 +45,13 @@ NUM_NEIGHBOURS = 20
 
 
 def word_ids(names, words):
-    """Ids int32 [L, N], padded with 0, of the words of names that points have too; word i is i + 1."""
+    """Ids int32 [L, N], padded with 0, of the words of names that occur in points; word i has id i + 1."""
     number = {word: place for place, word in enumerate(words, start=1)}
     return padded([[number[word] for word in words_of(name) if word in number] for name in names])
 
 
 def features_of(names, words):
-    """What the towers know of names."""
+    """The features of names for the towers."""
     return {"words": word_ids(names, words), "grams": gram_ids(names)}
 
 
@@ -67,16 +67,16 @@ def query_encoder(num_features, args):
 
 
 def two_towers(num_features, args):
-    """Encoders of points and of names whose words are the same vectors.
+    """Encoders of points and of names that share the vectors of words.
 
-    What they have in common counts from the start; the layers beside it learn what else belongs together. So
-    does a name of which no point has a word.
+    Common words count from the start; the other layers learn what else belongs together, also for a name
+    whose words occur in no point.
     """
     large = keras.initializers.RandomUniform(-WORD_SCALE, WORD_SCALE)
     words = tfxc.layers.EmbeddingBag(num_features + 1, args.dim, "sqrtn", large)
     query = query_encoder(num_features, args)
     ids, values = query.inputs
-    own = words({"ids": tf.where(ids >= 0, ids + 1, ids), "values": values})  # 0 is of padding there
+    own = words({"ids": tf.where(ids >= 0, ids + 1, ids), "values": values})  # 0 is padding there
     query = keras.Model(query.inputs, keras.layers.Add()([query.output, own]))
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("words", "grams")}
     bag = tfxc.layers.EmbeddingBag(NUM_GRAMS, args.dim // 4, combiner="sqrtn")(inputs["grams"])
@@ -92,7 +92,7 @@ def optimizer(num_steps, args):
 
 
 class TwoTower(tfrs.Model):
-    """TFRS's own training: the batch's other labels as negatives, corrected for how often they occur."""
+    """TFRS's training: the other labels of the batch as negatives, corrected for their frequency."""
 
     def __init__(self, query_tower, item_tower, features, counts):
         super().__init__()
@@ -114,7 +114,7 @@ class TwoTower(tfrs.Model):
 
 
 def pairs(points):
-    """The points once for each of their labels, with that label alone."""
+    """Each point once for each of its labels, with that label alone."""
     labels = points.labels.tocoo()
     single = scipy.sparse.csr_matrix(
         (np.ones(labels.nnz, bool), (np.arange(labels.nnz), labels.col)), (labels.nnz, labels.shape[1])
@@ -123,7 +123,7 @@ def pairs(points):
 
 
 def train(name, points, features, args, seed):
-    """A trained classifier and the seconds that took."""
+    """A trained classifier, and the seconds of training."""
     keras.utils.set_random_seed(seed)
     if name == "dense":
         query, item = query_encoder(points.num_features, args), None
@@ -157,7 +157,7 @@ def train(name, points, features, args, seed):
 
 
 def all_labels(points, test, features, args):
-    """P@k and PSP@5 of each model, mean and deviation of the seeds."""
+    """P@k and PSP@5 of each model, with mean and deviation over the seeds."""
     test_set, rows = tfxc.data.classification_dataset(test, args.batch_size, seed=None), []
     for name in MODELS:
         found = []
@@ -171,7 +171,7 @@ def all_labels(points, test, features, args):
 
 
 def held_out_labels(points, test, names, words, args):
-    """How the labels that no training point has are ranked among themselves."""
+    """The ranking of the labels that no training point has, among themselves."""
     found = {}
     for seed in args.seeds:
         held_out = np.random.default_rng(seed).random(points.num_labels) < args.held_out_fraction
@@ -182,7 +182,7 @@ def held_out_labels(points, test, names, words, args):
         asked = np.flatnonzero(np.diff(truth.indptr))
         questions, truth = test.features[asked], truth[asked]
         features = features_of(names, words)
-        # Free vectors take what is true of one label alone, and leave the towers what is true of many.
+        # Free vectors learn what is specific to a label, and leave to the towers what labels share.
         model, item, _ = train("encoded and free", rest, taken(features, ~held_out), args, seed)
         asking = replace(test, features=questions, labels=truth)
         queries = np.concatenate(
@@ -217,7 +217,7 @@ def _as_points(features):
 
 
 def neighbours(points, questions, seen_texts, texts):
-    """The labels of the nearest training points vote, for the labels that are called alike."""
+    """The labels of the nearest training points vote for labels with similar names."""
     similarity = normed(questions) @ normed(points.features).T
     votes = scipy.sparse.csr_matrix(
         np.vstack([_nearest(similarity[row]) @ points.labels for row in range(len(questions.indptr) - 1)])
@@ -226,7 +226,7 @@ def neighbours(points, questions, seen_texts, texts):
 
 
 def _nearest(row):
-    """Of a row of similarities the largest, as a dense row."""
+    """The largest similarities of each row, as a dense row."""
     dense = np.zeros(row.shape[1], np.float32)
     best = np.argsort(-row.data)[:NUM_NEIGHBOURS]
     dense[row.indices[best]] = row.data[best]
@@ -234,7 +234,7 @@ def _nearest(row):
 
 
 def words_of_both(questions, names, words):
-    """How much the words of a point and those of a label's name have in common."""
+    """The similarity of the words of a point and those of a label's name."""
     ids = word_ids(names, words)
     rows, places = np.nonzero(ids)
     size = len(names), len(words)

@@ -2,8 +2,8 @@
 
     python benchmarks/estimators.py [--words 300000] [--negatives 20]
 
-A next-word model on the bundled novels, trained with all classes and with ``SoftmaxCrossentropy`` in either
-``estimator`` over sampled ones. Perplexities are over all classes, whatever the training used.
+It trains a next-word model on the bundled novels, with all classes and with either ``estimator`` of
+``SoftmaxCrossentropy`` over sampled classes. Perplexities are over all classes, whatever the training used.
 """
 
 import argparse

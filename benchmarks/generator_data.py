@@ -1,4 +1,4 @@
-"""A training step whose data come from a Python generator, with and without memory that goes back at once.
+"""A training step with data from a Python generator, with and without free memory returned at once.
 
     python benchmarks/generator_data.py [--classes 1000000]
 

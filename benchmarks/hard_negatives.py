@@ -1,10 +1,10 @@
-"""Hard negatives from an index at a million classes: the step, the epoch, and where the table lies.
+"""Hard negatives from an index at a million classes: the step, the epoch, and the place of the table.
 
     python benchmarks/hard_negatives.py [--classes 1000000] [--examples 1000000] [--epochs 6]
 
-Generated data: classes in clusters of 100, an example near its class. One dense layer makes the query
-(D = 64, B = 512); 50 hard and 400 uniform negatives an example, binary cross-entropy. Of the epochs of one
-run two are plain, the third collects queries, and behind the next ones they are searched.
+The data are generated: classes in clusters of 100, an example near its class. One dense layer makes the query
+(D = 64, B = 512); an example has 50 hard and 400 uniform negatives; the loss is the binary cross-entropy. The
+first two epochs of a run are plain, the third collects queries, and a search runs behind the next ones.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def model_of(num_classes, sampler):
 
 
 def random_table(folder, num_classes, num_examples, sampler):
-    """A table of whole clusters, as a trained model's would be."""
+    """A table of whole clusters, like that of a trained model."""
     shape = num_examples, sampler.num_retrieved
     table = HardNegativeTable(folder, shape, sampler.query_dim, num_classes)
     rows, rng = table.create(), np.random.default_rng(1)
@@ -94,7 +94,7 @@ def steps(num_classes, num_examples, folder):
 
 
 def memory(num_classes, num_examples, folder):
-    """Reads every row of a table and looks where the memory went."""
+    """Reads every row of a table, and measures where its memory lies."""
     sampler = tfxc.samplers.HardNegatives(HARD, UNIFORM)
     sampler.build((num_classes, DIM + 1))
     table = random_table(folder, num_classes, num_examples, sampler)
@@ -114,7 +114,7 @@ def memory(num_classes, num_examples, folder):
 
 
 class Epochs(keras.callbacks.Callback):
-    """Seconds of each epoch, by what went on behind it."""
+    """Seconds of each epoch, by the work in the background."""
 
     def __init__(self, mining):
         super().__init__()
@@ -140,7 +140,7 @@ def epochs(num_classes, num_examples, num_epochs, folder):
     x = tfxc.data.with_example_ids(x)
     model.fit(x, y, batch_size=BATCH, epochs=num_epochs, callbacks=[mining, timed], verbose=0)
     kinds = {}
-    for _, kind, seconds, *_ in timed.rows[1:]:  # the first, plain one traces
+    for _, kind, seconds, *_ in timed.rows[1:]:  # without the first, plain epoch, which traces
         kinds.setdefault(kind, []).append(seconds)
     means = {kind: float(np.mean(values)) for kind, values in kinds.items()}
     rows = [[kind, len(kinds[kind]), mean, mean / means["plain"]] for kind, mean in means.items()]

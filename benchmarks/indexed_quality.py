@@ -1,7 +1,7 @@
-"""What ranking through an index costs a trained recommender: NDCG@10 and recall beside exact ranking.
+"""The quality of a trained recommender that ranks through an index: NDCG@10 and recall against exact ranking.
 
-Whatever follows ``--`` goes to examples/sequential_recommendation.py, whose first sampler's model is trained,
-or taken as it is if that has been done. Indices are tuned to several recalls on validation queries.
+The arguments after ``--`` go to examples/sequential_recommendation.py. The model of its first sampler is
+trained, or loaded if it is there. Indices are tuned to several recalls on validation queries.
 
     python benchmarks/indexed_quality.py -- --data train.txt --test-data test.txt --format sessions \\
         --max-length 10 --batch-size 128 --epochs 2 --samplers midx-rq --output runs/diginetica
@@ -21,12 +21,12 @@ import sequential_recommendation  # noqa: E402
 import tfxc  # noqa: E402
 
 K = 10
-TUNING_BATCHES = 16  # of validation: a choice by a few hundred queries suits these better than others
+TUNING_BATCHES = 16  # of validation: numbers chosen by a few hundred queries suit these better than others
 INDICES = [("float32", recall) for recall in (0.95, 0.99, 0.999)] + [("bfloat16", 0.99), ("int8", 0.99)]
 
 
 def quality(rank, test_queries):
-    """NDCG@10 and Recall@10 of a function of queries, and of ids to leave out or None, to ids."""
+    """NDCG@10 and Recall@10 of a function from queries, and ids to exclude or None, to ids."""
     metrics = [tfxc.metrics.NDCGAtK(K), tfxc.metrics.RecallAtK(K)]
     for query, labels, exclude in test_queries:
         ids = rank(query, exclude)
@@ -36,7 +36,7 @@ def quality(rank, test_queries):
 
 
 def queries_of(model, batches):
-    """(query [N, D], labels [N, P], ids to leave out [N, E] or None) of every batch."""
+    """(query [N, D], labels [N, P], ids to exclude [N, E] or None) of every batch."""
     return [
         (*model.examples(x, y)[:2], x.get("exclude") if isinstance(x, dict) else None) for x, y in batches
     ]

@@ -1,10 +1,10 @@
-"""What the labels' counts add to a draw: a training step's ``sample`` by the draws alone, for every sampler.
+"""The time of the labels' counts: a training step's ``sample`` against the draws alone, for every sampler.
 
     python benchmarks/label_counts.py [--classes 10000 1000000] [--proposals Sphere LSH] [--rounds 31]
 
-Both give the draws, 100 for each of 256 queries, with the log of their expected counts; a training step asks
-for those of the positives, too. Each turn is 20 draws with them and 20 without, called from Python, which is
-a part of both times. Queries, class vectors and class counts are generated, D = 64.
+Both return the draws, 100 for each of 256 queries, with the log of their expected counts; a training step
+also needs those of the positives. Each turn makes 20 draws with them and 20 without, called from Python,
+whose time is part of both. Queries, class vectors and class counts are generated, D = 64.
 """
 
 import argparse

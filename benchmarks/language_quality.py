@@ -1,12 +1,12 @@
 """Exact perplexity of a language model by sampler, over several seeds, with equal budgets.
 
-Whatever follows ``--`` goes to examples/language_model.py, which trains the models; a run that was cut off
-goes on where it stopped. For example, with Penn Treebank as a folder of train, valid and test files:
+The arguments after ``--`` go to examples/language_model.py, which trains the models; an interrupted run
+resumes. For example, with Penn Treebank as a folder of train, valid and test files:
 
     python benchmarks/language_quality.py --seeds 0 1 2 -- --data ptb --output runs/ptb --batch-size 32 \\
         --num-blocks 1 --epochs 6 --learning-rate 0.004 --refresh-steps 50 --samplers full midx-rq
 
-Without arguments: the novels that come with the package, one seed.
+Without arguments it uses the bundled novels and one seed.
 """
 
 import sys

@@ -1,14 +1,14 @@
-"""Should Adam's moments of a row decay while no step touches the row? Two data sets, some seeds.
+"""Should Adam's moments of a row decay while no step touches the row? Two data sets, several seeds.
 
-``LazyAdam`` leaves them as they are; beside it stands the other way, which keeps the step of each row's last
-gradient and makes up for the decay missed since before the next one: ``m *= beta_1^skipped``,
-``v *= beta_2^skipped``. A batch shares its candidates, so that, as in a large table, a step touches few rows.
+``LazyAdam`` does not decay them. The alternative stores the step of each row's last gradient, and catches up
+on the missed decay before the next gradient: ``m *= beta_1^skipped``, ``v *= beta_2^skipped``. A batch shares
+its candidates, so that a step touches few rows, as in a large table.
 
     python benchmarks/lazy_adam_decay.py --output lazy_adam_decay.json \\
         --sessions diginetica/train.txt diginetica/test.txt
 
-Without arguments the sequences are the novels that come with the package; the labels are Tate's. Each run
-adds its figures to the output at once; a run that stands there already is not repeated.
+Without arguments the sequences are the bundled novels; the labels are Tate's. Each run adds its figures to
+the output at once; a run whose figures are there is not repeated.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class DecayedLazyAdam(tfxc.optimizers.LazyAdam):
         super()._sparse_step(gradient, variable, slots, learning_rate, seed)
 
     def touched(self):
-        """Of each table that got sparse gradients, the mean share of its rows that a step touched."""
+        """The mean share of rows that a step touched, for each table with sparse gradients."""
         shares = [share.numpy() for share in self._shares]
         return [float(total / steps) for total, steps in shares if steps]
 

@@ -1,13 +1,13 @@
 """Quality of a sequential recommender by loss and sampler, over several seeds, with equal budgets.
 
-A run is a loss and a sampler of examples/sequential_recommendation.py, for example ``gbce:uniform``. Whatever
-follows ``--`` goes to it; it trains the models, and goes on where a run was cut off. For example, with
-sessions, one a line:
+A run is a loss and a sampler of examples/sequential_recommendation.py, for example ``gbce:uniform``. The
+arguments after ``--`` go to that example, which trains the models; an interrupted run resumes. For example,
+with sessions, one a line:
 
     python benchmarks/loss_quality.py --seeds 0 1 --runs softmax:midx-rq gbce:uniform -- --data train.txt \\
         --test-data test.txt --format sessions --max-length 10 --batch-size 128 --epochs 2
 
-Without arguments: the novels that come with the package, one epoch, one seed.
+Without arguments it uses the bundled novels, one epoch and one seed.
 """
 
 import argparse

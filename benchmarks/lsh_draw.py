@@ -1,10 +1,10 @@
-"""Time to draw with LSH as the number of classes grows, beside scoring every class.
+"""Time to draw with LSH as the number of classes grows, compared with scoring every class.
 
     python benchmarks/lsh_draw.py [--sizes 10000 100000 1000000] [--negatives 100]
 
-256 queries of D = 64, T = 16 tables of 4 bits. The peers: the same draws in TensorFlow ops, and the logits of
-all classes, which drawing from the softmax itself needs. Then the time of a refresh, of all classes and of
-few that changed.
+There are 256 queries of D = 64, and T = 16 tables of 4 bits. The peers are the same draws in TensorFlow ops,
+and the logits of all classes, which a draw from the softmax needs. The program also times a refresh, of all
+classes and of a few that changed.
 """
 
 import argparse

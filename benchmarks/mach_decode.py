@@ -1,13 +1,13 @@
-"""Top 10 of a million classes from a MACH head's buckets, beside plain TensorFlow; and pruned decodes.
+"""Top 10 of a million classes from a MACH head's buckets, against plain TensorFlow; and pruned decodes.
 
     python benchmarks/mach_decode.py [--classes 1000000 10000000] [--batch-sizes 1 64]
 
-R = 16 repetitions of M = 10,000 buckets. "Plain" gathers each repetition's scores by a table of bucket ids,
-adds them up to [B, L] and takes ``tf.math.top_k``. "All classes" and "tfxc" are exact, "probes" are not: they
-look into 12 buckets of each repetition. Tables are made as training leaves them: half of the
+There are R = 16 repetitions of M = 10,000 buckets. "Plain" gathers each repetition's scores by a table of
+bucket ids, sums them to [B, L] and calls ``tf.math.top_k``. "All classes" and "tfxc" are exact, "probes" are
+not: they look into 12 buckets of each repetition. Tables resemble those after training: half of the
 probability of each query is spread over 10,000 classes by Zipf's law, which each repetition has learnt up to
 a factor (log-normal, sigma 0.5), and half over all buckets (log-normal, sigma 2). "Flat" tables (softmax of
-standard normal logits) show what happens when pruning is of no use.
+standard normal logits) show the time where pruning cannot help.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def flat_tables(num_queries):
 
 
 def plain(num_classes, tables):
-    """Gathers by a table of bucket ids, and adds up."""
+    """Gathers by a table of bucket ids, and sums."""
     import tensorflow as tf
 
     bucket_ids = tf.Variable(make_family(num_classes).buckets(tf.range(num_classes)))
@@ -66,7 +66,7 @@ def plain(num_classes, tables):
         first = (0, tf.zeros([len(tables), num_classes]))
         return tf.while_loop(lambda r, _: r < NUM_REPETITIONS, add, first, parallel_iterations=1)[1]
 
-    # Faster, but it holds the values of all repetitions at a time.
+    # This is faster, but holds the values of all repetitions at once.
     fits = 4 * len(tables) * num_classes * NUM_REPETITIONS < 8e9
     total = all_at_once if fits else one_by_one
     return tf.function(lambda: tf.math.top_k(total() / NUM_REPETITIONS, K))
@@ -82,7 +82,7 @@ def compiled(num_classes, tables, prune):
 
 
 def stock_blocks(num_classes, tables, block=8192):
-    """As a SavedModel without num_probes does it."""
+    """The way of a SavedModel without num_probes."""
     import tensorflow as tf
 
     from tfxc.ops.mach_decode import class_scores
@@ -133,7 +133,7 @@ MAKERS = {
 
 
 def rank_some(set_up_done, name, num_classes, num_queries):
-    """A task a few times, for its memory beyond the tables."""
+    """Runs a task a few times, to measure its memory beyond the tables."""
     import tensorflow as tf
 
     tables = tf.constant(flat_tables(num_queries))
@@ -144,7 +144,7 @@ def rank_some(set_up_done, name, num_classes, num_queries):
 
 
 def recall(ids, exact):
-    """Mean share of the exact ids that were found."""
+    """The mean share of the exact ids that a search finds."""
     pairs = zip(ids.numpy(), exact.numpy(), strict=True)
     return float(np.mean([len(set(found) & set(wanted)) / K for found, wanted in pairs]))
 

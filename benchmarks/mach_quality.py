@@ -1,17 +1,17 @@
-"""Quality of MACH heads against their memory, a dense head beside them: a table, and a plot in the output.
+"""Quality of MACH heads against their memory, compared with a dense head: a table, and a plot in the output.
 
     python benchmarks/mach_quality.py
     python benchmarks/mach_quality.py -- --data Delicious --epochs 12 --output runs/mach-delicious
     python benchmarks/mach_quality.py --sequences -- --data train.txt --test-data test.txt \\
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
-R repetitions have M = share · L / R buckets each: that share of the dense head's memory. Each size is trained
-once; all decoders rank with its weights. What else saves memory: ``--dims`` adds narrower dense heads, and
-``--rowwise-adagrad``, for sequences, all of them in bfloat16 by an optimizer that keeps one number a class.
-What follows ``--`` goes to examples/extreme_classification.py or to examples/sequential_recommendation.py,
-whose dense head shares its table with the encoder, but is counted as if it had its own; it learns by a
-sampler, which at equal quality takes a fraction of the time of all classes. A run that was cut off goes on
-where it stopped.
+R repetitions have M = share · L / R buckets each, which take that share of the dense head's memory. Each size
+is trained once; all decoders rank with its weights. Other ways to save memory: ``--dims`` adds narrower dense
+heads, and ``--rowwise-adagrad``, for sequences, adds all of them in bfloat16 with an optimizer that keeps one
+number a class. The arguments after ``--`` go to examples/extreme_classification.py or to
+examples/sequential_recommendation.py. The dense head of the latter shares its table with the encoder, but is
+counted as if it had its own; it trains with a sampler, which at equal quality takes a fraction of the time of
+all classes. An interrupted run resumes.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from mach_workers import decoded_by  # noqa: E402
 
 import tfxc  # noqa: E402
 
-DECODERS = {"mean": "-", "min": ":", "median": "--", "geometric": "-."}  # and their lines in the plot
-BYTES = 12  # a weight and Adam's two moments of it
+DECODERS = {"mean": "-", "min": ":", "median": "--", "geometric": "-."}  # with their line styles in the plot
+BYTES = 12  # a weight and its two moments in Adam
 
 
 class Labels:  # that apply to a point
@@ -62,7 +62,7 @@ class Sequences:  # and their next items
 
 
 def evaluated(model, decoder, problem):
-    """Test results, by column and decoder, of a trained model whose head, if it is MACH, decodes that way."""
+    """Test results of a trained model by column and decoder; a MACH head decodes that way."""
     head = model.head
     if isinstance(head, tfxc.layers.MACHHead):
         head = decoded_by(decoder, head)
@@ -97,12 +97,12 @@ def measure(problem, args):
         for decoder in DECODERS:
             row.update(evaluated(model, decoder, problem))
         yield (num_repetitions, f"MACH {num_repetitions} x {num_buckets:,}"), row
-    # Dense heads of another seed have none of these: a run is resumed by the options it was made with.
+    # Dense heads of other seeds lack these options: a run resumes with the options it was made with.
     problem.args.num_buckets, problem.args.num_repetitions = buckets
 
 
 def table(problem, runs):
-    """Shows all sizes, the dense head first: means over the seeds, and deviations."""
+    """Shows all sizes, the dense head first: means and deviations over the seeds."""
     dense, *_ = map(means, runs.values())
     best, *others = itertools.product(problem.metrics, DECODERS)
     rows = []
@@ -118,7 +118,7 @@ def table(problem, runs):
 
 
 def means(each):
-    """Of the rows of one size, one a seed."""
+    """The mean row of one size, from a row for each seed."""
     return {key: statistics.mean(row[key] for row in each) for key in each[0]}
 
 

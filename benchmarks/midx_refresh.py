@@ -1,15 +1,15 @@
-"""What MIDX's refresh costs, and how near its proposal comes, by the rows that its k-means sees.
+"""The cost of MIDX's refresh, and the quality of its proposal, by the rows that train its k-means.
 
     python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2]
 
-Generated classes, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, biases the log of class
-frequencies that follow it too. Queries stand where the vectors of classes drawn by frequency do, so the
+Classes are generated, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, and biases that are
+the log of class frequencies by the same law. Queries lie at the vectors of classes drawn by frequency, so the
 softmax has a head, a tail and clusters. The sampler has seen the moments of the queries. k-means sees 512
-rows a codeword, drawn by weight, as ``refresh`` does, or all rows, or rows drawn uniformly. "mean alone":
-the frequencies are those of the mean query, as if all queries were alike. "cells alike": so are the classes
-of a cell. "no weights": of classes in k-means. The refreshes take turns; their CPU seconds count, FAISS on
-one thread. A pass reads the vectors of all classes once; two there must be: the frequencies, and the
-encoding. Figures are means over several problems.
+rows for each codeword, drawn by weight as in ``refresh``, or all rows, or rows drawn uniformly. "mean alone"
+takes the frequencies of the mean query, as if all queries were equal; "cells alike" also takes the classes of
+a cell as equal; "no weights" gives classes equal weights in k-means. The refreshes take turns; the time is in
+CPU seconds, with FAISS on one thread. A pass reads the vectors of all classes once; there are at least two,
+for frequencies and encoding. Figures are means over several problems.
 """
 
 import argparse
@@ -41,14 +41,14 @@ def alike(head, num_rows, seed, weights):
 
 
 class Way(NamedTuple):
-    """What chooses the rows of k-means; whether queries have a spread, and classes weights in their cells."""
+    """The choice of rows for k-means; whether queries have a spread, and classes weights in their cells."""
 
     rows: Any
     spread: bool = True
     own_weights: bool = True
 
 
-# By name. The first is the package's.
+# The ways by name; the first is that of the package.
 WAYS = {
     "by weight": Way(rows_to_fit),
     "all": Way(lambda head, num_rows, *others: rows_to_fit(head, head.num_classes, *others)),
@@ -84,7 +84,7 @@ def problem(num_classes, exponent, seed):
 
 
 def refresh(sampler, head, way):
-    """Refreshes in another way; CPU seconds, and how often all class vectors were read."""
+    """Refreshes in one of the ways; returns CPU seconds, and the number of passes over all class vectors."""
     read, gather, weights = [0], head.class_vectors_of, samplers.MIDX._weights
 
     def counted(class_ids):

@@ -1,13 +1,13 @@
 """Quality of a sequential recommender by sampler, over several seeds, with equal budgets.
 
-Whatever follows ``--`` goes to examples/sequential_recommendation.py, which trains the models; a run that was
-cut off goes on where it stopped. For example, with MovieLens-1M as lines of ``user item``, oldest first:
+The arguments after ``--`` go to examples/sequential_recommendation.py, which trains the models; an
+interrupted run resumes. For example, with MovieLens-1M as lines of ``user item``, oldest first:
 
     python benchmarks/recommendation_quality.py --seeds 0 1 -- --data ml-1m.txt --output runs/ml-1m \\
         --format interactions --max-length 200 --epochs 24 --patience 4 \\
         --num-codewords 32 --samplers full midx-rq
 
-Without arguments: the novels that come with the package, one epoch, one seed.
+Without arguments it uses the bundled novels, one epoch and one seed.
 """
 
 import sys

@@ -40,7 +40,7 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
         ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
             is negative.
         tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
-        NotImplementedError: A second derivative is asked of the compiled op.
+        NotImplementedError: The caller wants a second derivative of the compiled op.
 
     >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
     >>> scores, log_sum = candidate_log_sum_exp(table, [[1.0, 1.0]], [[2]], [[0, 0, -1]], tf.zeros([1, 3]))
@@ -50,16 +50,9 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
     if not library.takes_table(table):
         return _in_tensorflow(table, *inputs, normalize, row_offset)
-    query, label_ids, class_ids, offsets = inputs
     mark_read_only(table)
     made = library.load().tfxc_candidate_log_sum_exp(
-        table=table.handle,
-        query=query,
-        label_ids=label_ids,
-        class_ids=class_ids,
-        offsets=offsets,
-        normalize=normalize,
-        row_offset=row_offset,
+        table.handle, *inputs, normalize=normalize, row_offset=row_offset
     )
     return made.label_scores, made.log_sum
 
@@ -101,21 +94,12 @@ def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_o
 
 
 @tf.RegisterGradient("Tfxc>CandidateLogSumExp")
-def _gradient(op, label_gradient, sum_gradient, *of_what_is_for_the_gradient):
-    del of_what_is_for_the_gradient
+def _gradient(op, label_gradient, sum_gradient, *unused):
     table, query, *_ = op.inputs
+    *saved, ids = op.outputs[2:]  # label vectors, shares, mean, slots; and the ids
+    attributes = {name: op.get_attr(name) for name in ("normalize", "row_offset")}
     made = library.load().tfxc_candidate_log_sum_exp_grad(
-        table=table,
-        query=query,
-        class_ids=op.outputs[6],
-        label_vectors=op.outputs[2],
-        shares=op.outputs[3],
-        mean=op.outputs[4],
-        slots=op.outputs[5],
-        label_gradient=label_gradient,
-        sum_gradient=sum_gradient,
-        normalize=op.get_attr("normalize"),
-        row_offset=op.get_attr("row_offset"),
+        table, query, ids, *saved, label_gradient, sum_gradient, **attributes
     )
     table_gradient = tf.IndexedSlices(made.row_gradients, made.rows, tf.raw_ops.VariableShape(input=table))
     return table_gradient, made.query_gradient, None, None, made.offset_gradient

@@ -29,7 +29,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
             1e-12 gets no gradient under ``normalize`` (its direction is undefined).
         query: ``[N, D]``, cast to the scores' dtype.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
-        normalize: Whether class vectors are scaled to length one. The query is taken as it is.
+        normalize: Whether class vectors are scaled to length one. The query is not scaled.
         row_offset: Number of table rows before the row of class 0.
 
     Returns:
@@ -39,7 +39,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
         ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
             is negative.
         tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
-        NotImplementedError: A second derivative is asked of the compiled op.
+        NotImplementedError: The caller wants a second derivative of the compiled op.
 
     >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
     >>> candidate_scores(table, [[1.0, 1.0]], [[2, 0, -1]]).numpy().tolist()
@@ -113,14 +113,7 @@ def scores_in_tensorflow(table, query, class_ids, normalize, row_offset):
 
 @tf.RegisterGradient("Tfxc>CandidateScores")
 def _candidate_scores_gradient(op, gradient):
-    table, query, class_ids = op.inputs
-    made = library.load().tfxc_candidate_scores_grad(
-        table=table,
-        query=query,
-        class_ids=class_ids,
-        gradient=gradient,
-        normalize=op.get_attr("normalize"),
-        row_offset=op.get_attr("row_offset"),
-    )
-    table_shape = tf.raw_ops.VariableShape(input=table)
+    attributes = {name: op.get_attr(name) for name in ("normalize", "row_offset")}
+    made = library.load().tfxc_candidate_scores_grad(*op.inputs, gradient, **attributes)
+    table_shape = tf.raw_ops.VariableShape(input=op.inputs[0])
     return tf.IndexedSlices(made.row_gradients, made.rows, table_shape), made.query_gradient, None

@@ -4,7 +4,7 @@
 ``normalize``. The compiled ops read the table in place, a few dozen classes at a time. They fold the logits
 while these are in the cache, and compute them again for the gradient. The number of threads changes no bit.
 
-All functions but the reference take
+All functions but ``left_by_filter`` take
 
 * ``query``: float32 [N, D];
 * ``table``: handle of a float32 or bfloat16 variable [rows, D];

@@ -79,12 +79,9 @@ def cheapest_of(every, head, query, wanted, recall, promising, steps):
 
     Args:
         every: list of ``Cells`` of all classes of the head.
-        head: has the class vectors.
-        query: float32 [n, E], effective queries.
-        wanted: int32 [n, k], the ids of their best classes.
-        recall: the share of them to find, in (0, 1].
+        head: and ``query``, ``recall``, ``steps``: as of ``cheapest``.
+        wanted: int32 [n, k], the ids of the queries' best classes.
         promising: class ids in the order in which to scan them.
-        steps: numbers of scanned classes to consider; see ``scan_steps``.
 
     Returns:
         One of ``every``, one of ``steps``, and the cost of a query with them: the number of rows of cells
