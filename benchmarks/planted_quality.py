@@ -1,10 +1,10 @@
-"""Every sampler on data whose best possible ranking is known: share of it against training time.
+"""Every sampler on data with a known best ranking: the share of its quality against training time.
 
-A run is a sampler and its number of steps of 512 examples, for example ``midx-rq:20000``; beside the samplers
-of the examples there are ``searched`` (hard negatives from an index behind training) and ``mach`` (buckets).
-A run that was cut off goes on where it stopped. Time is that of the processor, over all cores, which other
-programs on the machine disturb less than a clock, of the seed that they disturbed least; the picture, of
-these seeds, lies in the folder of --output.
+A run is a sampler and its number of steps of 512 examples, for example ``midx-rq:20000``. In addition to the
+samplers of the examples there are ``searched`` (hard negatives from an index behind training) and ``mach``
+(buckets). An interrupted run resumes. Time is processor time over all cores, which other programs disturb
+less than clock time, of the seed that they disturbed least; a plot of these seeds is in the folder of
+--output.
 
     python benchmarks/planted_quality.py --num-classes 1000000 --output runs/planted --seeds 0 1 2 \\
         --runs full:2000 midx-rq:2000 midx-rq:20000 uniform:20000
@@ -32,7 +32,7 @@ from tfxc._keras import keras  # noqa: E402
 
 DIM, BATCH_SIZE, NUM_EPOCHS = 64, 512, 10
 NUM_NEGATIVES, NUM_CODEWORDS = 100, 128
-OPTIONS = "num_classes", "learning_rate", "num_buckets", "num_held_out"  # what a run's figures depend on
+OPTIONS = "num_classes", "learning_rate", "num_buckets", "num_held_out"  # which change the figures
 MORE_SAMPLERS = {
     "searched": lambda s: tfxc.samplers.SearchedHardNegatives(s.num_negatives // 5, 4 * s.num_negatives // 5)
 }
@@ -73,7 +73,7 @@ def make_model(name, truth, num_steps, seed, args):
 
 
 def train(name, num_steps, truth, held_out, seed, args):
-    """Trains to the end or resumes; the rows of the log and the quality on the held-out examples."""
+    """Trains to the end, or resumes; returns the rows of the log and the quality on the held-out examples."""
     model = make_model(name, truth, num_steps, seed, args)
     steps = num_steps // NUM_EPOCHS
     log = TrainingLog(
@@ -104,7 +104,7 @@ def curve(rows):
 
 
 def early_quality(logs, least_disturbed, seconds):
-    """The sample of each seed after as many steps as the least disturbed one made in so many seconds."""
+    """The sample of each seed after the steps that the least disturbed seed made in so many seconds."""
     count = sum(point["processor_seconds"] <= seconds for point in curve(least_disturbed))
     return [curve(rows)[count - 1]["quality"] for rows in logs] if count else []
 
@@ -129,7 +129,7 @@ def main():
     best = best_head(truth)
     optimum, optimum_of_sample = (quality_of(best, own) for own in (held_out, spread_batches(held_out)))
     del best
-    logs, results = {}, {}  # by run: a log and a result of each seed
+    logs, results = {}, {}  # for each run: a log and a result of each seed
     for seed in args.seeds:
         print(f"\nSeed {seed}")
         for name, num_steps in args.runs:
@@ -147,7 +147,7 @@ def main():
         early = np.array(early_quality(logs[run], rows, full[0] / 10) if full else [])
         shares = [ndcg, ndcg / optimum, recall, early / optimum_of_sample]
         table.append([run, seconds(rows), *(spread(own, "{:.3f}") if len(own) else "" for own in shares)])
-    early_column = "of the optimum after a tenth of full's time"  # by a sample, and so is its optimum
+    early_column = "of the optimum after a tenth of full's time"  # measured on a sample, like its optimum
     columns = ["run", "processor s", "NDCG@10", "of the optimum", "Recall@10", early_column]
     title = f"{args.num_classes:,} classes, {len(args.seeds)} seed(s), NDCG@10 of the optimum {optimum:.4f}"
     show(title, table, columns)

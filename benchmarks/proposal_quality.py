@@ -2,10 +2,9 @@
 
     python benchmarks/proposal_quality.py -- --data ptb --epochs 12 --output runs/ptb
 
-What follows ``--`` goes to examples/language_model.py, whose model with the full softmax, or with a sampler,
-is trained first, or taken as it is if that has been done. It stays so; learnable codebooks learn beside it
-for one pass over the text, as they would in training. Queries and labels are those of a batch of the test
-text.
+The arguments after ``--`` go to examples/language_model.py, whose model with the full softmax, or with a
+sampler, is trained first, or loaded if it is there. It stays fixed, while learnable codebooks learn for one
+pass over the text, as they would in training. Queries and labels are those of a batch of the test text.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
     python benchmarks/sampler_draws.py [--classes 10000 100000 1000000] [--proposals Sphere LSH] [--rounds 5]
 
-What is timed is all a training step asks of a sampler, ``sample``: the draws, the log of their expected
-counts, and that of the positives. Beside them: scoring all classes without drawing, and the same proposals as
-papers' code writes them for a GPU, with a weight for every class and a draw from the categorical distribution
-over all (queries in groups, so that no tensor passes 128 MB). Class vectors are generated, D = 64.
-Ten million classes take 20 GB and 15 minutes without SearchedHardNegatives, whose index takes FAISS 90 s a
-million.
+The time is that of ``sample``, everything a training step needs of a sampler: the draws, the log of their
+expected counts, and that of the positives. For comparison there are the scores of all classes without a draw,
+and the same proposals as the code of papers computes them for a GPU, with a weight for every class and a draw
+from the categorical distribution over all classes (queries in groups, so that no tensor exceeds 128 MB).
+Class vectors are generated, D = 64. Ten million classes take 20 GB and 15 minutes without
+SearchedHardNegatives, for whose index FAISS needs 90 s for each million classes.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from tfxc.layers import DenseHead
 from tfxc.samplers import Step
 
 DIM, QUERIES, NEGATIVES, CODEWORDS = 64, 256, 100, 64
-CALLS = 20  # of a sampler as one task: the time of a single one varies too much
+CALLS = 20  # calls of a sampler in a task: the time of a single call varies too much
 LARGEST = 1 << 25  # numbers in a tensor over all classes
 ALL = "all classes scored"
 
-# By name: a sampler from the class counts.
+# By name, a function from the class counts to a sampler.
 SAMPLERS = {
     "Uniform": lambda counts: samplers.Uniform(NEGATIVES),
     "LogUniform": lambda counts: samplers.LogUniform(NEGATIVES),
@@ -69,7 +69,7 @@ def quadratic_kernel(vectors, alpha=100.0):
 
 
 def fourier_kernel(vectors, num_features=32, nu=4.0):
-    """RFF, the features of the classes at hand."""
+    """RFF, with the features of the classes in memory."""
     omega = tf.random.stateless_normal([DIM, num_features], [0, 0]) * math.sqrt(nu)
 
     def features(rows):
@@ -81,7 +81,7 @@ def fourier_kernel(vectors, num_features=32, nu=4.0):
 
 
 def collisions(vectors, num_tables=16, num_bits=4, uniform=0.1):
-    """LSH: in which of the tables a class shares the query's bucket, by the size of the bucket."""
+    """LSH: the tables in which a class shares the query's bucket, weighed by the size of the bucket."""
     planes = tf.random.stateless_normal([DIM, num_tables * num_bits], [0, 0])
     powers = tf.constant([2**bit for bit in range(num_bits)], tf.int32)
 
@@ -102,7 +102,8 @@ def collisions(vectors, num_tables=16, num_bits=4, uniform=0.1):
     return log_weights
 
 
-# By name: from class vectors to a function from queries to unnormalised log weights of all classes.
+# By name, a function from class vectors to a function from queries to unnormalised log weights of all
+# classes.
 PEERS = {
     "softmax": softmax,
     "MIDX's cluster scores": clusters,
@@ -175,7 +176,7 @@ def generated(num_classes):
 
 
 def tasks_of(num_classes, names):
-    """Every task at one number of classes, what to divide its time by, and the seconds of refreshes."""
+    """Every task at one number of classes, the divisor of its time, and the seconds of refreshes."""
     step, head = generated(num_classes)
     vectors = tf.identity(tf_variable(head.table))
     tasks = {ALL: scoring_task(vectors, step.query)}

@@ -1,9 +1,9 @@
-"""Clients in threads against one loaded model: throughput, latency, memory, and whether answers are right.
+"""Clients in threads against one loaded model: throughput, latency, memory, and correct answers.
 
-Each request holds some queries, a random k, and at random ``exclude`` and ``allow``. No answer may hold an
-excluded class or one that is not allowed, nor fewer than k where there are k. Some requests are asked again
-with all cells probed, and compared with a ranking of all classes in NumPy. The model is served by a process
-that cannot import tfxc.
+Each request holds a few queries, a random k, and sometimes ``exclude`` and ``allow``. No answer may hold an
+excluded class, a class that is not allowed, or fewer than k classes where there are k. Some requests are
+repeated with all cells probed, and compared with a ranking of all classes in NumPy. A process that cannot
+import tfxc serves the model.
 
     python benchmarks/served_clients.py --num-classes 1000000 --results served_clients.json
 """
@@ -43,7 +43,7 @@ def request(random, queries, num_classes):
 
 
 def candidates(arguments, row, num_classes):
-    """Which classes may be in an answer, as a bool [L]."""
+    """The classes that may be in an answer, as bool [L]."""
     fits = np.ones(num_classes, bool)
     if "allow" in arguments:
         allow = arguments["allow"][row % len(arguments["allow"])]
@@ -58,7 +58,7 @@ def candidates(arguments, row, num_classes):
 
 
 def faults(arguments, ids, num_classes):
-    """How many rows of an answer break a promise, without looking at scores."""
+    """The number of rows of an answer that break a promise; scores are not compared."""
     found = 0
     for row, own in enumerate(ids):
         valid = own[own >= 0]

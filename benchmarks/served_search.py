@@ -1,9 +1,9 @@
-"""Ranking from a SavedModel: all classes, an inverted index, and FAISS with as many cells, taking turns.
+"""Ranking from a SavedModel, in turns: all classes, an inverted index, and FAISS with as many cells.
 
-Class vectors are planted in clusters, a query is a class and noise; or both are those of a model that learns
-for some steps to tell such classes apart, which come as often as words do. The models are served by a process
-that cannot import tfxc. The index is tuned to a recall of .95, and so is FAISS, with as many cells.
-Seconds to build are those of tuning, which compares three numbers of cells and some of scanned classes.
+Class vectors are planted in clusters, and a query is a class plus noise; or both are those of a model that
+trains for some steps on such classes, whose frequencies are those of words. A process that cannot import tfxc
+serves the models. The index and FAISS, with as many cells, are tuned to a recall of .95. The seconds of a
+build are those of tuning, which compares three numbers of cells and several numbers of scanned classes.
 
     python benchmarks/served_search.py --num-classes 1000000 --results served_search.json
 """
@@ -22,13 +22,13 @@ from _planted import planted, trained
 from _tables import add_results, keep, show
 
 K, RECALL = 10, 0.95
-# By other queries than those that recall is measured of: a little more, so that these reach it, too.
+# Tuning and recall use different queries: a little more here, so that the others reach it, too.
 TUNED_TO, NUM_TUNED = 0.955, 1024
 INDICES = {"float32": "index", "bfloat16": "index, bfloat16", "int8": "index, int8"}
 
 
 def export(vectors, queries, folder, dtypes, num_probes):
-    """Writes the models; the number of cells, and per model seconds to build, folder size and recall."""
+    """Writes the models; returns the number of cells, and for each model seconds, folder size and recall."""
     import tfxc
     from tfxc._keras import keras
     from tfxc._keras.weights import tf_variable
@@ -60,7 +60,7 @@ def export(vectors, queries, folder, dtypes, num_probes):
 
 
 def kept_or_trained(path, *arguments):
-    """What ``trained`` gives, by way of a file: training takes longer than all else."""
+    """The result of ``trained``, kept in a file: training takes longer than all else."""
     if path is None or not path.exists():
         vectors, queries, found = trained(*arguments)
         if path is not None:
@@ -77,7 +77,7 @@ def megabytes(folder):
 
 
 def probe_enough(index, queries, wanted):
-    """Lets a FAISS index read the fewest cells that reach the recall."""
+    """Sets a FAISS index to the fewest cells that reach the recall."""
 
     def reaches(num_probes):
         index.nprobe = num_probes
@@ -142,8 +142,8 @@ def serve(folder, dtypes, num_cells, rounds):
                 facts[name][f"queries_per_second_{batch_size}"] = float(batch_size / np.median(times))
                 facts[name][f"best_queries_per_second_{batch_size}"] = float(batch_size / times.min())
             else:
-                # A server has its model in the cache, and no other: of many single ones in a row the first,
-                # which finds there what another model has left, stands apart.
+                # A server has only its model in the cache: the first of many single queries, which finds what
+                # another model has left there, is counted separately.
                 facts[name]["first_ms"] = float(np.median(times[:, 0]) * 1e3)
                 facts[name]["p50_ms"], facts[name]["p99_ms"] = map(
                     float, np.percentile(times[:, 1:], [50, 99]) * 1e3
@@ -181,7 +181,7 @@ def main():
         index = facts[INDICES[args.dtypes[0]]]
         command = [sys.executable, __file__, "--serve", str(folder), str(index["num_cells"])]
         command += ["--dtypes", *args.dtypes, "--rounds", str(args.rounds)]
-        # Threads of FAISS that wait busily for its next query would take the cores from TensorFlow.
+        # FAISS's threads spin while they wait for the next query, and would take the cores from TensorFlow.
         environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
         served = json.loads(
             subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout

@@ -1,9 +1,10 @@
 """The uniformly sparse head against TensorFlow's sparse matmul and a dense head, at Amazon-670K's size.
 
-Logits; the loss, a squared hinge summed over all classes; and the loss with its gradients: the tasks take
-turns. The sparse head is timed in the worst case (no gradient is 0) and as it is after some training (1 in
-1000 is not), with inputs of its own for each class and for groups of classes. Memory is that of one whole
-Adam step in a process of its own. Then ``fit`` with sampled negatives, at 100 thousand and 3 million classes.
+The tasks, in turns, are the logits; the loss, a squared hinge summed over all classes; and the loss with its
+gradients. The sparse head is timed in the worst case (no gradient is 0) and as after some training (1 in 1000
+is not 0), with separate inputs for each class and for groups of classes. Memory is that of one whole Adam
+step in a process of its own. The program also times ``fit`` with sampled negatives, at 100 thousand and 3
+million classes.
 
     python benchmarks/sparse_head.py --batch-sizes 1 32 128 512 --group-sizes 1 16 --memory
 """
@@ -30,7 +31,7 @@ def problem(num_classes, batch_size):
 
 
 def coo_gigabytes(num_classes, batch_size):
-    """What the gradient of TensorFlow's sparse matmul takes: it gathers both factors of its products."""
+    """GB of the gradient of TensorFlow's sparse matmul, which gathers both factors of its products."""
     return 3 * num_classes * FAN_IN * batch_size * 4 / 2**30
 
 
@@ -74,7 +75,7 @@ def ours(weights, topology, query, labels, group_size):
 
 
 def tasks(num_classes, batch_size, group_sizes):
-    """Logits, loss, and loss with gradients, of ours and of both peers, by name."""
+    """Logits, loss, and loss with gradients, of tfxc and of both peers, by name."""
     import tensorflow as tf
 
     values, topology, query, labels = problem(num_classes, batch_size)
@@ -92,7 +93,7 @@ def tasks(num_classes, batch_size, group_sizes):
     turned_labels = tf.stack([labels, tf.range(batch_size)[:, tf.newaxis] + tf.zeros_like(labels)], axis=-1)
 
     def coo_logits():
-        """Transposed, [L, B], as this product gives them."""
+        """Transposed logits [L, B], as this product returns them."""
         matrix = tf.SparseTensor(places, coo_values, [num_classes, NUM_INPUTS])
         return tf.sparse.sparse_dense_matmul(matrix, query, adjoint_b=True)
 
@@ -170,7 +171,7 @@ def adam_step(set_up_done, kind, num_classes, batch_size, group_size=1):
 def show_memory(num_classes, batch_size, group_sizes):
     dense = peak_memory(adam_step, "dense", num_classes, batch_size)
     sparse = {size: peak_memory(adam_step, "sparse", num_classes, batch_size, size) for size in group_sizes}
-    tiny = peak_memory(adam_step, "sparse", 1000, batch_size)  # what Keras and TensorFlow take themselves
+    tiny = peak_memory(adam_step, "sparse", 1000, batch_size)  # the memory of Keras and TensorFlow themselves
     rows = [[f"dense, {DENSE_INPUTS} wide", dense, "", ""]]
     for size, peak in sparse.items():
         state = num_classes * FAN_IN * (12 + 4 / size) / 2**20  # weights, two slots and indices

@@ -1,11 +1,12 @@
-"""Time and memory of one training step of ``fit``, beside Keras's dense softmax and TensorFlow's sampler.
+"""Time and memory of one training step of ``fit``, against Keras's dense softmax and TensorFlow's sampler.
 
     python benchmarks/step_time.py [--classes 1000000]
 
-One dense layer makes the query (D = 64, B = 512), so the output layer is what is measured. The peers: a
+One dense layer makes the query (D = 64, B = 512), so the output layer takes most of the time. The peers are a
 Keras ``Dense`` softmax with Adam, and ``tf.nn.sampled_softmax_loss`` (100 shared log-uniform negatives) with
-Keras's Adam, or with LazyAdam. What refreshing the index adds, over the first steps of ``fit``. Then the step
-of tfxc at 100 thousand and 10 million classes, with larger batches and with sequences, and its peak memory.
+Keras's Adam or with LazyAdam. The program also measures the cost of refreshing the index over the first steps
+of ``fit``, and the step of tfxc at 100 thousand and 10 million classes, with larger batches and with
+sequences, and its peak memory.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def keras_dense(num_classes):
 
 
 class SampledSoftmax(keras.Model):
-    """What a TensorFlow user writes today."""
+    """The code of a TensorFlow user without tfxc."""
 
     def __init__(self, num_classes):
         super().__init__()
@@ -120,11 +121,11 @@ def against_peers(num_classes):
 
 
 def with_refreshes(num_classes):
-    """An epoch of ``fit``, which refreshes the index at its start and then ever more rarely."""
+    """An epoch of ``fit`` that refreshes the index at its start, and then less and less often."""
     rows = []
     for num_steps in (1_000, 10_000):
         model, options = midx(num_classes), tf.data.Options()
-        # Where data are without end, the thread that tunes them may miss that fit ends, and hold it up.
+        # With endless data, the thread that tunes tf.data may miss the end of fit, and delay it.
         options.autotune.enabled = False
         data = tf.data.Dataset.from_tensors(batch(num_classes)).repeat().with_options(options)
         model.fit(data, steps_per_epoch=2, verbose=0)  # traces the step
@@ -146,7 +147,7 @@ def against_size(small=100_000, large=10_000_000):
 
 
 def against_batch(num_classes):
-    """Queries of a step: more of them, and those of sequences; negatives for each or shared by the batch."""
+    """Steps with more queries, and with sequences; negatives for each query or shared by the batch."""
     cases = {
         "512": ((512,), False),
         "512, shared negatives": ((512,), True),

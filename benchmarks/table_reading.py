@@ -2,10 +2,10 @@
 
     python benchmarks/table_reading.py [--rows 10000000] [--mapped-rows 100000000] [--results result.json]
 
-Users and items follow Zipf's law, their ids are strings, times are random, the rows in no order. The line
-reader reads the same rows as text, once. Polars groups the same Parquet file by user and sorts each user's
-items by time; it numbers no items. Beside the seconds that pass stand those of the processor, which other
-programs on the machine disturb less. With --mapped-rows, a second and larger file becomes sequences on disk.
+Users and items follow Zipf's law, their ids are strings, times are random, and rows are in random order. The
+line reader reads the same rows as text, once. Polars groups the same Parquet file by user and sorts each
+user's items by time; it does not number items. The table shows clock seconds and processor seconds, which
+other programs disturb less. With --mapped-rows, a second and larger file becomes sequences on disk.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Heads and negatives of tfxc beside label trees, on the same TF-IDF features: precision, time and memory.
+"""Heads and negatives of tfxc against label trees, on the same TF-IDF features: precision, time and memory.
 
     pip install -e ".[bench]"
     python benchmarks/tagging_quality.py --seeds 0 1 2
@@ -6,13 +6,13 @@
     python benchmarks/tagging_quality.py --data Delicious -- --epochs 12
     python benchmarks/tagging_quality.py --compare negatives
 
-Omikuji's Parabel is its default, Bonsai the setting its documentation gives; their times include reading the
-training file. PECOS' XR-Linear is its default and needs a Python of its own (see ``_pecos.py``). Whatever
-follows ``--`` goes to examples/extreme_classification.py, which trains the heads, each in a process of its
-own; options that a row is made of stay (see HEADS and NEGATIVES: "dense, fast" is always 6 epochs, negatives
-always 20). What is done already is read from the output folder. Processor seconds are of all cores; other
-programs disturb them less than those of the clock. Peak memory is that of training and prediction, beyond the
-data.
+Omikuji's Parabel has its defaults, Bonsai the setting of its documentation; their times include reading the
+training file. PECOS' XR-Linear has its defaults and needs a Python of its own (see ``_pecos.py``). The
+arguments after ``--`` go to examples/extreme_classification.py, which trains the heads, each in a process of
+its own. They do not override the options of a row (see HEADS and NEGATIVES: "dense, fast" always has 6
+epochs, negatives always 20). Finished results are read from the output folder. Processor seconds are those of
+all cores; other programs disturb them less than clock time. Peak memory is that of training and prediction,
+without the data.
 """
 
 import argparse
@@ -133,13 +133,13 @@ def scores(train, test, ids):
 
 
 def in_process(task, *arguments):
-    """The result of a task in a process of its own, with the memory it took."""
+    """The result of a task in a process of its own, with its memory."""
     peak, result = measured(task, *arguments)
     return {"peak": peak, **result}
 
 
 def measure(args, ours):
-    """Results of each model, one a seed, by name."""
+    """The results of each model by name, one for each seed."""
     runs, output, data = {}, args.output / args.data.name, str(args.data)
     if args.compare == "heads" and not args.without_peers:
         for name, settings in OMIKUJI.items():

@@ -1,9 +1,9 @@
-"""How near the threshold of ``SoftmaxAtK`` comes to the true k-th best logit, by sampler.
+"""The distance of the threshold of ``SoftmaxAtK`` from the true k-th best logit, by sampler.
 
     python benchmarks/threshold_at_k.py [--num-classes 500000] [--k 20]
 
-Classes with a planted truth, as skewed as words; the head is the best possible one, so that what is measured
-is the estimate alone. Every sampler scores 100 classes a query.
+Classes have a planted truth, as skewed as words. The head is the best possible one, so that the figures
+measure the estimate alone. Every sampler scores 100 classes a query.
 """
 
 import argparse
@@ -22,9 +22,9 @@ DIM, SCORED = 64, 100
 
 
 def thresholds(head, sampler, earlier, query, labels, k):
-    """The estimate [N] of the k-th largest logit, by what one draw of the sampler scores.
+    """The estimate [N] of the k-th largest logit, from one draw of the sampler.
 
-    An index may depend on the queries of earlier steps, so the sampler first sees some, with their labels.
+    An index may depend on the queries of earlier steps, so the sampler first sees some queries and labels.
     """
     sampler.build((head.num_classes, head.effective_dim))
     sampler.sample(step_of(head, *earlier))
@@ -41,7 +41,7 @@ def step_of(head, query, labels):
 
 
 def weights(own, threshold, temperature):
-    """What each label's term counts, [N]."""
+    """The weight [N] of each label's term."""
     return 1 / (1 + np.exp((threshold - own) / temperature))
 
 

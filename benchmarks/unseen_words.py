@@ -1,12 +1,12 @@
-"""Words that no text of training has, ranked as the next word by the letters they consist of.
+"""Words that do not occur in training, ranked as the next word by their letters.
 
     python benchmarks/unseen_words.py --seeds 0 1 2
 
-Two of the bundled novels are held out whole. An EncodedHead computes a word's vector from its word and its
-runs of three letters; a DenseHead has a vector for each word. First all places of the held-out novels whose
-next word training has seen: quality among all words, and time. Then the places whose next word is unseen:
-how the right one is ranked among the unseen ones. Nearest neighbours there are the twenty words that the
-dense head expects, each of which votes for the unseen words that are written alike.
+Two of the bundled novels are held out. An EncodedHead computes a word's vector from the word and its runs of
+three letters; a DenseHead has a vector for each word. The first part takes the places in the held-out novels
+whose next word occurs in training: quality among all words, and time. The second part takes the places whose
+next word is unseen: its rank among the unseen words. Nearest neighbours there are the twenty words that the
+dense head expects, each of which votes for the unseen words with a similar spelling.
 """
 
 import argparse
@@ -33,7 +33,7 @@ NUM_NEIGHBOURS = 20
 
 
 def item_encoder(dim):
-    """What a word consists of, to its class vector."""
+    """The encoder from the parts of a word to its class vector."""
     grams = keras.Input((None,), dtype="int32")
     bag = tfxc.layers.EmbeddingBag(NUM_GRAMS, dim, combiner="sqrtn")(grams)
     hidden = keras.layers.Dense(2 * dim, activation="relu")(bag)
@@ -41,14 +41,14 @@ def item_encoder(dim):
 
 
 def train(name, sessions, ids, args, seed):
-    """A trained model and the seconds that took."""
+    """A trained model, and the seconds of training."""
     keras.utils.set_random_seed(seed)
     num_classes = sessions.num_classes
     if name == "dense":
         head = tfxc.layers.DenseHead(num_classes)
     else:
         head = tfxc.layers.EncodedHead(item_encoder(args.dim), ids, free_vectors=name == "encoded and free")
-    # By frequency: words that training lacks are next to never negatives.
+    # By frequency: unseen words are hardly ever negatives.
     sampler = tfxc.samplers.Unigram(
         args.num_negatives, counts=sessions.counts(), smoothing=1e-3, shared=True, seed=seed
     )
@@ -87,7 +87,7 @@ def quality(model, queries, labels):
 
 
 def votes(model, queries, texts, unseen):
-    """Scores [N, unseen]: the words that the dense head expects vote for those that are written alike."""
+    """Scores [N, unseen]: the words that the dense head expects vote for words with a similar spelling."""
     best = model.head.top_k(tf.constant(queries), k=NUM_NEIGHBOURS)
     weights = tf.nn.softmax(best.scores).numpy()
     rows = np.repeat(np.arange(len(queries)), NUM_NEIGHBOURS)

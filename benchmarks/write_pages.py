@@ -1,11 +1,10 @@
-"""Writes docs/benchmarks and the README's table from the result files, so that no figure is typed.
+"""Writes docs/benchmarks and the README's table from the result files, so that nobody types a figure.
 
     python benchmarks/write_pages.py [--check]
 
-``benchmarks/results/NAME.json`` is what a command wrote with ``--results``; ``benchmarks/pages/NAME.md`` is a
-page whose figures are left open (Jinja2): it names tables, rows and columns of the results. A page with a
-measured figure of its own is refused. ``--check`` writes nothing and ends with status 1 if a page is not
-what the results say.
+A command wrote ``benchmarks/results/NAME.json`` with ``--results``. ``benchmarks/pages/NAME.md`` is a page in
+Jinja2 that names tables, rows and columns of the results in place of figures. A page with a measured figure
+of its own is refused. ``--check`` writes nothing, and ends with status 1 if a page differs from the results.
 """
 
 import argparse
@@ -23,7 +22,7 @@ MARKS = "<!-- figures -->", "<!-- end of figures -->"
 
 
 class Results:
-    """What a page may ask of the results: a table, a figure, the conditions."""
+    """The results as a page reads them: tables, figures, conditions."""
 
     def __init__(self, files):
         self.files = files
@@ -38,7 +37,7 @@ class Results:
         return found[0]
 
     def table(self, name, title, columns=None, renamed=None, rows=None):
-        """A table as Markdown: these columns and rows, columns named anew where ``renamed`` has one."""
+        """A table as Markdown with these columns and rows; ``renamed`` gives columns other headings."""
         table = self._table(name, title)
         missing = set(rows or ()) - {row[0] for row in table["rows"]}
         if missing:
@@ -56,12 +55,12 @@ class Results:
         return found[table["columns"].index(column)]
 
     def mean(self, name, title, row, column):
-        """The mean of a figure over seeds, of which it may hold the deviation, too."""
+        """The mean of a figure over seeds, without its deviation."""
         found = self.figure(name, title, row, column)
         return float(found.split(" ± ")[0]) if isinstance(found, str) else found
 
     def conditions(self, *names):
-        """The commands, machines and versions behind a section, folded away."""
+        """The commands, machines and versions of a section, in a folded block."""
         lines = ["<details><summary>Commands and conditions</summary>", ""]
         for name in names:
             file = self.files[name]
@@ -81,7 +80,7 @@ def read_results(folder):
 
 
 def stray_figures(source):
-    """Numbers that stand in the text of a page itself: what is left of it without code, links and markup."""
+    """Numbers in the text of a page, without its code, links and markup."""
     text = re.sub(
         r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|```.*?```|`[^`]*`|\]\([^)]*\)", "", source, flags=re.DOTALL
     )
@@ -89,7 +88,7 @@ def stray_figures(source):
 
 
 def rendered(results):
-    """What each file is to hold, by its path."""
+    """The content of each file by its path."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True
     )
@@ -110,7 +109,7 @@ def rendered(results):
 
 
 def between_marks(text, inside):
-    """The text with what stands between its marks replaced."""
+    """The text with the part between its marks replaced."""
     before, rest = text.split(MARKS[0])
     _, after = rest.split(MARKS[1])
     return f"{before}{MARKS[0]}\n{inside.strip()}\n{MARKS[1]}{after}"

@@ -1,13 +1,13 @@
-"""Next items over several processes: a class table cut into shards on parameter servers, trained by workers.
+"""Next items over several processes: workers train a class table in shards on parameter servers.
 
-Without arguments: the words of the bundled novels, two workers and two servers on this machine.
+Without arguments it uses the words of the bundled novels, two workers and two servers on this machine.
 
     python examples/cluster.py --workers 2 --servers 2
 
-Kill any of its processes (`kill -9`): a worker is replaced and the others go on; for a server or the
-coordinator all are started again, from the last checkpoint. Kill the program itself, and the same command
-goes on; one of other options is refused. On machines of their own the processes are the same: `TF_CONFIG`
-says what each one is, and the folder of `--output` is one that all see.
+Kill any of its processes (`kill -9`): a worker is replaced, and the others continue; after the death of a
+server or the coordinator, all processes restart from the last checkpoint. Kill the program itself, and the
+same command resumes; a command with other options is refused. On several machines the processes are the same:
+`TF_CONFIG` tells each one its role, and all must see the folder of `--output`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from common.arguments import count, existing, rate
 from common.processes import Cluster, die_with_parent
 from common.run_options import check_options
 
-# Options that may change when a run goes on: how many processes there are, where all goes, when it ends.
+# Options that may change when a run resumes: the number of processes, the output, the number of epochs.
 OF_NO_RUN = ("workers", "servers", "output", "epochs")
 
 
@@ -61,8 +61,8 @@ def load(args):
 def training_batches(split, args):
     """Endless batches that workers can read alone.
 
-    Shuffled by tf.data: the order of ``seed=`` is told by Python, which the coordinator alone runs. No global
-    seed is set, so that every worker has an order of its own. A run that goes on from a checkpoint begins at
+    tf.data shuffles them: the order of ``seed=`` comes from Python, which only the coordinator runs. There is
+    no global seed, so every worker has an order of its own. A run that resumes from a checkpoint begins at
     the first rows again.
     """
     import tfxc
@@ -72,12 +72,12 @@ def training_batches(split, args):
 
 
 def make_model(num_classes, args, seed=0):
-    """The compiled model; the scope in which it is made says where its tables lie."""
+    """The compiled model; the scope in which it is made determines the place of its tables."""
     import tfxc
 
     encoder = tfxc.encoders.sasrec(num_classes, args.max_length, args.dim, num_blocks=1)
     sampler = tfxc.samplers.MIDX(args.num_negatives, num_codewords=args.num_codewords, seed=seed)
-    # A table of its own: one that is shared with the encoder would travel.
+    # The head has its own table: a table shared with the encoder would travel over the network.
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), sampler)
     model.compile(
         tfxc.optimizers.LazyAdam(args.learning_rate),
@@ -88,7 +88,7 @@ def make_model(num_classes, args, seed=0):
 
 
 def loopback_bytes():
-    """What this machine's processes have sent each other so far; 0 where the system does not tell."""
+    """The bytes that this machine's processes have sent each other; 0 where the system does not tell."""
     try:
         lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -97,9 +97,9 @@ def loopback_bytes():
 
 
 def train(model, batches, checkpoint, done, args):
-    """Trains the epochs that are left to do, keeps each and prints what it took.
+    """Trains the remaining epochs in one ``fit``, saves each and prints its cost.
 
-    By one ``fit``: each begins at the first row again.
+    Each epoch begins at the first row again.
     """
     from tensorflow import keras
 
@@ -127,12 +127,12 @@ def train(model, batches, checkpoint, done, args):
 
 
 def coordinate(args):
-    """The coordinator: trains what is left to train, evaluates and exports."""
+    """The coordinator: trains the remaining epochs, evaluates and exports."""
     import tensorflow as tf
 
     import tfxc
 
-    check_options(args.output, vars(args), OF_NO_RUN)  # of processes that are started one by one
+    check_options(args.output, vars(args), OF_NO_RUN)  # for processes that are started one by one
     split = load(args)
     num_classes = split.train.num_classes
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -143,7 +143,7 @@ def coordinate(args):
     print(f"{num_classes:,} classes; {f'after epoch {done}' if done else 'from the start'}", flush=True)
     train(model, training_batches(split, args), checkpoint, done, args)
     model.export(str(args.output / "served"))
-    alone = make_model(num_classes, args)  # on this machine, to be evaluated exactly
+    alone = make_model(num_classes, args)  # on this machine, for the exact evaluation
     tfxc.cluster.Checkpoint(alone, args.output / "checkpoints").restore()
     tests = tfxc.data.sequence_training_dataset(split.test, args.max_length, 64, windows="all", seed=None)
     loss, ndcg = alone.evaluate(tests, verbose=0)

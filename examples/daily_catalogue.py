@@ -1,17 +1,16 @@
-"""A catalogue that changes every day: the trained model carried over, against one trained anew.
+"""A catalogue that changes every day: a trained model carried over, against a model trained from scratch.
 
     python examples/daily_catalogue.py --data train.txt --format sessions
 
-Sessions are taken in the order of the file, which must be that of time. The last ones are cut into days. On
-each day the catalogue is what came up in the sessions of a window before it: items that did not are retired,
-others are new. ``tfxc.change_classes`` carries the model of the day before over to the new catalogue; a new
-item begins as the mean of those that stand beside it in the window. The model then takes the steps of one
-epoch: yesterday's sessions several times, since hardly any other has the new items, and some of the others.
-Beside it another model is trained anew, for many epochs. Both are tested on every item of the day's sessions
-but the first. A model that has been carried over for weeks (``--days-before``) has learnt from more than the
-window.
+The sessions in the file must be in the order of time. The program cuts the last ones into days. The catalogue
+of a day holds the items in the sessions of a window before it: other items are retired, and some are new.
+``tfxc.change_classes`` carries the model of the previous day over to the new catalogue; a new item starts as
+the mean of its neighbours in the window. The model then takes the steps of one epoch: yesterday's sessions
+several times, since hardly any other session has the new items, and some of the others. Another model is
+trained from scratch, for many epochs. Both are tested on every item of the day's sessions except the first. A
+model that has been carried over for weeks (``--days-before``) has learnt from more than the window.
 
-Without arguments the twelve novels that come along are the log: runs of words, book after book.
+Without arguments the twelve bundled novels are the log: runs of words, book after book.
 """
 
 import argparse
@@ -29,8 +28,8 @@ import tfxc
 from tfxc import data
 
 WORDS_PER_SESSION = 20
-REPEATS = 5  # of yesterday's sessions
-EPOCH = 0.98  # of the window's sessions: with all of them it could be a step or two more than an epoch
+REPEATS = 5  # passes over yesterday's sessions
+EPOCH = 0.98  # the share of the window's sessions: all of them could be a step or two more than an epoch
 COLUMNS = ["day", "classes", "new", "retired", "carried over, s", "model", "steps", "train s", "NDCG@10"]
 
 
@@ -78,7 +77,7 @@ def parse_arguments(argv=None):
 
 
 def load_sessions(args):
-    """All sessions in the order of time; of text, runs of words."""
+    """All sessions in the order of time; runs of words for a text."""
     sessions = getattr(data, f"read_{args.format}")(args.data)
     if args.format != "text":
         return sessions
@@ -90,17 +89,17 @@ def load_sessions(args):
 
 
 def bounds(sessions):
-    """Where each session starts and stops."""
+    """The starts and the stops of all sessions."""
     return sessions.offsets[:-1], sessions.offsets[1:]
 
 
 def catalogue_of(sessions, min_count):
-    """The names of the items that come up often enough."""
+    """The names of the items that occur often enough."""
     return sessions.vocabulary.names[np.flatnonzero(sessions.counts() >= min_count)]
 
 
 def in_catalogue(sessions, vocabulary):
-    """The sessions by the ids of a catalogue, without items that are not in it; those of 2 items or more."""
+    """The sessions as ids of a catalogue, without items outside it, where 2 items or more are left."""
     new_id = vocabulary.encode(sessions.vocabulary.names, unknown=-1)
     items = new_id[sessions.items]
     kept = np.append(0, np.cumsum(items >= 0))
@@ -125,7 +124,7 @@ def make_model(vocabulary, args):
 
 
 class FallingRate(keras.callbacks.Callback):
-    """The learning rate falls to 0 in each training: a schedule would be at its end after the first day."""
+    """Decays the learning rate to 0 in each training: a schedule would end after the first day."""
 
     def __init__(self, start, num_steps):
         super().__init__()
@@ -137,7 +136,7 @@ class FallingRate(keras.callbacks.Callback):
 
 
 def yesterday_and_before(window, seed, args):
-    """Nearly as many sessions as the window has: its last day's several times, others drawn from the rest."""
+    """Nearly as many sessions as in the window: its last day's several times, others drawn from the rest."""
     num_others = max(len(window) - args.sessions_a_day, 0)
     latest = np.arange(num_others, len(window))
     latest = np.tile(latest, min(REPEATS, max(int(EPOCH * len(window)) // len(latest), 1)))
@@ -147,7 +146,7 @@ def yesterday_and_before(window, seed, args):
 
 
 def train(model, sessions, epochs, rate, seed, args):
-    """Trains on sessions; returns the steps and seconds it took."""
+    """Trains on sessions; returns the number of steps and seconds."""
     batches = data.sequence_training_dataset(
         sessions, args.max_length, args.batch_size, windows="all", seed=seed
     )
@@ -157,7 +156,7 @@ def train(model, sessions, epochs, rate, seed, args):
 
 
 def test(model, sessions, args):
-    """NDCG@10 of every item of sessions but the first, and the names of all answers."""
+    """NDCG@10 over every item of sessions except the first, and the names of all answers."""
     batches = data.sequence_training_dataset(sessions, args.max_length, 256, windows="all", seed=None)
     quality = model.evaluate(batches, return_dict=True, verbose=0)["ndcg_at_10"]
     ids = model.predict(batches.map(lambda items, labels: items), verbose=0)["ids"]
@@ -174,9 +173,9 @@ def run(args):
             f"{args.sessions_a_day}."
         )
     rows, model, vocabulary = [], None, None
-    for day in range(-args.days_before, args.days + 1):  # the first gives the model to carry over
+    for day in range(-args.days_before, args.days + 1):  # the first day makes the model to carry over
         begin = first + (day - 1) * args.sessions_a_day
-        seed = args.seed + begin  # each day shuffles and draws for itself
+        seed = args.seed + begin  # each day has its own shuffling and draws
         window = sessions.select(np.arange(max(0, begin - args.window), begin))
         names = catalogue_of(window, args.min_count)
         if not len(names):
@@ -195,7 +194,7 @@ def run(args):
         model = tfxc.change_classes(model, vocabulary.names, new_rows=window)
         seconds = time.perf_counter() - start
         learnt = in_catalogue(yesterday_and_before(window, seed, args), vocabulary)
-        carried = model, learnt, 1, args.learning_rate / 2  # what the model knows, half the rate keeps
+        carried = model, learnt, 1, args.learning_rate / 2  # half the rate keeps what the model has learnt
         if day < 1:
             train(*carried, seed, args)
             continue
@@ -214,7 +213,7 @@ def run(args):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)  # now: a day's training would be lost
+    args.output.mkdir(parents=True, exist_ok=True)  # at the start: an error later would lose a day's training
     rows, model = run(args)
     table = markdown_table(COLUMNS, rows)
     print(f"\n{table}")

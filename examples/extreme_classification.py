@@ -1,20 +1,21 @@
 """Extreme multi-label classification: dense, sparse and MACH heads on one data set, compared.
 
-Without arguments it tags artworks with their subjects (the data of Tate's collection that come along). Data
-of your own: a folder with train.txt and test.txt (also .xz or .gz) in the format of the Extreme
-Classification Repository, and if you like label_names.txt, a name a line:
+Without arguments it tags artworks with their subjects (the bundled data of Tate's collection). Your own data
+are a folder with train.txt and test.txt (also .xz or .gz) in the format of the Extreme Classification
+Repository, and optionally label_names.txt, with a name on each line:
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
 
-Millions of features are hashed into fewer by --hash-features 65536.
+--hash-features 65536 hashes millions of features into fewer.
 
-Instead of all classes, a step may score a few negatives a point: uniform ones, the hardest by an index that
-is refreshed behind training, or both (ASTRA), their share fixed or growing, or both searched in the step:
+Instead of all classes, a step may score a few negatives for each point: uniform ones, the hardest by an index
+that is refreshed behind training, or both (ASTRA), with a fixed or growing share, or both searched in the
+step:
 
     python examples/extreme_classification.py --heads dense --epochs 20 \\
         --negatives random hard astra curriculum searched
 
-A run that was interrupted goes on where it stopped when the same command is given again.
+The same command resumes an interrupted run.
 """
 
 import argparse
@@ -91,14 +92,14 @@ def parse_arguments(argv=None):
 
 
 def make_sampler(negatives, args):
-    """Which classes a step scores; None for all."""
+    """The sampler of the classes that a step scores; None for all classes."""
     if negatives == "all":
         return None
     if negatives == "random":
         return tfxc.samplers.Uniform(args.num_negatives)
     num_hard = args.num_negatives if negatives == "hard" else args.num_hard
     kind = tfxc.samplers.SearchedHardNegatives if negatives == "searched" else tfxc.samplers.HardNegatives
-    # Most points have no more than 24 labels, which are not negatives.
+    # Most points have at most 24 labels, which are not negatives.
     return kind(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
 
 
@@ -118,7 +119,7 @@ def make_optimizer(encoder, head, num_steps, args):
 
 
 def ordered(data, args):
-    """The data with its labels numbered anew: at random, or those of the same points together."""
+    """The data with renumbered labels: in random order, or with labels of the same points side by side."""
     train, test, names = data
     if args.label_order == "given":
         return data
@@ -152,7 +153,7 @@ def make_model(name, negatives, train, names, num_steps, args):
 
 
 def head_megabytes(model):
-    """Weights and connections of the head, and Adam's two slots, which gradient descent has not."""
+    """MB of the head's weights and connections, and of Adam's two slots, which gradient descent lacks."""
     size = sum(weight.numpy().nbytes for weight in model.head.weights)
     num_slots = 0 if isinstance(model.optimizer, tfxc.optimizers.MultiOptimizer) else 2
     return (size + num_slots * sum(w.numpy().nbytes for w in model.head.trainable_weights)) / 2**20
@@ -192,7 +193,7 @@ def train_head(name, negatives, data, args):
     if mined:
         callbacks.append(mining(folder, negatives, len(train), args))
     if args.evolve and name.startswith("sparse"):
-        # What grows in the last epochs would have no time to learn.
+        # Connections that grow in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
         callbacks.append(tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
     log.fit(train_set, test_set, args.epochs, callbacks)
@@ -202,7 +203,7 @@ def train_head(name, negatives, data, args):
 
 
 def title_of(name, negatives):
-    """What a run is called."""
+    """The name of a run."""
     return name if negatives == "all" else f"{name}-{negatives}"
 
 

@@ -1,16 +1,17 @@
-"""Next-word prediction: trains one language model a sampler and compares their exact perplexities.
+"""Next-word prediction: trains a language model for each sampler and compares their exact perplexities.
 
-Without arguments it reads the bundled novels. A text file of your own works alike; a folder with files whose
-names contain train, valid and test (Penn Treebank, WikiText) is read as it stands, a sentence a line:
+Without arguments it reads the bundled novels. It reads your own text file in the same way; a folder with
+files whose names contain train, valid and test (Penn Treebank, WikiText) is read as it is, a sentence on each
+line:
 
     python examples/language_model.py --data ptb --epochs 20 --samplers full uniform midx-rq --output runs/ptb
 
 The LSTM reads 20 streams side by side and carries its state from batch to batch (truncated backpropagation
-through time), in training and in evaluation: published perplexities are measured so. The Transformer reads
-separate windows, at whose start it knows nothing: expect a higher perplexity, and compare samplers, not
-models. Perplexity is exp of the loss over all words, whatever the sampler.
+through time), in training and in evaluation, as in published perplexities. The Transformer reads separate
+windows, at whose start it has no context: expect a higher perplexity, and compare samplers, not models.
+Perplexity is exp of the loss over all words, whatever the sampler.
 
-A run that was interrupted goes on where it stopped when the same command is given again.
+The same command resumes an interrupted run.
 """
 
 import argparse
@@ -92,14 +93,14 @@ def make_model(name, split, num_steps, args):
 
 
 def forget_text(model):
-    """Resets what recurrent layers carry over from the text that a model has read."""
+    """Resets the state that recurrent layers carry over from the text that a model has read."""
     for layer in model.encoder.layers:
         if getattr(layer, "stateful", False):
             layer.reset_states()
 
 
 class FreshState(keras.callbacks.Callback):
-    """Forgets what recurrent layers carry before each pass over a text, and logs the perplexity."""
+    """Resets the state of recurrent layers before each pass over a text, and logs the perplexity."""
 
     def reset(self, *_, **__):
         forget_text(self.model)
@@ -127,7 +128,7 @@ def train(name, split, args):
     callbacks = [FreshState()]
     if model.sampler is not None:
         callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
-        if not isinstance(model.sampler, tfxc.samplers.DNS):  # whose proposal nobody knows
+        if not isinstance(model.sampler, tfxc.samplers.DNS):  # its proposal has no known probabilities
             callbacks.append(tfxc.callbacks.SamplerDiagnostics(*next(iter(validation_set))))
     log.fit(train_set, validation_set, args.epochs, callbacks)
     log.restore_best()
@@ -159,7 +160,7 @@ def table(results):
 def show_predictions(model, split, args, num_examples=3):
     """Prints what the model expects after a few passages of the test text."""
     items, _ = next(iter(batches(split, args)[2]))
-    # As one batch: the state of the LSTM is that of all its streams.
+    # In one batch, because the LSTM has a state for all its streams.
     best = model.predict(items, batch_size=len(items), callbacks=[FreshState()], verbose=0)["ids"]
     names = split.test.vocabulary.decode
     for row in range(min(num_examples, len(items))):

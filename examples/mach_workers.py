@@ -1,15 +1,17 @@
-"""MACH without communication: each process trains some repetitions, a last step merges them into one model.
+"""MACH without communication: each process trains some repetitions, and a last step merges them into one
+model.
 
-Two processes, or two machines with the same data; one that dies is started again alone, and goes on:
+Start two processes, or two machines with the same data; a process that dies is restarted alone, and resumes:
 
     python examples/mach_workers.py --repetitions 0-3 --output runs/workers &
     python examples/mach_workers.py --repetitions 4-7 --output runs/workers &
     wait
     python examples/mach_workers.py --merge --num-repetitions 8 --output runs/workers
 
-Several ranges are trained one after the other, to the same result. --merge checks that sizes and hash
-functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/. It needs
-the --data and --hash-features of the training; with --decoder it tries another way from buckets to classes.
+A process can also train several ranges one after the other, with the same result. --merge checks that sizes
+and hash functions agree and that no repetition is missing, and writes model.keras and a SavedModel, served/.
+It needs the --data and --hash-features of the training; with --decoder it tries another decoder from buckets
+to classes.
 """
 
 import argparse
@@ -66,7 +68,7 @@ def parse_range(text):
 
 
 def check_ranges(args):
-    """Raises SystemExit where ranges, given or begun before, differ in size, and so could not be merged."""
+    """Raises SystemExit where ranges, given or in the folder, differ in size: they could not be merged."""
     before = [path.name.split("_")[1] for path in args.output.glob("repetitions_*-*") if path.is_dir()]
     ranges = sorted({*args.repetitions, *map(parse_range, before)})
     if len({last - first for first, last in ranges}) > 1:
@@ -110,7 +112,7 @@ def train(first, last, data, args):
 
 
 def merge(data, args):
-    """Merges all that was saved, evaluates the whole and writes it; returns the test results."""
+    """Merges all saved parts, evaluates the model and writes it; returns the test results."""
     _, test_points, names = data
     paths = list(args.output.glob("repetitions_*.keras"))
     if not paths:
@@ -137,7 +139,7 @@ def merge(data, args):
 
 
 def decoded_by(decoder, head):
-    """A head with the same weights and another decoder, which changes nothing in training."""
+    """A head with the same weights and another decoder, which training does not use."""
     changed = tfxc.layers.MACHHead.from_config({**head.get_config(), "decoder": decoder})
     changed.build((None, head.query_dim))
     changed.set_weights(head.get_weights())
@@ -145,7 +147,7 @@ def decoded_by(decoder, head):
 
 
 def check_all_are_there(models, args):
-    """Raises SystemExit where the first or the last repetition is missing; a gap the merge itself refuses."""
+    """Raises SystemExit where the first or the last repetition is missing; the merge itself refuses a gap."""
     first, last = models[0].head, models[-1].head
     num_found = last.first_repetition + last.num_repetitions
     num_due = args.num_repetitions or num_found

@@ -1,10 +1,10 @@
-"""Asks an exported model which items come next: with TensorFlow alone, tfxc must not even be importable.
+"""Asks an exported model which items come next, with TensorFlow alone: tfxc cannot be imported here.
 
     python examples/query_saved_model.py demo/served the old man looked at the
 
-Names of items, oldest first; those the model does not know are passed over. Without any, lines of names are
-read from the standard input: between tabs, where names have blanks, or between blanks. The milliseconds are
-those of the call, the median of twenty.
+The arguments are names of items, oldest first; unknown names are ignored. Without names, the program reads
+lines of names from the standard input, separated by tabs, so that names may contain blanks, or by blanks. It
+prints the milliseconds of a call, the median of twenty.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.modules["tfxc"] = None  # any import of tfxc would now fail
+sys.modules["tfxc"] = None  # makes any import of tfxc fail
 
 import common  # noqa: E402, F401  (before TensorFlow)
 import tensorflow as tf  # noqa: E402
@@ -39,20 +39,20 @@ def names_in(line):
 
 
 def takes_names_alone(served):
-    """Whether names in a history, and names to exclude, are all that a SavedModel needs."""
+    """Whether a SavedModel needs only the names of a history, and names to exclude."""
     signature = served.signatures.get("serving_default")
     inputs = dict(signature.structured_input_signature[1]) if signature else {}
     of_exclude, *_ = (inputs.pop(name, None) for name in ("exclude", "k", "allow", "num_probes"))
     names = [of_exclude, *inputs.values()]
-    kinds = [spec and (spec.dtype, str(spec.shape)) for spec in names]  # of an unknown rank there is no list
+    kinds = [spec and (spec.dtype, str(spec.shape)) for spec in names]  # a shape of unknown rank has no list
     return kinds == 2 * [(tf.string, "(None, None)")]
 
 
 def answer(served, names, k):
-    """The best items that are not among the names, and the milliseconds that took."""
+    """The best items that are not among the names, and the milliseconds of a call."""
     history = tf.constant([names])
     seconds = []
-    for _ in range(NUM_CALLS + 1):  # the first call gets its memory
+    for _ in range(NUM_CALLS + 1):  # the first call allocates memory
         start = time.perf_counter()
         best = served.serve(history, k=tf.constant(k), exclude=history)
         seconds.append(time.perf_counter() - start)
@@ -73,7 +73,7 @@ def main(argv=None):
             f"{args.folder} does not take names alone: name what model.export(path, strings=True) wrote, of "
             "an encoder whose one input is a history of items."
         )
-    sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is no name
+    sys.stdin.reconfigure(errors="replace")  # invalid UTF-8 matches no name
     for names in [args.names] if args.names else map(names_in, sys.stdin):
         if names:
             print(answer(served, names, args.k), flush=True)

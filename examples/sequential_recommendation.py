@@ -1,12 +1,12 @@
-"""Next-item recommendation: trains a model a sampler, or with shared buckets, compares, exports the last.
+"""Next-item recommendation: trains a model for each sampler, compares them, and exports the last.
 
-Without arguments it is the demo: the next word in a few whole novels stands for the next item, trained with
-all classes, uniform and MIDX negatives, in a few minutes on two cores. On data of your own:
+Without arguments it is the demo: the next word in a few novels stands for the next item, trained with all
+classes, uniform and MIDX negatives, in a few minutes on two cores. On your own data:
 
     python examples/sequential_recommendation.py --data ml-1m.txt --format interactions \\
         --max-length 200 --batch-size 32 --epochs 40 --samplers full midx-rq --output runs/ml-1m
 
-A run that was interrupted goes on where it stopped when the same command is given again.
+The same command resumes an interrupted run.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def parse_arguments(argv=None):
 
 
 def what_does_not_suit(args):
-    """The option that the loss does not go with, and why; None if they go together."""
+    """The option that the loss excludes, and the reason; None if there is none."""
     loss = LOSSES[args.loss]()
     if "mach" in args.heads and loss.needs_sampler:
         return "--heads mach, which has no sampler"
@@ -89,8 +89,9 @@ def make_head(name, num_classes, args):
         return tfxc.layers.MACHHead(num_classes, args.num_buckets, args.num_repetitions, seed=args.seed)
     bias = {}
     if not LOSSES[args.loss]().labels_share_probability:
-        # Of yes and no for each item, start at no. What pushes all items down goes into the biases; else it
-        # goes into the vectors, which become alike, and training stays at the items' popularity for long.
+        # The binary loss starts at "no" for each item. The biases take the gradient that pushes all items
+        # down; else the vectors would take it and become alike, and training would long stay at item
+        # popularity.
         bias = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-math.log(num_classes))}
     return tfxc.layers.DenseHead(
         num_classes, tied_to="item_embedding", row_offset=1, table_dtype=args.table_dtype, **bias
@@ -98,7 +99,7 @@ def make_head(name, num_classes, args):
 
 
 def make_optimizer(encoder, num_steps, args):
-    """LazyAdam; for the item embedding RowwiseAdagrad, if asked for, which keeps one number of each item."""
+    """LazyAdam; for the item embedding RowwiseAdagrad, if wanted, which keeps one number for each item."""
     adam = tfxc.optimizers.LazyAdam(keras.optimizers.schedules.CosineDecay(args.learning_rate, num_steps))
     if args.rowwise_adagrad is None:
         return adam
@@ -164,7 +165,7 @@ def table(results):
 
 
 def verdict(results):
-    """For each run beside the one called "full", if that found anything, a sentence: how fast, how good."""
+    """A sentence on the speed and quality of each run except "full", if "full" found anything."""
     full = results.get("full")
     sentences = []
     for name, row in results.items():

@@ -3,8 +3,8 @@
     python examples/session_points.py --data train.txt --test-data test.txt --output sessions
     python examples/extreme_classification.py --data sessions --heads dense mach
 
-Features are the items seen and, apart, the last of them. Of each training session the last few items are
-labels, of each test session the last one.
+Features are the items seen and, as separate features, the last of them. Labels are the last few items of each
+training session, and the last item of each test session.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def parse_arguments(argv=None):
 
 
 def points_of(sequences, num_last):
-    """The last ``num_last`` items of each sequence, as far as others come before them, as labelled points."""
+    """Labelled points of the last ``num_last`` items of each sequence that have others before them."""
     num_items = sequences.num_classes
     owner = np.repeat(np.arange(len(sequences)), sequences.lengths)
     start, stop = sequences.offsets[:-1][owner], sequences.offsets[1:][owner]

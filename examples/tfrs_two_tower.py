@@ -1,12 +1,12 @@
-"""Two towers in TensorFlow Recommenders: its in-batch softmax beside a tfxc head, at equal training time.
+"""Two towers in TensorFlow Recommenders: its in-batch softmax against a tfxc head, at equal training time.
 
-The models take turns, so that a slow moment of the machine hits all alike. Query tower, item vectors,
-optimizer and time are the same; only the loss differs. Without arguments the next word of a few novels
-stands for the next item; on sessions:
+The models take turns, so that a slow moment of the machine hits both. Query tower, item vectors, optimizer
+and time are the same; only the loss differs. Without arguments the next word of a few novels stands for the
+next item; on sessions:
 
     python examples/tfrs_two_tower.py --data train.txt --test-data test.txt --format sessions --seconds 120
 
-Needs the packages of ``pip install ".[tfrs]"`` in a clone.
+It needs the packages of ``pip install ".[tfrs]"`` in a clone.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def make_model(name, counts, args):
 
 
 class Turn(keras.callbacks.Callback):
-    """Ends a model's turn when its time is up; the learning rate falls to 0 along a cosine of the time."""
+    """Ends a model's turn when its time is up; decays the learning rate to 0 along a cosine of the time."""
 
     def __init__(self, learning_rate, seconds):
         super().__init__()
@@ -109,7 +109,7 @@ class Turn(keras.callbacks.Callback):
         self.used, self.steps = 0.0, 0
 
     def run(self, model, dataset, until, callbacks):
-        """Trains until that many seconds are used, compiling and validation not counted."""
+        """Trains for that many seconds, without those of compilation and validation."""
         while self.used < until:
             self.until, self.start = until - self.used, time.perf_counter()
             model.fit(dataset, verbose=0, callbacks=[*callbacks, self])

@@ -1,4 +1,4 @@
-"""What the programs share. They import it before TensorFlow, which then says nothing of devices not found."""
+"""Shared by the example programs, which import it before TensorFlow, so that TensorFlow starts silently."""
 
 from common.quiet_start import start_quietly
 

@@ -1,4 +1,4 @@
-"""Types of argparse: numbers that say which range they lie in, and paths of what is there."""
+"""Types for argparse: numbers in a range, and paths of existing files."""
 
 import argparse
 from pathlib import Path

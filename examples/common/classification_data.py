@@ -1,4 +1,4 @@
-"""The points of the extreme classification examples: read, weighted and, if need be, hashed."""
+"""The points of the extreme classification examples: reads, weighs and hashes them."""
 
 import gzip
 import lzma
@@ -17,12 +17,12 @@ BUNDLED = Path(__file__).resolve().parents[1] / "data" / "tate"
 
 @dataclass(frozen=True, eq=False)
 class TrainingPoints(tfxc.data.LabeledPoints):
-    """Training points: those of the file first, and perhaps some that are made of the labels' names."""
+    """Training points: those of the file, then optional points made from the labels' names."""
 
-    num_given: int  # how many the file has
+    num_given: int  # the number of points in the file
 
     def propensities(self):
-        """Of the labels, by the points of the file alone."""
+        """The propensities of the labels, from the points of the file alone."""
         given = replace(self, features=self.features[: self.num_given], labels=self.labels[: self.num_given])
         return tfxc.metrics.propensities(given.label_counts(), self.num_given)
 
@@ -42,7 +42,7 @@ def find(folder, name):
 
 
 def lines_of(path):
-    """The lines of a text file, plain, .gz or .xz, without what surrounds them."""
+    """The stripped lines of a text file, plain, .gz or .xz."""
     opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     with opened(path, "rt", encoding="utf-8-sig") as file:
         return [line.strip() for line in file]
@@ -52,8 +52,8 @@ def load(folder, label_texts=False, hash_features=0, skip_bad_lines=False):
     """TF-IDF weighted training and test points, and the labels' names or None.
 
     Args:
-        folder: where train.txt and test.txt are, and perhaps label_names.txt and vocabulary.txt.
-        label_texts: whether the labels' names are training points too.
+        folder: the folder of train.txt and test.txt, and optionally label_names.txt and vocabulary.txt.
+        label_texts: whether the labels' names are training points, too.
         hash_features: number of features to hash them into, or 0.
         skip_bad_lines: whether to leave out lines that cannot be read.
     """
@@ -90,7 +90,7 @@ def _with_texts(train, texts):
 
 
 def _hashed(parts, num_features):
-    """Points with their features added up, with random signs, in fewer ones; as they are for 0.
+    """Hashes features into fewer ones, as sums with random signs; 0 leaves the points as they are.
 
     Reference: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009.
     """

@@ -11,14 +11,14 @@ DECODERS = ("mean", "min", "median", "geometric")
 
 
 def add_arguments(add):
-    """The options of the bag of words and of the MACH head, but for its decoder."""
+    """The options of the bag of words and of the MACH head, without its decoder."""
     add("--dim", type=count, default=512, help="width of the bag of words' vector")
     add("--dropout", type=share, default=0.5)
     add("--num-buckets", type=count, default=512, help="mach: buckets of a repetition")
 
 
 def bag_inputs():
-    """What ``tfxc.data.classification_dataset`` gives."""
+    """The datasets of ``tfxc.data.classification_dataset``."""
     return {
         "ids": keras.Input((None,), dtype="int32", name="ids"),
         "values": keras.Input((None,), name="values"),
@@ -26,9 +26,9 @@ def bag_inputs():
 
 
 def make_encoder(head, num_features, args, **options):
-    """Bag of words to queries, [B, num_inputs] for the sparse head; ``options`` are of the model."""
+    """An encoder from bags of words to queries, [B, num_inputs] for the sparse head."""
     inputs = bag_inputs()
-    # Small vectors, so that those of rare features soon mean something; both signs of the sum are read.
+    # Small vectors, so that rare features soon matter; the head reads both signs of the sum.
     small = keras.initializers.RandomUniform(-0.01, 0.01)
     bag = tfxc.layers.EmbeddingBag(num_features, args.dim, embeddings_initializer=small)(inputs)
     bag = keras.layers.LayerNormalization()(bag)
@@ -41,7 +41,7 @@ def make_encoder(head, num_features, args, **options):
 
 
 def make_head(name, train, args, **options):
-    """The head of that name, which starts where no label applies."""
+    """The head of that name, which starts with no label likely."""
     if name == "mach":
         return tfxc.layers.MACHHead(
             train.num_labels,
@@ -65,7 +65,7 @@ def make_head(name, train, args, **options):
 
 
 def first_bias(train, loss, num_outputs):
-    """Where training starts: no label applies, as for nearly all pairs of a point and a label or bucket."""
+    """The initializer of biases: no label applies, as for nearly all pairs of a point and a label."""
     if loss == "squared-hinge":
         return keras.initializers.Constant(-1.0)
     return keras.initializers.Constant(float(np.log(train.labels.nnz / len(train) / num_outputs)))

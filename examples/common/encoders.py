@@ -24,9 +24,9 @@ def lstm(num_classes, max_length, dim=200, num_blocks=2, dropout=0.2, *, batch_s
     Reference: Zaremba, Sutskever, Vinyals, "Recurrent Neural Network Regularization", 2014.
     """
     items = keras.Input((max_length,), batch_size=batch_size, dtype="int32", name="items")
-    # No mask: padding stands at the streams' very end alone, and masked steps cost more.
+    # No mask: only the very end of the streams has padding, and masked steps cost more.
     hidden = layers.Embedding(num_classes + 1, dim, name="item_embedding")(items)
-    # Vectors that suit a softmax are small: unscaled, the LSTM learns little more than frequencies at first.
+    # A softmax needs small vectors: unscaled, the LSTM at first learns little more than frequencies.
     hidden = layers.Rescaling(dim**0.5)(hidden)
     for _ in range(num_blocks):
         hidden = layers.Dropout(dropout)(hidden)

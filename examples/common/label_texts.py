@@ -1,4 +1,4 @@
-"""The texts of labels as training points: what a label is called says when it applies."""
+"""The names of labels as training points: a name says when its label applies."""
 
 import re
 
@@ -9,7 +9,7 @@ import tfxc
 
 
 def label_points(names, words):
-    """A point for every label whose name has a known word: these words, and the label itself."""
+    """A point for every label whose name has known words: these words, with the label."""
     numbers = {word: number for number, word in enumerate(words)}
     known = [
         [numbers[word] for word in re.findall(r"\w+", name.lower()) if word in numbers] for name in names

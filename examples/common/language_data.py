@@ -1,4 +1,4 @@
-"""Where the text of the language model comes from."""
+"""The text of the language model."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ BUNDLED = Path(__file__).resolve().parents[1] / "data" / "novels.txt.xz"
 
 
 def load_text(path, min_count):
-    """The ``data.Split`` of a text file, or of a folder with a file each to train, validate and test.
+    """The ``data.Split`` of a text file, or of a folder with files for training, validation and test.
 
-    A text file is split into words and held out at the end of each book; the files of a folder hold tokens,
-    a sentence a line, and are taken as they stand.
+    A text file is split into words, and the end of each book is held out; the files of a folder hold tokens,
+    a sentence on each line, and are used as they are.
     """
     if not path.is_dir():
         return data.tail_split(data.read_text(path, min_count=min_count))

@@ -1,28 +1,28 @@
-"""What the programs draw, as PNG: quality against training time, and samplers' proposals."""
+"""The plots of the programs, as PNG: quality against training time, and samplers' proposals."""
 
 import numpy as np
 
 try:
     import matplotlib
-except ModuleNotFoundError as error:  # now, not after hours of training
+except ModuleNotFoundError as error:  # at the start instead of after hours of training
     raise SystemExit("This program draws its results: pip install '.[examples]' in a clone.") from error
 
 matplotlib.use("Agg")
 from matplotlib import cycler, pyplot  # noqa: E402
 
-_MOST_NAMED = 5  # curves whose names have room at their ends
+_MOST_NAMED = 5  # the most curves with names at their ends
 
 
 def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", title=None, clock="seconds"):
-    """A validation metric against training time, one curve a run, as PNG.
+    """Draws a validation metric against training time, a curve for each run, as PNG.
 
-    Few curves are named at their ends; for many there is a legend, and time is on a logarithmic scale.
+    A few curves have names at their ends; many curves have a legend, and a logarithmic scale of time.
 
-    Where a run was measured on a sample within its epochs, its curve shows that. The clock is "seconds", or
-    "processor_seconds", over all cores, which other programs on the machine disturb less.
+    The curve of a run with measurements on a sample within its epochs shows these. The clock is "seconds", or
+    "processor_seconds" over all cores, which other programs disturb less.
     """
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    # There are ten colours, and may be more runs.
+    # There may be more runs than the ten colours.
     styles = cycler(linestyle=["-", ":"], marker=[".", "x"])
     axes.set_prop_cycle(styles * matplotlib.rcParams["axes.prop_cycle"])
     for name, rows in histories.items():
@@ -44,7 +44,7 @@ def plot(histories, path, metric="val_ndcg_at_10", label="validation NDCG@10", t
 
 
 def plot_proposals(curves, path):
-    """Cumulative probability against rank by score, one curve a proposal, as PNG."""
+    """Draws cumulative probability against rank by score, a curve for each proposal, as PNG."""
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, curve in curves.items():
         style = {"color": "black", "linestyle": "--"} if name == "full" else {}

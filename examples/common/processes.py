@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine: started together, watched, and started again when they die."""
+"""A cluster of processes on this machine: starts them, watches them, and restarts them when they die."""
 
 import json
 import os
@@ -14,12 +14,12 @@ _CHILD = "CLUSTER_CHILD"
 
 
 def die_with_parent():
-    """Ends this process when the ``Cluster`` that started it is gone; one that is started by hand stays."""
+    """Ends this process when the ``Cluster`` that started it is gone; a process started by hand stays."""
     if _CHILD not in os.environ:
         return
 
     def wait():
-        sys.stdin.read()  # ends when the parent's end of the pipe does, whatever closed it
+        sys.stdin.read()  # returns when the parent's end of the pipe closes, for whatever reason
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -28,7 +28,7 @@ def die_with_parent():
 class Cluster:
     """The coordinator, workers and parameter servers of a training, each a process of the same program.
 
-    TF_CONFIG tells a process what it is, as it would on machines of its own.
+    TF_CONFIG tells a process its role, as on separate machines.
 
     Args:
         command: the program and its arguments.
@@ -40,17 +40,17 @@ class Cluster:
         self._command = command
         self._sizes = {"worker": num_workers, "ps": num_servers, COORDINATOR: 1}
         self._running = {}
-        self.num_restarts = 0  # of the whole cluster
+        self.num_restarts = 0  # restarts of the whole cluster
         self.num_new_workers = 0
 
     def run(self):
-        """Until the coordinator has come to its end.
+        """Watches the processes until the coordinator ends.
 
-        A worker that dies is started again, and the others go on meanwhile. Without a server, or without the
-        coordinator, nobody can: all are started again, and the training goes on from its last checkpoint.
+        A worker that dies is restarted, while the others continue. After the death of a server or of the
+        coordinator all processes are restarted, and training resumes from its last checkpoint.
 
         Raises:
-            RuntimeError: if a process has come to its end by an error of its own, and none was killed.
+            RuntimeError: A process ended with an error, and none was killed.
         """
         try:
             self._start_all()
@@ -78,7 +78,7 @@ class Cluster:
         self._running[task].send_signal(signal.SIGKILL)
 
     def tasks(self):
-        """The processes there are: (job, number) -> process id."""
+        """The running processes: (job, number) -> process id."""
         return {task: process.pid for task, process in self._running.items()}
 
     def _start_all(self):
@@ -91,7 +91,7 @@ class Cluster:
     def _start(self, task):
         config = {"cluster": self._addresses, "task": {"type": task[0], "index": task[1]}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config), "TF_USE_LEGACY_KERAS": "1", _CHILD: "1"}
-        if task[0] != COORDINATOR:  # what they have to say, the coordinator says as well
+        if task[0] != COORDINATOR:  # the coordinator prints the same as they do
             environment["TF_CPP_MIN_LOG_LEVEL"] = "3"
         self._running[task] = subprocess.Popen(self._command, env=environment, stdin=subprocess.PIPE)
 
@@ -104,7 +104,7 @@ class Cluster:
 
 
 def name_of(task):
-    """What a process, (job, number), is called."""
+    """The name of a process (job, number)."""
     return {"worker": "worker", "ps": "server", COORDINATOR: "the coordinator, process"}[
         task[0]
     ] + f" {task[1]}"

@@ -1,4 +1,4 @@
-"""Samplers' proposals beside the softmax of one trained head: figures, and probability by rank."""
+"""Samplers' proposals against the softmax of one trained head: figures, and probability by rank."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ NUM_CURVE_QUERIES = 64
 
 
 def compare_proposals(head, named_samplers, query, labels):
-    """Measures each sampler's proposal; one not in use yet sees these queries, then the head.
+    """Measures each sampler's proposal; an unused sampler first sees these queries, then the head.
 
     Args:
         head: a trained head.
@@ -19,8 +19,8 @@ def compare_proposals(head, named_samplers, query, labels):
 
     Returns:
         Means over the queries by name, ``{"kl": ..., "effective_sample_size": ..., "accidental_hits": ...}``,
-        and the curves of cumulative probability by name, float [L]. ``DNS``, whose proposal nobody knows, is
-        left out.
+        and the curves of cumulative probability by name, float [L]. ``DNS`` is left out, since the
+        probabilities of its proposal are unknown.
     """
     rows, curves = {}, {}
     few = slice(None, None, -(-len(query) // NUM_CURVE_QUERIES))

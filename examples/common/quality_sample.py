@@ -1,13 +1,13 @@
-"""The quality of a model in the middle of an epoch, on a small part of the validation set."""
+"""The quality of a model within an epoch, on a small part of the validation set."""
 
 import tensorflow as tf
 
-# So few that ten measurements cost little beside an epoch, so many that curves are smooth.
+# Few enough that ten measurements cost little beside an epoch, enough for smooth curves.
 _NUM_TARGETS = 2048
 
 
 def spread_batches(dataset):
-    """So many batches, spread over all of a dataset whose batches have as many targets as the first."""
+    """Batches spread over a dataset, with about ``_NUM_TARGETS`` targets if all are like the first batch."""
     _, labels = next(iter(dataset))
     num_batches = -(-_NUM_TARGETS // int(tf.math.count_nonzero(labels >= 0)))
     return list(dataset.shard(max(1, len(dataset) // num_batches), 0).take(num_batches))
@@ -16,7 +16,7 @@ def spread_batches(dataset):
 class QualitySample:
     """A ranking metric over a fixed sample of the validation targets, spread over all of them.
 
-    ``evaluate`` in the middle of ``fit`` would reset what training counts; this leaves it alone.
+    ``evaluate`` within ``fit`` would reset the metrics of training; this does not.
 
     Args:
         model: an ``ExtremeClassifier``.

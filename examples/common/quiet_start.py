@@ -1,4 +1,4 @@
-"""TensorFlow without the lines on its start, which hide what a program has to say."""
+"""Imports TensorFlow without its start-up messages, which hide the output of a program."""
 
 import contextlib
 import os
@@ -6,7 +6,8 @@ import re
 import sys
 import tempfile
 
-# They come before TensorFlow reads TF_CPP_MIN_LOG_LEVEL: about oneDNN, instruction sets and GPU drivers.
+# Messages about oneDNN, instruction sets and GPU drivers, which come before TensorFlow reads
+# TF_CPP_MIN_LOG_LEVEL.
 _START_UP = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
     r"|To enable the following instructions"
@@ -15,7 +16,7 @@ _START_UP = re.compile(
 
 
 def start_quietly():
-    """Imports TensorFlow and has it look for devices; of what it writes to stderr only the rest is shown."""
+    """Imports TensorFlow and lets it look for devices; shows only its other messages on stderr."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with tempfile.TemporaryFile("w+") as file:
         try:
@@ -30,7 +31,7 @@ def start_quietly():
 
 @contextlib.contextmanager
 def _stderr_to(file):
-    """Sends what C++ writes there, too."""
+    """Redirects stderr, also for C++ code."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)

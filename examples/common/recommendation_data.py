@@ -1,4 +1,4 @@
-"""Where the sequences of the recommendation example come from, how they are split, and their batches."""
+"""The sequences of the recommendation example, their split, and their batches."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ HELP_ON_FORMATS = (
 )
 HELP_ON_BAD_LINES = "leave out lines that cannot be read, and test sessions with items that --data lacks"
 NUM_VALIDATION_SESSIONS = 5000
-LEAST_SESSIONS = 10  # of as many, one is for validation
+LEAST_SESSIONS = 10  # with so many, one is for validation
 
 
 def add_arguments(add):
@@ -29,13 +29,13 @@ def add_arguments(add):
 
 
 def reader(args):
-    """What reads files of users or sessions, as the command line asks for."""
+    """The reader for files of users or sessions that the command line chooses."""
     on_error = "skip" if args.skip_bad_lines else "raise"
     return partial(getattr(data, f"read_{args.format}"), on_error=on_error)
 
 
 def too_short(path, sequences):
-    """What to say of a file none of whose sequences has two items."""
+    """The message for a file in which no sequence has two items."""
     return (
         f"{path} has {len(sequences)} sequences, none of two items or more: the last item of each is to be "
         "found from those before it."
@@ -43,17 +43,17 @@ def too_short(path, sequences):
 
 
 def load_split(args):
-    """The ``data.Split`` that the command line asks for.
+    """The ``data.Split`` that the command line chooses.
 
-    Books are split at the end of each. With a file of test sessions, some training sessions are held out
-    for validation. Everything else leaves each user's last item out.
+    The end of each book is held out. With a file of test sessions, some training sessions are held out for
+    validation. For all other data, each user's last item is held out.
     """
     if args.format == "text":
         if args.test_data is not None:
             raise SystemExit(
                 "--test-data does not go with --format text: a text is split at its books' ends."
             )
-        # Left out, not made one class: nobody wants "some rare word" recommended.
+        # Rare words are left out instead of sharing a class: nobody wants "some rare word" recommended.
         words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
         return data.tail_split(words, 0.01, 0.03)
     read = reader(args)
@@ -81,7 +81,7 @@ def load_split(args):
 
 
 def title_of(split, args):
-    """What the data are called, and how many classes they have."""
+    """The name of the data, and its number of classes."""
     name = BUNDLED_TITLE if args.data == BUNDLED else args.data.name
     return f"{name} ({split.train.num_classes:,} classes)"
 

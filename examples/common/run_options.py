@@ -1,4 +1,4 @@
-"""The options that a run was made with, kept beside its files."""
+"""The options of a run, saved with its files."""
 
 import json
 import os
@@ -11,18 +11,18 @@ _BLOCK = 1 << 22
 
 
 def check_options(folder, options, of_no_run):
-    """Keeps the options of a run in its folder, or compares them with those that are there.
+    """Saves the options of a run in its folder, or compares them with the saved ones.
 
-    Or else the figures of a run would pass for those of other options, or of what its files of data hold now.
-    A run without a file but this one, which failed before its first epoch was done, begins anew.
+    Otherwise the figures of a run could be mistaken for those of other options or other data. A run without
+    other files, which failed in its first epoch, starts again.
 
     Args:
-        folder: of the run; it is made if it is not there.
+        folder: the folder of the run; it is created if it does not exist.
         options: the command line as a dict.
         of_no_run: names of options that may differ.
 
     Raises:
-        SystemExit: if the run in the folder was made with other options or data.
+        SystemExit: The run in the folder has other options or data.
     """
     given = {name: str(value) for name, value in options.items() if name not in of_no_run}
     checksums = {name: _checksum(given[name]) for name in _DATA if os.path.exists(given.get(name, ""))}
@@ -54,7 +54,7 @@ def check_options(folder, options, of_no_run):
 
 
 def _checksum(path):
-    """Of a file, or of the files of a folder."""
+    """The checksum of a file, or of the files of a folder."""
     path, checksum = Path(path), 0
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         if file.is_file():

@@ -7,7 +7,7 @@ from tfxc import samplers
 
 
 class Settings(NamedTuple):
-    """What the command line and the data say about samplers.
+    """The settings of samplers from the command line and the data.
 
     Attributes:
         num_negatives: draws a query.
@@ -38,7 +38,7 @@ SAMPLERS = {
     "midx-pq-learnable": lambda s: samplers.LearnedMIDX(
         s.num_negatives, num_codewords=s.num_codewords, quantizer="pq"
     ),
-    "midx-searched": lambda s: samplers.Mixture(  # a fifth are the best that a search finds
+    "midx-searched": lambda s: samplers.Mixture(  # a fifth are the best classes of a search
         [
             samplers.MIDX(s.num_negatives - s.num_searched, num_codewords=s.num_codewords),
             samplers.SearchedHardNegatives(s.num_searched, num_uniform=0),

@@ -1,4 +1,4 @@
-"""One training run on record: quality by training time, checkpoints, early stopping, resume."""
+"""The record of a training run: quality by training time, checkpoints, early stopping, resuming."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from tensorflow import keras
 from common.arguments import count, rate
 from common.run_options import check_options
 
-# Options that may change when a run is resumed: which others there are, where all go, how they are shown, and
-# when one stops for lack of progress. Not the number of epochs, along which the learning rate falls.
+# Options that may change when a run resumes: the other runs, the output, the display, and the patience. The
+# number of epochs may not: the learning rate decays along it.
 _OF_NO_RUN = {"samplers", "heads", "negatives", "repetitions", "merge", "output", "verbose", "patience"}
-# A progress bar overwrites its line, which only a terminal can.
+# A progress bar overwrites its line, which works in a terminal only.
 VERBOSE = 1 if sys.stdout.isatty() else 2
 
 
@@ -29,23 +29,24 @@ def add_arguments(add):
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """After each epoch: a line of history, a checkpoint of the last and of the best state; stops early.
+    """Writes a line of history, and checkpoints of the last and the best state, after each epoch; stops
+    early.
 
-    The clock stands still during validation, and while the files are written, so times of different samplers
-    compare; what a search behind training computes meanwhile is not counted. A run that was cut off goes
-    on from its last whole epoch.
+    The clock stops during validation and while files are written, so the times of samplers can be compared;
+    the work of a search behind training in that time does not count. An interrupted run resumes from its last
+    whole epoch.
 
     Args:
-        folder: where ``history.json`` and the checkpoints go.
+        folder: the folder of ``history.json`` and the checkpoints.
         model: the compiled model.
-        patience: epochs without a better ``metric`` after which training stops.
+        patience: training stops after so many epochs without a better ``metric``.
         metric: name of the validation metric in the logs.
-        mode: "max" where more of it is better, or "min".
-        sample: None, or a ``QualitySample``, which is measured ten times an epoch; it stands under "curve" in
-            the row of the epoch.
-        num_steps: with a sample, steps an epoch.
-        verbose: as that of Keras; 2 prints a line for each of these times, too.
-        options: None, or the command line as a dict: a run that was made with other options is not resumed.
+        mode: "max" where a larger metric is better, or "min".
+        sample: None, or a ``QualitySample`` to measure ten times an epoch; the row of the epoch has the
+            results under "curve".
+        num_steps: with a sample, the steps of an epoch.
+        verbose: as in Keras; 2 also prints a line for each of these measurements.
+        options: None, or the command line as a dict: a run with other options does not resume.
     """
 
     def __init__(
@@ -78,32 +79,32 @@ class TrainingLog(keras.callbacks.Callback):
         self.options = options
 
     def resume(self, train_set=None):
-        """Restores the last whole epoch, if there is one; returns how many epochs are done.
+        """Restores the last whole epoch, if there is one; returns the number of finished epochs.
 
-        Training batches of ``tfxc.data`` go on with the order of the next one.
+        Training batches of ``tfxc.data`` continue with the order of the next epoch.
 
         Raises:
-            SystemExit: if the run in the folder was made with other options.
+            SystemExit: The run in the folder has other options.
         """
         check_options(self.folder, self.options or {}, _OF_NO_RUN)
         if os.path.exists(self.path) and self._restore(self.last):
             with open(self.path, encoding="utf-8") as file:
                 rows = json.load(file)
-            # That of an epoch may be written, and its state not yet.
+            # The row of an epoch may be written, but not its state.
             self.rows = rows[: int(self.last.latest_checkpoint.rpartition("-")[2])]
-        if order := getattr(train_set, "epoch_order", None):  # there is one where batches are shuffled
+        if order := getattr(train_set, "epoch_order", None):  # shuffled batches have one
             order.next = len(self.rows)
         return len(self.rows)
 
     def fit(self, train_set, validation_set, epochs, callbacks=(), **options):
-        """Trains the model from where ``resume`` found it to its end, if it is not there.
+        """Trains the model from the state that ``resume`` found to its last epoch.
 
         Args:
-            train_set: the batches of the epochs to come.
-            validation_set: what the metric is of.
-            epochs: how many there are in all.
-            callbacks: others, which come before this one.
-            options: more of Keras's ``fit``.
+            train_set: the batches of the remaining epochs.
+            validation_set: the data of the metric.
+            epochs: the number of all epochs.
+            callbacks: other callbacks, which run before this one.
+            options: more options of Keras's ``fit``.
         """
         done = len(self.rows)
         if done >= epochs or self.done:
@@ -124,7 +125,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._restore(self.best)
 
     def _restore(self, manager):
-        """Whether there was a checkpoint. The optimizer's part waits for training, which may not come."""
+        """Whether there is a checkpoint. The optimizer's part waits for training, which may not follow."""
         path = manager.latest_checkpoint
         if path:
             self.state.restore(path).expect_partial()
@@ -140,7 +141,7 @@ class TrainingLog(keras.callbacks.Callback):
 
     @property
     def done(self):
-        """Whether the last ``patience`` epochs brought nothing."""
+        """Whether the last ``patience`` epochs brought no progress."""
         return bool(self.rows) and len(self.rows) - 1 - self._best_epoch() >= self.patience
 
     def _best_epoch(self):
@@ -150,7 +151,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._start_clocks()
 
     def _start_clocks(self):
-        """Before other callbacks begin an epoch, which may refresh a sampler then."""
+        """Starts the clock before other callbacks, which may refresh a sampler at the start of an epoch."""
         self._start, self._paused, self._curve = clocks(), np.zeros(2), []
 
     def on_train_batch_end(self, batch, logs=None):
@@ -188,12 +189,12 @@ class TrainingLog(keras.callbacks.Callback):
 
 
 def clocks():
-    """Seconds that passed, and those of the processor over all cores."""
+    """Clock seconds, and processor seconds over all cores."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
 def markdown_table(titles, rows):
-    """Rows of text as a Markdown table, the first column to the left."""
+    """Rows of text as a Markdown table, with the first column aligned left."""
     lines = [titles, ["---"] + ["---:"] * (len(titles) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

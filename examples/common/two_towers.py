@@ -11,7 +11,7 @@ NUM_LENGTHS = 8
 
 
 class QueryTower(keras.Model):
-    """The mean of the history, its last item and how long it is by now, through two dense layers."""
+    """The mean of the history, its last item and its length, through two dense layers."""
 
     def __init__(self, num_classes, dim, dropout):
         super().__init__()
@@ -31,14 +31,14 @@ class QueryTower(keras.Model):
 
 
 class TwoTower(tfrs.Model):
-    """A query tower; a subclass has the item vectors, ``class_vectors(start, stop)``, and ``train_loss``."""
+    """A query tower; a subclass defines the item vectors, ``class_vectors(start, stop)``, and the loss."""
 
     def __init__(self, query_tower):
         super().__init__()
         self.query_tower = query_tower
 
     def rank_items(self, num_classes, block=8192):
-        """Adds TFRS's metric over the item vectors, which it reads block by block, as they are by then."""
+        """Adds TFRS's metric over the item vectors, which it reads block by block when it is evaluated."""
 
         def vectors(start):
             stop = tf.minimum(start + block, num_classes)
@@ -51,13 +51,13 @@ class TwoTower(tfrs.Model):
         query, item = self.query_tower(features, training=training), features["item"]
         if training:
             return self.train_loss(query, item)
-        # By id, so the vectors of the true items are not looked at.
+        # By id, so the metric does not read the vectors of the true items.
         self.top_k.update_state(query, tf.zeros_like(query), true_candidate_ids=item)
         return tf.zeros([])
 
 
 class RetrievalModel(TwoTower):
-    """TFRS's own: the batch's other items as negatives, corrected for their popularity."""
+    """TFRS's retrieval task: the other items of the batch as negatives, corrected for their popularity."""
 
     def __init__(self, query_tower, counts, dim):
         super().__init__(query_tower)
@@ -81,7 +81,7 @@ class RetrievalModel(TwoTower):
 
 
 class HeadModel(TwoTower):
-    """A head and negatives for each query. Named ``head`` and ``sampler``, callbacks find them."""
+    """A head, and negatives for each query. Callbacks find them by the names ``head`` and ``sampler``."""
 
     def __init__(self, query_tower, num_classes, dim, sampler):
         super().__init__(query_tower)
@@ -99,8 +99,8 @@ class HeadModel(TwoTower):
 
 
 def export_index(model, features, names, path):
-    """Writes raw features -> best items as a SavedModel, a BruteForce index filled with the class vectors."""
+    """Writes a SavedModel from raw features to the best items: a BruteForce index over the class vectors."""
     index = tfrs.layers.factorized_top_k.BruteForce(model.query_tower, k=min(10, len(names)))
     index.index(model.class_vectors(0, len(names)), tf.constant(names))
-    index(features)  # traces what is saved
+    index(features)  # traces the function to save
     tf.saved_model.save(index, path)
