@@ -128,9 +128,7 @@ class BlockOpBase : public tensorflow::OpKernel {
 class BlockDrawOp : public BlockOpBase {
  public:
   explicit BlockDrawOp(OpKernelConstruction* context) : BlockOpBase(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
-    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
-                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
+    OP_REQUIRES_OK(context, ReadBounded(context, "num_samples", kMostPerQuery, &num_samples_));
   }
 
  protected:

@@ -11,8 +11,8 @@ namespace tfxc {
 namespace {
 
 // Refuses an input of another shape.
-absl::Status CheckShape(OpKernelContext* context, int input, const char* name, std::initializer_list<int64_t> expected)
-{
+absl::Status CheckShape(OpKernelContext* context, int input, const char* name,
+                        std::initializer_list<int64_t> expected) {
   const TensorShape& shape = context->input(input).shape();
   if (HasShape(shape, expected)) return absl::OkStatus();
   return InvalidArgument(name, " must have shape [", absl::StrJoin(expected, ","), "], but has ", shape.DebugString(),
@@ -119,9 +119,11 @@ class CandidateLogSumExpGradOp : public CandidateOp {
   void WriteOffsetGradient(OpKernelContext* context, const CandidateProblem& p, int64_t num_candidates,
                            const float* of_scores) const {
     Tensor* offset_gradient;
-    OP_REQUIRES_OK(context, context->allocate_output(kOffsetGradient, context->input(kShares).shape(),
-    &offset_gradient)); float* of_offsets = Data<float>(offset_gradient); const int64_t num_queries =
-    context->input(1).dim_size(0), num_labels = p.samples - num_candidates; for (int64_t n = 0; n < num_queries; ++n) {
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(kOffsetGradient, context->input(kShares).shape(), &offset_gradient));
+    float* of_offsets = Data<float>(offset_gradient);
+    const int64_t num_queries = context->input(1).dim_size(0), num_labels = p.samples - num_candidates;
+    for (int64_t n = 0; n < num_queries; ++n) {
       std::copy_n(of_scores + n * p.samples + num_labels, num_candidates, of_offsets + n * num_candidates);
     }
   }

@@ -52,8 +52,8 @@ inline bool HasShape(const TensorShape& shape, std::initializer_list<int64_t> si
 }
 
 // Allocates an output of these sizes; InvalidArgument where their product is above int64.
-inline absl::Status Allocate(OpKernelContext* context, int output, std::initializer_list<int64_t> sizes, Tensor**
-tensor) {
+inline absl::Status Allocate(OpKernelContext* context, int output, std::initializer_list<int64_t> sizes,
+                             Tensor** tensor) {
   TensorShape shape;
   TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(absl::MakeConstSpan(sizes.begin(), sizes.size()), &shape));
   return context->allocate_output(output, shape, tensor);

@@ -17,7 +17,8 @@ constexpr int64_t kMaxShards = 32;
 constexpr int64_t kPrivateBytes = 32 << 20;
 constexpr int64_t kMaxQueries = 4080;  // queries of one pass: a whole number of blocks
 
-inline int BlockWidth(int64_t num_queries) { return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1];
+inline int BlockWidth(int64_t num_queries) {
+  return num_queries <= kBlockWidths[0] ? kBlockWidths[0] : kBlockWidths[1];
 }
 
 struct Range {

@@ -15,10 +15,7 @@ namespace {
 class HashTablesOp : public tensorflow::OpKernel {
  public:
   explicit HashTablesOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_buckets", &num_buckets_));
-    OP_REQUIRES(context, num_buckets_ <= kMostBuckets,
-                InvalidArgument("num_buckets must be 1 to ", kMostBuckets, ", what codes of 16 bits tell apart, but ",
-                                "is ", num_buckets_, "."));
+    OP_REQUIRES_OK(context, ReadBounded(context, "num_buckets", kMostBuckets, &num_buckets_));
   }
 
   void Compute(OpKernelContext* context) override {

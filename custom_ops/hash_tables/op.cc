@@ -13,11 +13,7 @@ REGISTER_OP("Tfxc>HashTables")
       ShapeHandle codes;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &codes));
       int64_t num_buckets;
-      TF_RETURN_IF_ERROR(c->GetAttr("num_buckets", &num_buckets));
-      if (num_buckets > kMostBuckets) {
-        return InvalidArgument("num_buckets must be 1 to ", kMostBuckets, ", what codes of 16 bits tell apart, but is ",
-                               num_buckets, ".");
-      }
+      TF_RETURN_IF_ERROR(ReadBounded(c, "num_buckets", kMostBuckets, &num_buckets));
       c->set_output(0, c->Matrix(c->Dim(codes, 1), num_buckets + 1));
       c->set_output(1, c->Matrix(c->Dim(codes, 1), c->Dim(codes, 0)));
       return absl::OkStatus();

@@ -88,15 +88,12 @@ class LshOp : public tensorflow::OpKernel {
  public:
   explicit LshOp(OpKernelConstruction* context) : OpKernel(context) {
     float uniform_fraction;
-    OP_REQUIRES_OK(context, context->GetAttr("num_candidates", &scheme_.num_candidates));
+    OP_REQUIRES_OK(context, ReadBounded(context, "num_candidates", kMostPerQuery, &scheme_.num_candidates));
     OP_REQUIRES_OK(context, context->GetAttr("uniform_fraction", &uniform_fraction));
     OP_REQUIRES_OK(context, context->GetAttr("bucket_slots", &scheme_.bucket_slots));
-    OP_REQUIRES(context, scheme_.num_candidates <= kMostPerQuery,
-                InvalidArgument("num_candidates must be 1 to ", kMostPerQuery, ", but is ", scheme_.num_candidates,
-                                "."));
     OP_REQUIRES(context, uniform_fraction > 0 && uniform_fraction <= 1,
                 InvalidArgument("uniform_fraction must be in (0, 1], but is ", uniform_fraction,
-                                ": without it classes outside the buckets could never come."));
+                                ": without uniform draws, classes outside the buckets could never be drawn."));
     scheme_.uniform_fraction = uniform_fraction;
   }
 

@@ -95,9 +95,7 @@ absl::Status CheckDrawn(const Tensor& class_ids, const Tensor& log_prob, int64_t
 class MidxDrawOp : public tensorflow::OpKernel {
  public:
   explicit MidxDrawOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("num_samples", &num_samples_));
-    OP_REQUIRES(context, num_samples_ <= kMostPerQuery,
-                InvalidArgument("num_samples must be 1 to ", kMostPerQuery, ", but is ", num_samples_, "."));
+    OP_REQUIRES_OK(context, ReadBounded(context, "num_samples", kMostPerQuery, &num_samples_));
   }
 
   void Compute(OpKernelContext* context) override {

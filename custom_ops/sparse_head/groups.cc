@@ -209,8 +209,10 @@ class PackedRun {
       for (int64_t l = begin; l < end; l += kLanes) {
         const int64_t count = std::min<int64_t>(kLanes, end - l);
         tiles::PackRows(rows_.weights + l * rows_.fan_in, rows_.fan_in, count, rows_.fan_in,
-        PackedBlock(blocks_.size())); Block block{l, {}}; if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count,
-        block.bias); blocks_.push_back(block);
+                        PackedBlock(blocks_.size()));
+        Block block{l, {}};
+        if (rows_.bias != nullptr) std::copy_n(rows_.bias + l, count, block.bias);
+        blocks_.push_back(block);
       }
     });
   }

@@ -29,9 +29,9 @@ inline absl::Status ReadInputs(OpKernelContext* context, int64_t group_size, con
   const Tensor &weights = *inputs->weights->tensor(), &indices = *inputs->indices->tensor();
   if (weights.dtype() != tensorflow::DT_FLOAT || indices.dtype() != tensorflow::DT_INT32 || weights.dims() != 2 ||
       indices.dims() != 2 || indices.dim_size(1) != weights.dim_size(1) ||
-      indices.dim_size(0) != (weights.dim_size(0) + group_size - 1) / group_size || weights.dim_size(0) > kMostClasses
-      || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) || (inputs->num_biases != 0 && inputs->num_biases
-      != weights.dim_size(0))) {
+      indices.dim_size(0) != (weights.dim_size(0) + group_size - 1) / group_size ||
+      weights.dim_size(0) > kMostClasses || query.dims() != 2 || (bias != nullptr && bias->dims() != 1) ||
+      (inputs->num_biases != 0 && inputs->num_biases != weights.dim_size(0))) {
     return InvalidArgument("A sparse head needs float32 weights [L, K], int32 indices [ceil(L / G), K] with G = ",
                            group_size, ", query [N, E] and bias [L] or [0], L below 2^31, but got ",
                            inputs->weights->DebugString(), ", ",

@@ -16,10 +16,7 @@ absl::Status MergeInputs(InferenceContext* c, Sizes* sizes) {
   TF_RETURN_IF_ERROR(MatrixOf(c, 1, &weights));
   TF_RETURN_IF_ERROR(MatrixOf(c, 2, &indices));
   int64_t group_size;
-  TF_RETURN_IF_ERROR(c->GetAttr("group_size", &group_size));
-  if (group_size > kMostClasses) {
-    return InvalidArgument("group_size must be 1 to ", kMostClasses, ", but is ", group_size, ".");
-  }
+  TF_RETURN_IF_ERROR(ReadBounded(c, "group_size", kMostClasses, &group_size));
   const DimensionHandle classes = c->Dim(weights, 0);
   DimensionHandle groups = c->UnknownDim(), fan_in;
   if (c->ValueKnown(classes)) groups = c->MakeDim((c->Value(classes) + group_size - 1) / group_size);

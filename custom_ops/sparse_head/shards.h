@@ -101,9 +101,7 @@ absl::Status ForEachTile(OpKernelContext* context, const HeadInputs& inputs, int
 class SparseHeadBase : public tensorflow::OpKernel {
  public:
   explicit SparseHeadBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
-    OP_REQUIRES(context, group_size_ <= kMostClasses,
-                InvalidArgument("group_size must be 1 to ", kMostClasses, ", but is ", group_size_, "."));
+    OP_REQUIRES_OK(context, ReadBounded(context, "group_size", kMostClasses, &group_size_));
   }
 
  protected:

@@ -18,7 +18,7 @@ LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 # number is a mistake that would fill the memory.
 MOST_PER_QUERY = 1 << 24
 # What registrations() in custom_ops/build.py returns for the ops as this package calls them.
-_REGISTRATIONS = "ee13cf48f9504c5d"
+_REGISTRATIONS = "fcb5ed1de87c9f76"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
     "TensorFlow ops. To build the library, install g++ 11 or newer, then run in the folder of tfxc's source "
