@@ -209,7 +209,7 @@ def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
     for bad in (0, 2.5):
         with pytest.raises(ValueError, match=f"block_size must be an integer of at least 1, but got {bad}"):
             draw(query, mass, index._replace(block_size=bad), 1, seed=[0, 0])
-    with pytest.raises(ValueError, match="floor must be above 0, but is 0"):
+    with pytest.raises(ValueError, match="floor must be above 0, but got 0"):
         draw(query, mass, index._replace(kernel=Kernel(1.0, 0.0, 0.0, 0.0)), 1, seed=[0, 0])
     for queries, masses in ((query[:, :2], mass), (query, mass[:, :2]), (query[:1], mass), (query[0], mass)):
         with pytest.raises(ValueError, match=r"query must be \[N, 3\] and block_mass \[N, 3\]"):
