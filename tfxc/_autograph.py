@@ -1,15 +1,15 @@
-"""Tells AutoGraph that nothing in tfxc is for it to rewrite.
+"""Excludes modules from AutoGraph.
 
-Inside a ``tf.function`` TensorFlow parses and compiles every Python function that is called once more, so
-that ``if`` and ``for`` may depend on tensors. None does here, so it is left alone, as Keras and NumPy are:
-the first call of every graph comes sooner.
+Inside a ``tf.function`` AutoGraph parses and recompiles every Python function that is called, so that ``if``
+and ``for`` may depend on tensors. No function of tfxc needs that. Without it, as for Keras and NumPy, the
+first call of every graph is faster.
 """
 
 from tensorflow.python.autograph.core import config
 
 
 def leave_alone(*modules):
-    """Has AutoGraph call the functions of modules, and of those inside them, as they are.
+    """Makes AutoGraph call the functions of modules and their submodules without conversion.
 
     Args:
         modules: names of modules.

@@ -1,4 +1,4 @@
-"""Work behind training, which never waits for it."""
+"""Background work that does not delay training."""
 
 import contextlib
 import os
@@ -7,16 +7,10 @@ import threading
 
 
 def lower_priority():
-    """Lets the steps of training go first, where a thread can have a priority of its own.
+    """Gives the current thread the lowest priority on Linux, so that training steps go first.
 
-    A thread that is merely nice keeps a core for its time slice while the many short tasks of a step wait;
-    one of the idle class gives way at once. A sandbox that refuses leaves the thread as it is: its work
-    matters more than its manners.
-
-    Example:
-        >>> thread = threading.Thread(target=lower_priority)
-        >>> thread.start()
-        >>> thread.join()
+    A thread of a high nice value would keep a core for its time slice while the many short tasks of a step
+    wait. A thread of the idle class yields at once. If the system refuses, the thread keeps its priority.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Initial values of a large table, made a block of rows at a time."""
+"""Initializes a large table block by block."""
 
 import numbers
 import random
@@ -14,18 +14,18 @@ _RANDOM = keras.initializers.VarianceScaling, *_PLAIN
 
 
 def in_blocks(initializer):
-    """An initializer of tables [rows, D] that holds little besides the table.
+    """Returns an initializer of tables [rows, D] that takes little memory besides the table.
 
-    Keras's random initializers hold a table of float32 three times while they make it. Here each block of
-    their numbers is drawn by a seed of its own, always in float32; a table of one block is as Keras makes it.
-    A shard of a table on parameter servers has numbers of its own, of the size that those of the whole table
-    have. Any other initializer is asked for all at once.
+    Keras's random initializers hold three copies of a float32 table. This one draws each block of their
+    numbers with a seed of its own, always in float32. A table of one block equals Keras's. A shard of a table
+    on parameter servers gets different numbers, in the scale of the whole table. Any other initializer makes
+    its table at once.
 
     Args:
         initializer: a Keras initializer.
 
     Returns:
-        A function of a shape and a dtype to a tensor, as Keras takes for an initializer.
+        A function from a shape and a dtype to a tensor, which Keras accepts as an initializer.
 
     Example:
         >>> in_blocks(keras.initializers.RandomNormal(stddev=0.1))([1000, 4], dtype="bfloat16").dtype
@@ -51,9 +51,9 @@ def in_blocks(initializer):
 
 
 def _drawing(initializer, shape):
-    """A function of a number of rows and of what names a block, integers, to float32 values.
+    """Returns a function from a number of rows and the integers that identify a block to float32 values.
 
-    None if the initializer draws none.
+    Returns None if the initializer is not one of Keras's random initializers.
     """
     if _is_one(initializer, [keras.initializers.VarianceScaling]):
         rows, dim = shape
@@ -61,7 +61,7 @@ def _drawing(initializer, shape):
         fan = fan[initializer.mode]
 
         def of_block(num_rows, seed):
-            # Its scale goes by the shape: that of the block, where that of the table is meant.
+            # Keras scales by the shape of the block, so correct the scale to that of the whole table.
             scale = initializer.scale * max(1, fan(num_rows)) / max(1, fan(rows))
             return keras.initializers.VarianceScaling(scale, initializer.mode, initializer.distribution, seed)
     elif _is_one(initializer, _PLAIN):
@@ -71,7 +71,7 @@ def _drawing(initializer, shape):
     else:
         return None
     own = random.randrange(2**31) if initializer.seed is None else initializer.seed
-    is_number = isinstance(own, numbers.Integral)  # else a SeedGenerator, which has another for each draw
+    is_number = isinstance(own, numbers.Integral)  # else a SeedGenerator, which counts its draws
 
     def draw(num_rows, block):
         seed = _seed_of(int(own), block) if is_number else own
@@ -81,12 +81,12 @@ def _drawing(initializer, shape):
 
 
 def _seed_of(own, block):
-    words = [own % 2**64, *block]  # NumPy takes no negative ones
+    words = [own % 2**64, *block]  # NumPy refuses negative words
     return int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
 
 
 def _is_one(initializer, kinds):
-    """Whether an initializer draws as one of these does: a subclass may have a rule of its own."""
+    """Whether an initializer draws like one of these kinds. A subclass may override ``__call__``."""
     return any(
         isinstance(initializer, kind) and type(initializer).__call__ is kind.__call__ for kind in kinds
     )

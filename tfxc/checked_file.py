@@ -1,4 +1,4 @@
-"""A file of arrays that is read as it was written or refused by name, never silently wrong."""
+"""A file of arrays with checksums, which is read exactly as it was written, or refused."""
 
 import contextlib
 import json
@@ -13,27 +13,27 @@ import tensorflow as tf
 from tfxc.atomic_write import atomic_write, sync_entry
 
 _BLOCK_BYTES = 1 << 22
-_ALIGNED = 64  # where an array begins
-_PAGE = 4096  # where one of a page and more does: disks take whole pages without the page cache
+_ALIGNED = 64  # alignment of an array
+_PAGE = 4096  # alignment of an array of a page or more, which bypasses the page cache
 _TAIL = struct.Struct("<QI4s")  # the index's length and checksum, then the mark
 _MARK = b"tfxc"
 
 
 class DamagedFile(ValueError):
-    """A file that is cut short or whose bits have changed."""
+    """A file that is truncated or whose bits have changed."""
 
 
 def write_arrays(path, arrays, notes):
-    """Writes a file of arrays and notes; it stands under its name when it is whole and on the disk.
+    """Writes a file of arrays and notes by ``atomic_write``.
 
-    Layout: the arrays, then an index in JSON of where they stand with a checksum for each block of 4 MiB,
-    then the length and the checksum of the index. Whole pages go to the disk past the page cache, where the
-    file system can: who trains meanwhile would miss the processor's time that the cache takes.
+    Layout: the arrays, then an index in JSON of their places with a checksum for each block of 4 MiB, then
+    the length and the checksum of the index. Whole pages bypass the page cache, if the file system allows:
+    copying them would take processor time from the training.
 
     Args:
-        path: of the file.
+        path: the file.
         arrays: a dict, name -> array or eager tensor.
-        notes: what JSON holds.
+        notes: any value that JSON can hold.
 
     Raises:
         OSError: if the disk is full, or the folder cannot be written.
@@ -55,12 +55,12 @@ def write_arrays(path, arrays, notes):
 
 
 def read_arrays(path):
-    """What ``write_arrays`` wrote: arrays that are mapped from the file, each checked, and the notes.
+    """Reads and checks what ``write_arrays`` wrote. Returns memory-mapped arrays and the notes.
 
-    Who writes into an array writes into memory of its own, not into the file.
+    Writing into an array changes a private copy in memory, not the file.
 
     Raises:
-        DamagedFile: naming the file, and what is wrong.
+        DamagedFile: naming the file and the damage.
         OSError: if it cannot be opened.
     """
     with open(path, "rb") as file:
@@ -68,15 +68,15 @@ def read_arrays(path):
     arrays = _mapped(path, index)
     for name, *_, checksums in index:
         if [zlib.crc32(block) for block in _blocks(bytes_of(arrays[name]))] != checksums:
-            raise DamagedFile(f"{path} is damaged: {name} is not what was written.")
+            raise DamagedFile(f"{path} is damaged: {name} has the wrong checksum.")
     return arrays, notes
 
 
 def map_arrays(path):
-    """As ``read_arrays``, but the arrays are not checked: it reads none of their bytes.
+    """Returns what ``read_arrays`` returns, without reading and checking the bytes of the arrays.
 
     Raises:
-        DamagedFile: naming the file, if its end is missing or not what was written.
+        DamagedFile: naming the file, if its end is missing or damaged.
         OSError: if it cannot be opened.
     """
     with open(path, "rb") as file:
@@ -85,10 +85,10 @@ def map_arrays(path):
 
 
 def index_checksum(path):
-    """What tells a file of arrays from others, in which a byte of an array or the notes differ.
+    """Returns a checksum that depends on every byte of a file's arrays and notes.
 
     Raises:
-        DamagedFile: naming the file, if its end is missing or not what was written.
+        DamagedFile: naming the file, if its end is missing or damaged.
         OSError: if it cannot be opened.
 
     Example:
@@ -115,13 +115,13 @@ def _mapped(path, index):
 
 
 def _dtype_and_size(name, shape):
-    """NumPy's type, and the bytes of an array of it."""
+    """Returns NumPy's type, and the number of bytes of an array."""
     dtype = np.dtype(tf.as_dtype(name).as_numpy_dtype)
     return dtype, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
 
 def seal_array(path, name, array, notes):
-    """Makes of a file that holds one array from its first byte on one that ``read_arrays`` reads."""
+    """Completes a file that holds the bytes of one array, so that ``read_arrays`` can read it."""
     with open(path, "r+b") as file:
         checksums = [zlib.crc32(block) for block in _blocks(bytes_of(array))]
         file.seek(0, os.SEEK_END)
@@ -130,10 +130,10 @@ def seal_array(path, name, array, notes):
 
 
 def bytes_of(array):
-    """The bytes uint8 [n] of an array or tensor, in order; of a tensor without a copy."""
+    """Returns the bytes uint8 [n] of an array or tensor. A tensor is not copied."""
     if tf.is_tensor(array):
         array = np.asarray(memoryview(tf.bitcast(array, tf.uint16) if array.dtype == tf.bfloat16 else array))
-    # What is read back is in this machine's order of bytes.
+    # Reading assumes this machine's byte order.
     return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 
 
@@ -142,7 +142,7 @@ def _blocks(values):
 
 
 def _written(file, write_uncached, values):
-    """Writes bytes uint8 [n] at the end; gives the place and the checksum of each block."""
+    """Writes bytes uint8 [n] at the end. Returns their place and the checksum of each block."""
     file.write(bytes(-file.tell() % (_ALIGNED if len(values) < _PAGE else _PAGE)))
     start = file.tell()
     file.seek(start + write_uncached(values, start))
@@ -152,18 +152,18 @@ def _written(file, write_uncached, values):
 
 @contextlib.contextmanager
 def _uncached(path):
-    """Gives a function (values uint8, place in the file) -> how many bytes of them it wrote to the disk."""
+    """Gives a function that writes values uint8 at a place in the file and returns how many it wrote."""
     handle = None
-    with contextlib.suppress(OSError, AttributeError):  # not every system and file system knows how
+    with contextlib.suppress(OSError, AttributeError):  # not every system and file system supports it
         handle = os.open(path, os.O_WRONLY | os.O_DIRECT)
 
-    pages = mmap.mmap(-1, _BLOCK_BYTES)  # begin where a page does, as the disk wants it
+    pages = mmap.mmap(-1, _BLOCK_BYTES)  # begins at a page, as O_DIRECT requires
 
     def write(values, place):
         done, size = 0, len(values) // _PAGE * _PAGE
         if handle is None:
             return done
-        with contextlib.suppress(OSError):  # then the usual way says what is wrong, if anything is
+        with contextlib.suppress(OSError):  # then the ordinary write reports the error
             while done < size and done % _PAGE == 0:
                 count = min(_BLOCK_BYTES, size - done)
                 pages[:count] = memoryview(values[done : done + count])
@@ -189,13 +189,13 @@ def _read_index(file, path):
     length, checksum, mark = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, 0, b"")
     start = size - _TAIL.size - length
     if mark != _MARK or start < 0:
-        raise DamagedFile(f"{path} is cut short or damaged: its end, of {size} bytes, is missing.")
+        raise DamagedFile(f"{path}, of {size} bytes, is cut short or damaged: its end is missing.")
     file.seek(start)
     text = file.read(length)
     if zlib.crc32(text) != checksum:
-        raise DamagedFile(f"{path} is damaged: its index is not what was written.")
+        raise DamagedFile(f"{path} is damaged: its index has the wrong checksum.")
     found = json.loads(text)
     for name, dtype, shape, first, _ in found["arrays"]:
         if first + _dtype_and_size(dtype, shape)[1] > start:
-            raise DamagedFile(f"{path} is cut short or damaged: bytes before its end are missing, of {name}.")
+            raise DamagedFile(f"{path} is cut short or damaged: bytes of {name} are missing.")
     return found["arrays"], found["notes"]

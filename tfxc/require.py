@@ -1,4 +1,4 @@
-"""What must hold while a graph runs."""
+"""Checks that run inside a graph."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,20 +7,20 @@ _NUM_SHOWN = 3
 
 
 def require(condition, *message):
-    """What to wait for, by ``tf.control_dependencies``, to be certain that a condition holds.
+    """Returns the ops that check a condition, for ``tf.control_dependencies``.
 
-    One op in a graph. ``tf.debugging.Assert`` makes a function of either outcome there: to trace them takes
-    longer than all else of a check, and every step runs through them.
+    A graph gets a single op. ``tf.debugging.Assert`` would add a conditional, which takes longer to trace and
+    to run.
 
     Args:
         condition: bool scalar.
-        message: what the error says: texts, and tensors of which the first few values are shown.
+        message: the error's text, as texts and tensors. The first few values of a tensor are shown.
 
     Returns:
         A list of ops, empty in eager execution.
 
     Raises:
-        tf.errors.InvalidArgumentError: the condition does not hold.
+        tf.errors.InvalidArgumentError: if the condition does not hold.
 
     Example:
         >>> x = tf.constant(2)
@@ -36,12 +36,12 @@ def require(condition, *message):
 
 
 def at_least_one(number, name):
-    """``require``: a number of a graph is 1 or more."""
+    """``require``: a number is at least 1."""
     return require(number >= 1, f"{name} must be at least 1, but is", number)
 
 
 def in_range(ids, low, limit, what):
-    """``require``: ids of any shape are in [low, limit). The first that is not is told, and its position."""
+    """``require``: ids of any shape are in [low, limit). The error names the first bad id and its place."""
     bad = tf.where((ids < low) | (ids >= limit))[:1]
     end, size = ("n", ["with n =", limit]) if tf.is_tensor(limit) else (limit, [])
     message = [what, tf.gather_nd(ids, bad), "at position", bad, f"is outside [{low}, {end})", *size]
@@ -49,14 +49,14 @@ def in_range(ids, low, limit, what):
 
 
 def finite_rows(values, name):
-    """``require``: there is no NaN or infinity in values [N, n], a row for each query."""
+    """``require``: values [N, n], a row for each query, are finite."""
     bad = tf.where(~tf.reduce_all(tf.math.is_finite(values), axis=1))[:1, 0]
     message = f"{name} must be finite, but there is NaN or infinity in the row of query"
     return require(tf.equal(tf.size(bad), 0), message, bad)
 
 
 def _shown(part):
-    """A text, or the first few values of a tensor, nearly as the op shows them."""
+    """Returns a text, or the first few values of a tensor, nearly as the op shows them."""
     if not tf.is_tensor(part):
         return str(part)
     values = np.ravel(part.numpy())

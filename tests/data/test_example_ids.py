@@ -55,9 +55,9 @@ def test_what_cannot_be_numbered_is_refused():
     options.deterministic = False
     mapped = examples.map(lambda *example: example, num_parallel_calls=2, deterministic=False)
     for earlier in (mapped, examples.with_options(options)):
-        with pytest.raises(ValueError, match="Where deterministic=False, examples come in another order"):
+        with pytest.raises(ValueError, match="With deterministic=False, examples come in another order"):
             with_example_ids(earlier)
     with pytest.raises(ValueError, match=r"one length N, but have \[3, 4\]"):
         with_example_ids({"a": np.zeros(3), "b": np.zeros(4)})
-    with pytest.raises(ValueError, match="have 'example_ids' already"):
+    with pytest.raises(ValueError, match="already have 'example_ids'"):
         with_example_ids(with_example_ids(np.zeros(3)))

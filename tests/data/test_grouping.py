@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tfxc.data.grouping import by_group, falls_inside, sort_by_time
+from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
 
 
 @pytest.mark.parametrize(("num", "num_groups"), [(0, 3), (1, 1), (1000, 7), (5, 1000)])
@@ -36,10 +36,10 @@ def test_sort_by_time_keeps_the_order_of_equal_times(kind, block, monkeypatch):
     sort_by_time(offsets, ordered, [positions])
     np.testing.assert_array_equal(positions, want)
     np.testing.assert_array_equal(ordered, times[want])
-    assert not falls_inside(offsets, ordered) and falls_inside(offsets, times)
+    assert not decreases_inside(offsets, ordered) and decreases_inside(offsets, times)
 
 
 def test_nothing_to_sort():
     sort_by_time(np.array([0]), np.zeros(0), [])
     sort_by_time(np.array([0, 0, 0]), np.zeros(0), [])
-    assert not falls_inside(np.array([0, 0]), np.zeros(0))
+    assert not decreases_inside(np.array([0, 0]), np.zeros(0))

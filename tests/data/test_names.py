@@ -63,7 +63,7 @@ def test_bytes_are_text_wherever_they_stand():
     tensors = tf.data.Dataset.from_tensor_slices(["tea", "Käse"])
     assert Names(tensors) == Names(text.numpy() for text in tensors) == ["tea", "Käse"]
     assert Names(tf.constant([7, 8])) == Names(pa.chunked_array([["7"], ["8"]])) == ["7", "8"]
-    with pytest.raises(ValueError, match="is no UTF-8: decode names first"):
+    with pytest.raises(ValueError, match="is not UTF-8: decode names first"):
         texts(["tea", b"\xff"])
 
 
@@ -80,7 +80,7 @@ def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels()
 
 @pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
 def test_a_missing_name_is_refused_by_its_position(missing):
-    with pytest.raises(ValueError, match="^The name at position 1 is missing: leave it out, or name it"):
+    with pytest.raises(ValueError, match="^The name at position 1 is missing: leave it out, or give it"):
         Names(["tea", missing, b"milk"])
     assert texts(["tea", missing, 7], keep_missing=True) == ["tea", None, "7"]
 
@@ -93,7 +93,7 @@ def test_floats_are_no_names(form):
 
 def test_names_of_several_dimensions_are_refused():
     for names in (pd.DataFrame({"name": ["a"]}), tf.constant([["a"]])):
-        with pytest.raises(ValueError, match=r"Names must be of one dimension, but are of shape \(1, 1\)"):
+        with pytest.raises(ValueError, match=r"Names must have one dimension, but are of shape \(1, 1\)"):
             Names(names)
 
 

@@ -124,7 +124,7 @@ def test_excluded_is_the_whole_history_without_the_target():
 def test_evaluation_needs_history_and_target():
     with pytest.raises(ValueError, match="1 of 2 sequences .* sequences.select"):
         sequence_evaluation_dataset(Sequences.from_lists(["ab", "a"]), 2, 2)
-    with pytest.raises(ValueError, match="no sequence to evaluate on: it takes one of 2 items"):
+    with pytest.raises(ValueError, match="no sequence to evaluate on: pass at least one of 2 items"):
         sequence_evaluation_dataset(Sequences.from_lists([]), 2, 2)
 
 

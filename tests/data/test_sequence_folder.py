@@ -120,7 +120,7 @@ def test_the_version_that_the_index_names_is_replaced_whatever_its_name(folder):
 
 def test_a_name_of_a_column_that_cannot_be_leaves_the_old_whole(folder):
     frame = pandas.DataFrame({"u": [1], "i": [1], "items": [2]})
-    with pytest.raises(ValueError, match="may not be called 'items'"):
+    with pytest.raises(ValueError, match="must not be called 'items'"):
         from_frame(frame, "u", "i", columns=["items"], directory=folder)
     assert open_sequences(folder).user_ids == ["a", "b"]
 

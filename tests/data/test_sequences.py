@@ -23,7 +23,7 @@ def test_parts():
 @pytest.mark.parametrize(
     ("items", "offsets", "extra", "message"),
     [
-        ([0, 4], [0, 2], {}, r"in \[0, 4\); they range from 0 to 4"),
+        ([0, 4], [0, 2], {}, r"in \[0, 4\), but range from 0 to 4"),
         ([-1], [0, 1], {}, "range from -1"),
         ([[0, 1], [1, 0]], [0, 2], {}, r"items must be \[M\], .* but are of shape \(2, 2\)"),
         ([2**32, 1], [0, 2], {}, "range from 1 to 4294967296"),
@@ -71,10 +71,10 @@ def test_from_lists_refuses_what_is_no_name():
 
 def test_a_dict_of_lists_and_a_slice_are_refused_with_the_way():
     lists = {"ann": ["milk", "tea"]}
-    with pytest.raises(ValueError, match=r"is a dict: pass dict.values\(\), user_ids="):
+    with pytest.raises(ValueError, match=r"is a dict: pass dict.values\(\) and user_ids="):
         Sequences.from_lists(lists)
     sequences = Sequences.from_lists(lists.values(), user_ids=[*lists])
-    with pytest.raises(TypeError, match=r"for several take select\(index\)"):
+    with pytest.raises(TypeError, match=r"for several sequences use select\(index\)"):
         sequences[0:1]
 
 
@@ -100,7 +100,7 @@ def test_from_interactions_sorts_stably():
             [datetime(2024, 5, 2), datetime(2024, 5, 1)],
             "numbers or datetime64, but are object",
         ),
-        ([0, 3], [0, 1], None, r"\[0, 1\) of user_ids; they range from 0 to 3"),
+        ([0, 3], [0, 1], None, r"users must be integers in \[0, 1\), but range from 0 to 3"),
         ([0, -1], [0, 1], None, "range from -1"),
         ([0, 0], [0, 2**32], None, "range from 0 to 4294967296"),
         ([0, 0.5], [0, 1], None, "users must be integers"),

@@ -87,7 +87,7 @@ def test_held_out_tokens(tmp_path):
     path = written(tmp_path, "a new b")
     vocabulary = Vocabulary(["<unk>", "b", "a", "<eos>"])
     assert read_tokens(path, vocabulary)[0].tolist() == [2, 0, 1, 3]
-    with pytest.raises(ValueError, match="'new' is not in the vocabulary.*<unk> for its rare tokens"):
+    with pytest.raises(ValueError, match="'new' is not in the vocabulary.*<unk> for its rare"):
         read_tokens(path, Vocabulary(["b", "a", "<eos>"]))
 
 

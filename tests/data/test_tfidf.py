@@ -35,5 +35,5 @@ def no_points(num_features):
 
 
 def test_tfidf_of_other_features():
-    with pytest.raises(ValueError, match=r"\[12, 5\] of them"):
+    with pytest.raises(ValueError, match=r"but have \[12, 5\]"):
         tfidf(no_points(12), no_points(5))

@@ -36,7 +36,7 @@ def test_bytes_and_tensors_are_text():
 
 
 def test_bytes_that_are_no_text_are_refused():
-    with pytest.raises(ValueError, match=r"The name b'caf\\xe9' is no UTF-8: decode names first"):
+    with pytest.raises(ValueError, match=r"The name b'caf\\xe9' is not UTF-8: decode names first"):
         Vocabulary([b"tea", "café".encode("latin-1")])
 
 
@@ -46,7 +46,7 @@ def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
     text, rows_file = tmp_path / "text", tmp_path / "rows.csv"
     text.write_text("tea rum\n")
     rows.to_csv(rows_file, index=False)
-    message = "must be a tfxc.data.Vocabulary, but got (list|Names): give tfxc.data.Vocabulary"
+    message = "must be a tfxc.data.Vocabulary, but got (list|Names): pass tfxc.data.Vocabulary"
     for read in (
         lambda: data.from_frame(rows, "user", "item", vocabulary=given),
         lambda: data.read_csv(rows_file, "user", "item", vocabulary=given),
@@ -56,9 +56,7 @@ def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read()
-    with pytest.raises(
-        ValueError, match="or those of other sequences, .* the value of 'shop' is of (list|Names)"
-    ):
+    with pytest.raises(ValueError, match="those of other sequences.* the value of 'shop' is of (list|Names)"):
         data.from_frame(rows, "user", "item", columns={"shop": given})
 
 
@@ -69,7 +67,7 @@ def test_missing_names_and_floats():
     assert not any(name in vocabulary for name in missing)
     with pytest.raises(ValueError, match="name at position 1 is missing"):
         vocabulary.encode(["17", None])
-    with pytest.raises(ValueError, match=r"position 0 is the float 17.0: convert them, with astype\(\"Int64"):
+    with pytest.raises(ValueError, match=r"position 0 is the float 17.0: convert them, .* astype\(\"Int64"):
         vocabulary.encode(pd.Series([17, np.nan]), unknown=-1)
     with pytest.raises(ValueError, match="is the float 17.0"):
         17.0 in vocabulary  # noqa: B015
@@ -149,24 +147,19 @@ def test_a_letter_that_changed_is_told_by_the_checksum(tmp_path):
         Vocabulary.load(path)
 
 
-def test_files_of_the_first_version_had_no_checksum(tmp_path):
-    (tmp_path / "vocabulary.txt").write_text("tfxc-vocabulary 1 2\none\ntwo\n")
-    assert Vocabulary.load(tmp_path / "vocabulary.txt").names == ["one", "two"]
-
-
-@pytest.mark.parametrize("text", ["", "a\nb\n", "tfxc-vocabulary 1 x\n"])
+@pytest.mark.parametrize("text", ["", "a\nb\n", "tfxc-vocabulary 2 x\n"])
 def test_not_a_vocabulary(tmp_path, text):
     path = tmp_path / "names.txt"
     path.write_text(text)
-    with pytest.raises(ValueError, match="no vocabulary"):
+    with pytest.raises(ValueError, match="is not a vocabulary"):
         Vocabulary.load(path)
 
 
 def test_bytes_that_are_not_utf8_are_refused(tmp_path):
     path = tmp_path / "names.txt"
-    for content in (b"tfxc-vocabulary 1 1\n\xff\n", b"\xff"):
+    for content in (b"tfxc-vocabulary 2 1 ff000000\n\xff\n", b"\xff"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"names.txt is no vocabulary"):
+        with pytest.raises(ValueError, match=r"names.txt is not a vocabulary"):
             Vocabulary.load(path)
 
 

@@ -10,7 +10,7 @@ from tfxc.encoders import sasrec
 from tfxc.encoders.items import ItemEmbedding, item_vectors
 
 ITEMS = np.array([[0, 1, 2], [3, 4, 5]], np.int32)
-MESSAGE = r"^Items are class ids \+ 1, in \[1, 7\], and 0 is padding: .* pass ids \+ 1. They came from"
+MESSAGE = r"^Items must be class ids \+ 1, in \[1, 7\], and 0 for padding: .* pass ids \+ 1. They range from"
 
 
 def test_the_table_has_a_row_for_padding_first():

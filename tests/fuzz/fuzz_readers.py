@@ -5,6 +5,7 @@ import lzma
 import os
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,8 @@ def lines_of(arrays, kind):
     else:
         lines = [" ".join(word(f"w{number(5)}") for _ in range(number(5))) for _ in range(count)]
     if kind == "vocabulary":
-        lines = [f"tfxc-vocabulary 1 {word(count)}", *lines]
+        text = "".join(line + "\n" for line in lines)
+        return f"tfxc-vocabulary 2 {word(count)} {zlib.crc32(text.encode()):08x}\n{text}"
     return "".join(line + arrays.pick(ENDS) for line in lines)
 
 

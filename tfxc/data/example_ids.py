@@ -1,4 +1,4 @@
-"""Numbers for training examples, by which a sampler finds what it knows of each."""
+"""Numbers training examples, so that a sampler can keep something for each example."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,22 +9,22 @@ _NAME = "example_ids"
 
 
 def with_example_ids(data):
-    """The inputs with one more, "example_ids": the number of each example, from 0.
+    """Adds an input "example_ids": the number of each example, from 0.
 
-    ``ExtremeClassifier`` hands it to samplers that keep something for each example (``HardNegatives``) and
-    leaves it away from the encoder. Ids have to stay the same over the epochs, so number a ``tf.data``
-    pipeline before it is shuffled. ``classification_dataset(example_ids=True)`` numbers its own.
+    ``ExtremeClassifier`` passes it to samplers that keep something for each example (``HardNegatives``), and
+    not to the encoder. Ids must stay the same over the epochs, so number a ``tf.data`` pipeline before it is
+    shuffled. ``classification_dataset(example_ids=True)`` numbers its own points.
 
     Args:
-        data: inputs as for ``fit``: an array [N, ...] or a dict of arrays. Or a ``tf.data.Dataset`` of single
+        data: inputs as for ``fit``, an array [N, ...] or a dict of arrays; or a ``tf.data.Dataset`` of single
             examples ``(x, y)`` or ``(x, y, sample_weight)``, not yet shuffled, repeated or batched.
 
     Returns:
         A dict of arrays, or the dataset with a dict as x. An input without a name is called "inputs".
 
     Raises:
-        ValueError: for arrays of different lengths, inputs that have ids already, or a dataset that is
-            shuffled or repeated, or in an order that may differ from epoch to epoch.
+        ValueError: for arrays of different lengths, inputs that already have ids, or a dataset that is
+            shuffled, repeated, or not deterministic.
 
     Example:
         >>> with_example_ids(np.zeros([3, 2]))["example_ids"].tolist()
@@ -41,14 +41,14 @@ def with_example_ids(data):
         )
     lengths = {array.shape[0] for array in tf.nest.flatten(data)}
     if len(lengths) != 1:
-        raise ValueError(f"The inputs must have one length N, but have {sorted(lengths)}.")
+        raise ValueError(f"All inputs must have one length N, but have {sorted(lengths)}.")
     return _numbered(data, np.arange(lengths.pop()))
 
 
 def _numbered(inputs, number):
     inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
     if _NAME in inputs:
-        raise ValueError(f"The inputs have {_NAME!r} already: number them once.")
+        raise ValueError(f"The inputs already have {_NAME!r}: number them once.")
     return {**inputs, _NAME: number}
 
 
@@ -58,17 +58,17 @@ def _refuse_shuffled(dataset):
         step = steps.pop()
         if hasattr(step, "epoch_order"):
             raise ValueError(
-                "A shuffled pipeline of tfxc.data has another order in each epoch, and examples would have "
+                "A shuffled pipeline of tfxc.data has another order in each epoch, so examples would get "
                 "other ids: make it with seed=None, and shuffle what with_example_ids returns."
             )
         if any(word in type(step).__name__ for word in ("Shuffle", "Repeat")):
             raise ValueError(
-                "Numbered after shuffle or repeat, an example would have another id in each epoch: call "
+                "After shuffle or repeat, an example would get another id in each epoch: call "
                 "with_example_ids first."
             )
         if in_any_order(step):
             raise ValueError(
-                "Where deterministic=False, examples come in another order in each epoch, and would have "
-                "other ids: leave it away before with_example_ids."
+                "With deterministic=False, examples come in another order in each epoch and would get other "
+                "ids: remove it before with_example_ids."
             )
         steps.extend(step._inputs())

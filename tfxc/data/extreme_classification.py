@@ -1,8 +1,8 @@
-"""The text format of the Extreme Classification Repository, both ways, and its points as batches.
+"""Reads and writes the text format of the Extreme Classification Repository, and makes batches of its points.
 
-First line ``num_points num_features num_labels``, then a line a point: ``l1,l2,... f:v f:v ...``. Labels or
-features may be missing. scikit-learn's reader of the related svmlight format refuses what real files hold
-(ids repeated or out of order, points without a label), so lines are split here and counted by SciPy.
+The first line is ``num_points num_features num_labels``. Each point is a line ``l1,l2,... f:v f:v ...``,
+whose labels or features may be missing. scikit-learn's reader of the related svmlight format refuses what
+real files hold (repeated or unordered ids, points without a label), so this module parses the lines itself.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from tfxc.atomic_write import atomic_write
 from tfxc.data.batching import row_batches
 from tfxc.data.line_reader import LineReader
 
-# Digits match in one way alone: else a bad line of many numbers would be tried in all of their combinations.
+# Digits match in one way only. Otherwise a bad line of many numbers would take exponential time.
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*", re.ASCII)
 _MAX_SIZE = np.iinfo(np.int32).max
@@ -77,12 +77,12 @@ class LabeledPoints:
         return self.labels.shape[1]
 
     def label_counts(self) -> np.ndarray:
-        """How many points have each label: int64 [L]."""
+        """Returns int64 [L], the number of points that have each label."""
         return np.bincount(self.labels.indices, minlength=self.num_labels)
 
 
 def _canonical(matrix, dtype):
-    """As CSR with every entry once and labels without False; the caller's own matrix is not changed."""
+    """Returns a CSR matrix without duplicates, and without False. The caller's matrix does not change."""
     own = scipy.sparse.csr_matrix(matrix, dtype=dtype)
     if own.has_canonical_format and (dtype is not bool or own.data.all()):
         return own
@@ -96,15 +96,15 @@ def _canonical(matrix, dtype):
 def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "raise") -> LabeledPoints:
     """Reads a file of the Extreme Classification Repository; plain, ``.gz`` or ``.xz``.
 
-    Values of a feature that is repeated in a line are added up, repeated labels count once.
+    Values of a feature that is repeated in a line are added. Repeated labels count once.
 
     Args:
         path: the file.
-        on_error: ``"raise"`` or ``"skip"``, what happens if lines are bad.
+        on_error: ``"raise"``, or ``"skip"`` to leave bad lines out with one warning.
 
     Raises:
-        ValueError: naming the first bad lines: no ``label,... id:value ...``, NaN, a value beyond float32, an
-            id that the header does not allow; or if there are fewer or more points than the header says.
+        ValueError: for bad lines (not ``label,... id:value ...``, NaN, a value beyond float32, an id outside
+            the header's range), with the first ten; if the number of points is not that of the header.
 
     Example:
         >>> import pathlib, tempfile
@@ -126,13 +126,13 @@ def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "r
     num_blank = 0
     for line in text:
         if lines.number > num_points + 1 and not line.strip():
-            num_blank += 1  # behind the last point
+            num_blank += 1  # after the last point
             continue
         match = _POINT.fullmatch(line)
         if match is None:
             lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
             continue
-        # Ids as floats too: those below 2^31 are exact, and larger ones no overflow but infinite, perhaps.
+        # Ids are parsed as floats: exact below 2^31, and larger ones become inf instead of overflowing.
         own_labels = np.array(match[1].split(",") if match[1] else [], np.float64)
         ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
         problem = labels.problem(own_labels, "label") or features.problem(ids, "feature")
@@ -148,8 +148,8 @@ def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "r
         is_cut = num_lines < num_points
         raise ValueError(
             f"{lines.path}: the header says {num_points} points, but {num_lines} lines follow: the "
-            f"{'file is cut short or damaged' if is_cut else 'header does not count them all'}. Fetch it "
-            "again, or mend the header."
+            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
+            "again, or correct the header."
         )
     lines.report()
     return LabeledPoints(features.matrix(), labels.matrix())
@@ -168,7 +168,7 @@ def _header(line, path):
 
 
 class _Rows:
-    """Sparse rows as they come."""
+    """Collects the rows of a sparse matrix."""
 
     def __init__(self, width):
         self.width, self.ids, self.values = width, [], []
@@ -190,12 +190,10 @@ class _Rows:
 
 
 def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPoints) -> None:
-    """Writes points in the repository's format; compressed if the path ends in ``.gz`` or ``.xz``.
-
-    An interrupted write leaves an older file as it was.
+    """Writes points in the repository's format. An interrupted write leaves an older file as it was.
 
     Args:
-        path: of the file; ``.gz`` and ``.xz`` compress it.
+        path: the file; ``.gz`` and ``.xz`` compress it.
         points: N points of ``num_features`` features and ``num_labels`` labels.
 
     Raises:
@@ -226,20 +224,20 @@ def _split(matrix):
 def classification_dataset(
     points: LabeledPoints, batch_size: int, seed: int | None = 0, example_ids: bool = False
 ) -> tf.data.Dataset:
-    """Batches ``({"ids", "values"}, labels)``: what ``tfxc.layers.EmbeddingBag`` and the losses take.
+    """Returns batches ``({"ids", "values"}, labels)`` for ``tfxc.layers.EmbeddingBag`` and the losses.
 
     ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
-    0) to the longest of the batch: a model exported by either Keras takes them as they are, where a sparse
-    input would turn into a dense [B, F]. The last batch may be smaller.
+    0) to the longest row of the batch. An exported model accepts them as they are, whereas a sparse input
+    would become a dense [B, F]. The last batch may be smaller.
 
     Args:
         points: N points.
         batch_size: B, at least 1.
-        seed: points are shuffled anew in each epoch; None keeps their order.
-        example_ids: whether the inputs also hold "example_ids", the points' numbers int64 [B].
+        seed: decides the order of the points, which changes with each epoch; None keeps their order.
+        example_ids: whether the inputs include "example_ids", the numbers of the points int64 [B].
 
     Raises:
-        ValueError: if there is no point, or for another batch_size.
+        ValueError: if there is no point, or for a batch_size below 1.
 
     Example:
         >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 3]])),
@@ -250,33 +248,27 @@ def classification_dataset(
     """
     batch_size = positive_int(batch_size, "batch_size")
     if not len(points):
-        raise ValueError("There are no points, so there is nothing to make batches of.")
-    features, labels = _RowGather(points.features), _RowGather(points.labels)
+        raise ValueError("There are no points to make batches of: pass at least one.")
+    features, labels = points.features, points.labels
+    ids, values = _ragged(features, features.indices, tf.int32), _ragged(features, features.data, tf.float32)
+    label_ids = _ragged(labels, labels.indices, tf.int32)
 
     def batch(rows):
-        inside, where = features.places(rows)
-        ids = tf.where(inside, tf.gather(features.ids, where), -1)
-        values = tf.where(inside, tf.gather(features.values, where), 0.0)
-        inputs = {"ids": ids, "values": values, **({"example_ids": rows} if example_ids else {})}
-        inside, where = labels.places(rows)
-        return inputs, tf.where(inside, tf.gather(labels.ids, where), -1)
+        inputs = {"ids": _padded(ids, rows, -1), "values": _padded(values, rows, 0)}
+        inputs |= {"example_ids": rows} if example_ids else {}
+        return inputs, _padded(label_ids, rows, -1)
 
     return row_batches(len(points), batch_size, batch, seed)
 
 
-class _RowGather:
-    """The entries of a CSR matrix, to be gathered row by row."""
+def _ragged(matrix, values, dtype) -> tf.RaggedTensor:
+    """Returns values of the entries of a CSR matrix, row by row."""
+    splits = tf.constant(matrix.indptr, tf.int64)
+    return tf.RaggedTensor.from_row_splits(tf.constant(values, dtype), splits, validate=False)
 
-    def __init__(self, matrix):
-        # An entry more, so that there is something to read where there is none.
-        self.ids = tf.constant(np.append(matrix.indices, 0), tf.int32)
-        self.values = tf.constant(np.append(matrix.data, 0), tf.float32)
-        self.offsets = tf.constant(matrix.indptr, tf.int64)
 
-    def places(self, rows):
-        """Which slots [B, longest row, at least 1] hold an entry, and where it stands."""
-        start, stop = tf.gather(self.offsets, rows), tf.gather(self.offsets, rows + 1)
-        longest = tf.maximum(tf.reduce_max(stop - start), 1)
-        where = start[:, tf.newaxis] + tf.range(longest)
-        inside = where < stop[:, tf.newaxis]
-        return inside, tf.where(inside, where, 0)
+def _padded(ragged, rows, padding) -> tf.Tensor:
+    """Returns chosen rows [B, longest row, at least 1]."""
+    chosen = tf.gather(ragged, rows).to_tensor(padding)
+    missing = tf.maximum(1 - tf.shape(chosen)[1], 0)
+    return tf.pad(chosen, [[0, 0], [0, missing]], constant_values=padding)

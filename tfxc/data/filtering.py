@@ -1,4 +1,4 @@
-"""k-core filtering: only users and items with enough interactions."""
+"""k-core filtering: keeps only users and items with enough interactions."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from tfxc.data.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CoreReport:
-    """What `k_core` dropped: numbers of users, items and interactions, and the rounds it took.
+    """The numbers of users, items and interactions that `k_core` dropped, and of its rounds.
 
     Example:
         >>> k_core(Sequences.from_lists(["aab", "aa"]), min_user=2, min_item=2)[1]
@@ -26,10 +26,10 @@ class CoreReport:
 
 
 def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[Sequences, CoreReport]:
-    """Drops rare items and short users, again and again until all that is left is frequent enough.
+    """Drops rare items and users with few interactions repeatedly until every remaining one has enough.
 
     The result is the largest part in which every sequence has at least `min_user` items and every item
-    occurs at least `min_item` times (repeats count); it does not depend on the order of dropping. Class ids
+    occurs at least `min_item` times (repeats count). It does not depend on the order of dropping. Class ids
     are renumbered without gaps, in their old order.
 
     Args:

@@ -78,8 +78,8 @@ def from_frame(
     for name, given in columns.items() if isinstance(columns, Mapping) else ():
         if not isinstance(given, Column):
             raise ValueError(
-                "columns must be a list of names, or those of other sequences, columns=sequences.columns, but "
-                f"the value of {name!r} is of {type(given).__name__}."
+                "columns must be a list of names, or those of other sequences, columns=sequences.columns, "
+                f"but the value of {name!r} is of {type(given).__name__}."
             )
     vocabularies: dict[str, Vocabulary | None] = (
         {name: column.vocabulary for name, column in columns.items()}

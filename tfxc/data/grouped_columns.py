@@ -1,4 +1,4 @@
-"""Columns of interactions, collected block by block and then put in order, in memory or on disk."""
+"""Collects columns of interactions block by block and then sorts them, in memory or on disk."""
 
 import os
 
@@ -13,8 +13,8 @@ class GroupedColumns:
     """Collects blocks of interactions in memory and sorts them by user and time at the end.
 
     Args:
-        num_rows: how many at most, if that is known: then no array has to grow. Room that is not used costs
-            no memory.
+        num_rows: the largest number of rows, if known. Then no array has to grow. Unused room costs no
+            memory.
 
     Example:
         >>> columns = GroupedColumns()
@@ -31,7 +31,7 @@ class GroupedColumns:
         self._num_rows = 0
 
     def append(self, block: dict[str, np.ndarray]):
-        """Takes arrays [M] by name: "users" (int32 in [0, U)), perhaps "times", and others."""
+        """Adds arrays [M] by name: "users" (int32 in [0, U)), perhaps "times", and others."""
         start, self._num_rows = self._num_rows, self._num_rows + len(block["users"])
         if self._num_rows > self._capacity:
             self._capacity = 2 * self._num_rows
@@ -44,29 +44,22 @@ class GroupedColumns:
             self._arrays[name][start : self._num_rows] = values
 
     def grouped(self, num_users: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Offsets [U + 1] and all arrays but "users", user after user, each user's by "times" if there."""
+        """Returns offsets [U + 1] and all arrays but "users", sorted by user, then by "times" if given."""
         order, offsets = by_group(self._arrays.pop("users")[: self._num_rows], num_users)
-        # One after the other, so that each is let go before the next is made.
+        # One array after the other, so that each is freed before the next is made.
         arrays = {name: self._arrays.pop(name)[order] for name in list(self._arrays)}
         _sort(offsets, arrays)
         return offsets, arrays
 
 
 class GroupedFiles:
-    """As `GroupedColumns`, for more interactions than memory holds: the arrays are mapped from `.npy` files.
+    """Like `GroupedColumns`, for more interactions than memory holds: the arrays are memory-mapped.
 
-    The blocks are written to files as they come, scattered from there to their users' places, and each user's
-    slice is sorted in its place.
+    Blocks are first written to files. Then the rows are scattered to the places of their users, and each
+    user's slice is sorted in place.
 
     Args:
-        folder: an existing one for the files, `<name>.npy` and `offsets.npy`.
-
-    Example:
-        >>> import tempfile
-        >>> columns = GroupedFiles(tempfile.mkdtemp())
-        >>> columns.append({"users": np.array([1, 0]), "items": np.array([7, 8])})
-        >>> columns.grouped(2)[1]["items"].tolist()
-        [8, 7]
+        folder: an existing folder for the files, `<name>.npy` and `offsets.npy`.
     """
 
     def __init__(self, folder: str):
@@ -75,7 +68,7 @@ class GroupedFiles:
         self._num_rows = 0
 
     def append(self, block: dict[str, np.ndarray]):
-        """As `GroupedColumns.append`."""
+        """Adds arrays, see `GroupedColumns.append`."""
         for name, values in block.items():
             self._dtypes[name] = values.dtype
             with open(self._unsorted(name), "ab") as file:
@@ -83,7 +76,7 @@ class GroupedFiles:
         self._num_rows += len(block["users"])
 
     def grouped(self, num_users: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """As `GroupedColumns.grouped`."""
+        """Returns offsets and sorted arrays, see `GroupedColumns.grouped`."""
         counts = np.zeros(num_users, np.int64)
         for start in self._starts(num_users):
             counts += np.bincount(self._block("users", start, num_users), minlength=num_users)
@@ -104,7 +97,7 @@ class GroupedFiles:
 
     def _scatter(self, offsets, arrays):
         num_users = len(offsets) - 1
-        free = offsets[:-1].copy()  # where each user's next interaction goes
+        free = offsets[:-1].copy()  # the place of each user's next interaction
         for start in self._starts(num_users):
             order, starts = by_group(self._block("users", start, num_users), num_users)
             counts = np.diff(starts)
@@ -128,7 +121,7 @@ class GroupedFiles:
 
 
 def _rows_per_block(num_users) -> int:
-    return max(_ROWS_PER_BLOCK, num_users)  # a block takes a pass over all users
+    return max(_ROWS_PER_BLOCK, num_users)  # each block costs a pass over all users
 
 
 def _sort(offsets, arrays):

@@ -197,7 +197,7 @@ class InteractionTable:
         }
 
     def _with_names(self, pool, block, arrays) -> dict[str, np.ndarray]:
-        """Adds the ids of the good rows. Hashing releases Python's lock, so columns are encoded in parallel."""
+        """Adds the ids of the good rows. Hashing releases Python's lock, so the columns run in parallel."""
         names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
         ids = {
             key: pool.submit(_tidily, self._encoders[name].encode, block[name].chunks)

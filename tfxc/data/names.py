@@ -1,4 +1,4 @@
-"""Many strings as one list without a Python object each."""
+"""A list of many strings that needs no Python object for each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,17 +16,17 @@ _FLOAT = float | np.floating
 
 
 class Names(Sequence):
-    """An immutable list of strings kept as one Arrow array: ten million cost their characters and 8 bytes
-    each.
+    """An immutable list of strings in one Arrow array. Each string takes its characters and 8 bytes.
 
-    It reads like a list of `str`, which it equals if that holds the same strings. A slice, an array of
-    positions or a boolean mask gives `Names` again.
+    It reads like a list of `str`, and equals a list of the same strings. A slice, an array of positions or a
+    boolean mask returns `Names` again.
 
     Args:
         names: texts or UTF-8 bytes; an integer counts as its `str`. An Arrow array of strings is not copied.
 
     Raises:
-        ValueError: for a name that is missing (None, NaN, those of pandas and Arrow) or a float, or a set.
+        ValueError: for a name that is missing (None, NaN, the missing values of pandas and Arrow) or a float;
+            for a set.
 
     Example:
         >>> names = Names(["ann", "bob", 7])
@@ -41,7 +41,7 @@ class Names(Sequence):
         if array.null_count:
             raise ValueError(
                 f"{array.null_count} of {len(array)} names are null, the first at position "
-                f"{array.is_null().index(True)}: leave them out, or name them."
+                f"{array.is_null().index(True)}: leave them out, or give them names."
             )
         self.array: pa.Array = array.cast(pa.large_string())
 
@@ -72,49 +72,46 @@ class Names(Sequence):
 
 
 def first_repeated(names: pa.Array) -> str | None:
-    """The first name that stands further in front, too; None where all are distinct.
-
-    >>> first_repeated(pa.array(["tea", "milk", "tea"]))
-    'tea'
-    """
-    # Millions of names take a quarter of the memory of ``count_distinct``, and half of its time.
+    """Returns the first name that repeats an earlier one, or None if all are distinct."""
+    # For millions of names, index_in takes a quarter of the memory and half the time of count_distinct.
     place = pc.index_in(names, value_set=names).to_numpy()
     repeated = np.flatnonzero(place < np.arange(len(names)))
     return names[int(repeated[0])].as_py() if len(repeated) else None
 
 
 def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
-    """Raw names as a list of strings.
+    """Returns raw names as a list of strings.
 
-    Bytes are UTF-8; an integer, as whatever else is no text, counts as its `str`.
+    Bytes are decoded as UTF-8. An integer, or any other object, counts as its `str`.
 
     Args:
-        names: a list, an array, a tensor, a pandas Series or anything else of one dimension.
-        where: they stand, for messages.
-        keep_missing: give None for a name that is missing (None, NaN, those of pandas and Arrow).
+        names: a list, an array, a tensor, a pandas Series or another iterable of one dimension.
+        where: the place of the names, for messages.
+        keep_missing: return None for a name that is missing (None, NaN, the missing values of pandas and
+            Arrow).
 
     Raises:
-        ValueError: for a name that is missing or a float, bytes that are no UTF-8, several dimensions, or a
+        ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, or a
             set.
 
     Example:
         >>> texts(["tea", b"milk", 7]), texts(tf.constant(["tea", "milk"]))
         (['tea', 'milk', '7'], ['tea', 'milk'])
     """
-    if isinstance(names, set | frozenset):  # the keys of a dict have an order
+    if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
     if tf.is_tensor(names) and not hasattr(names, "numpy"):
         raise ValueError(
             f"Names{where} are a tensor of a graph, as in the map of a tf.data.Dataset, where a Vocabulary "
             "cannot look them up: encode them before, or map keras.layers.StringLookup(num_oov_indices=0, "
-            "vocabulary=list(vocabulary.names)), which gives the same ids, but refuses unknown names."
+            "vocabulary=list(vocabulary.names)), which returns the same ids, but refuses unknown names."
         )
     if not isinstance(names, list):
         names = names.numpy() if tf.is_tensor(names) else names
         if getattr(names, "ndim", 1) != 1:
-            raise ValueError(f"Names{where} must be of one dimension, but are of shape {names.shape}.")
+            raise ValueError(f"Names{where} must have one dimension, but are of shape {names.shape}.")
         names = list(names)
-    kinds = set(map(type, names))  # there may be ten million to ask
+    kinds = set(map(type, names))  # fast for ten million names
     if kinds <= {str}:
         return names
     if any(issubclass(kind, pa.Scalar | tf.Tensor) for kind in kinds):
@@ -127,31 +124,23 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     own = [_text(name) for name in names]
     if not keep_missing and None in own:
         raise ValueError(
-            f"The name at position {own.index(None)}{where} is missing: leave it out, or name it."
+            f"The name at position {own.index(None)}{where} is missing: leave it out, or give it a name."
         )
     return own
 
 
 def arrow_texts(names: list, where: str = "at position") -> pa.Array:
-    """Strings, and None where there is none, as an Arrow array.
-
-    Args:
-        names: the strings.
-        where: what comes before the number of a name, for the error.
+    """Returns strings, and null for None, as an Arrow array.
 
     Raises:
-        ValueError: for a string that UTF-8 cannot write.
-
-    Example:
-        >>> arrow_texts(["tea", None]).null_count
-        1
+        ValueError: for a string that UTF-8 cannot encode. Its number follows ``where`` in the message.
     """
     try:
         return pa.array(names, pa.large_string())
     except UnicodeEncodeError as error:
         raise ValueError(
             f"The name {where} {names.index(error.object)}, {error.object!r}, holds half a character (a lone "
-            'surrogate), which is no text: name.encode("utf-8", "replace").decode() puts "?" in its place.'
+            'surrogate), which is not text: replace it with "?" by name.encode("utf-8", "replace").decode().'
         ) from error
 
 
@@ -165,8 +154,8 @@ def _refuse_floats(names, where):
     for position, name in enumerate(names):
         if isinstance(name, _FLOAT) and name == name:
             raise ValueError(
-                f"Names are texts or integers, but the one at position {position}{where} is the float "
-                f'{name}: convert them, with astype("Int64") or astype(str) say.'
+                f"Names must be texts or integers, but the one at position {position}{where} is the float "
+                f'{name}: convert them, for example by astype("Int64") or astype(str).'
             )
 
 
@@ -176,11 +165,11 @@ def _text(name):
             return name.decode()
         except UnicodeDecodeError:
             raise ValueError(
-                f'The name {name!r} is no UTF-8: decode names first, name.decode("latin-1") say.'
+                f'The name {name!r} is not UTF-8: decode names first, for example by name.decode("latin-1").'
             ) from None
     return str(name) if isinstance(name, str) or not _is_missing(name) else None
 
 
 def _is_missing(name):
-    # pandas, which need not be there, has one that cannot be compared: pandas.NA.
+    # pandas.NA cannot be compared. It is known by its type, as pandas need not be installed.
     return name is None or type(name).__name__ == "NAType" or bool(name != name)

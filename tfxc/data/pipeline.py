@@ -1,13 +1,13 @@
-"""Sequences as batches for `fit` and `evaluate`.
+"""Turns sequences into batches for `fit` and `evaluate`.
 
 Input ids are class id + 1, and 0 is padding: an encoder's Embedding has L + 1 rows, and a head tied to it
-takes `row_offset=1`. Padding stands on the left, so the last position always holds the newest item.
-Everything is gathered from the flat arrays a batch at a time inside tf.data; no Python runs per example.
-Arrays that are mapped from disk stay there, and one call of Python reads what a batch needs.
+takes `row_offset=1`. Padding is on the left, so the last position always holds the newest item. tf.data
+gathers each batch from the flat arrays, and no Python runs per example. For memory-mapped arrays, one call of
+Python reads a batch.
 
-Sequences with further columns give a dict of inputs, `{"items": [B, T], <column>: [B, T], ...}`: at each
-position what belongs to the item there. Categories are fed as the items are, id + 1 and 0 for padding or a
-missing value; numbers as they are, padded with 0.
+Sequences with further columns yield a dict of inputs, `{"items": [B, T], <column>: [B, T], ...}`. Each
+column holds the values that belong to the items. Categories are fed like items, as id + 1, with 0 for padding
+or a missing value. Numbers are fed as they are, padded with 0.
 """
 
 from collections.abc import Mapping
@@ -28,20 +28,20 @@ def sequence_training_dataset(
     windows: str = "last",
     seed: int | None = 0,
 ) -> tf.data.Dataset:
-    """Batches for next-item training: `(items, labels)`, both [B, T] int32.
+    """Returns batches for next-item training: `(items, labels)`, both [B, T] int32.
 
-    With further columns the inputs are `{"items": [B, T], <column>: [B, T], ...}`. Position t of a row has
-    read the items up to t and is to predict item t + 1: `items` holds class ids + 1 (0 is padding), `labels`
-    the next class ids (-1 where there is none, which masks the position). Longer sequences are cut into
-    consecutive windows counted from their end; an item is the target of one position at most. The last batch
-    may be smaller. The dataset knows its number of batches.
+    With further columns the inputs are `{"items": [B, T], <column>: [B, T], ...}`. Position t of a row reads
+    the items up to t and predicts item t + 1: `items` holds class ids + 1 (0 is padding), `labels` the next
+    class ids (-1 if there is none, which masks the position). Longer sequences are cut into consecutive
+    windows from their end, so that an item is the target of at most one position. The last batch may be
+    smaller. The dataset knows its number of batches.
 
     Args:
-        sequences: training sequences; those with fewer than 2 items hold no target and give no row.
+        sequences: training sequences. Those with fewer than 2 items hold no target and are left out.
         max_length: T, at least 1.
         batch_size: B, at least 1.
         windows: `"last"` keeps each sequence's newest window, `"all"` every window (text, long sequences).
-        seed: rows are shuffled anew in each epoch; same seed, same orders. None keeps the order of the
+        seed: decides the order of the rows, which changes with each epoch. None keeps the order of the
             sequences, for held-out text.
 
     Raises:
@@ -58,7 +58,7 @@ def sequence_training_dataset(
     windows = one_of(windows, "windows", ("last", "all"))
     starts, stops = _windows(sequences, max_length, windows == "all")
     if not len(starts):
-        raise ValueError("No sequence has 2 items, an input and its target.")
+        raise ValueError("No sequence has 2 items, which training needs: an input and its target.")
     batch = _gatherer(_reader(sequences.items), starts, stops, max_length, sequences.columns)
     return row_batches(len(starts), batch_size, batch, seed)
 
@@ -66,22 +66,22 @@ def sequence_training_dataset(
 def sequence_evaluation_dataset(
     sequences: Sequences, max_length: int, batch_size: int, exclude_seen: bool = False
 ) -> tf.data.Dataset:
-    """Batches with one target a sequence, its last item, in the order of the sequences.
+    """Returns batches with one target per sequence, its last item, in the order of the sequences.
 
-    Gives `(items, labels)`, both [B, T] int32: `items` holds the last T items of the history as class ids + 1
-    (0 is padding), `labels` is -1 except at the last position, which holds the target. With `exclude_seen`
-    the inputs are `{"items": [B, T], "exclude": [B, X]}`: the class ids of the **whole** history, padded with
-    -1 to the longest of the batch, never to be ranked. A target that was seen before is not among them.
-    Further columns stand beside the items, as in training.
+    Yields `(items, labels)`, both [B, T] int32: `items` holds the last T items of the history as class ids +
+    1 (0 is padding), `labels` is -1 except at the last position, which holds the target. With `exclude_seen`
+    the inputs are `{"items": [B, T], "exclude": [B, X]}`, where "exclude" holds the class ids of the
+    **whole** history, padded with -1, which are not to be ranked. A target that was seen before stays.
+    Further columns are inputs, too, as in training.
 
     Args:
         sequences: the validation or test part of a split.
         max_length: T, at least 1.
         batch_size: B, at least 1.
-        exclude_seen: whether to hand out the history for exclusion.
+        exclude_seen: whether to exclude the history from ranking.
 
     Raises:
-        ValueError: for other sizes, without a sequence, or if one has fewer than 2 items (a history and a
+        ValueError: for other sizes, if there is no sequence, or one with fewer than 2 items (a history and a
             target).
 
     Example:
@@ -96,7 +96,7 @@ def sequence_evaluation_dataset(
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     if not len(sequences):
         raise ValueError(
-            "There is no sequence to evaluate on: it takes one of 2 items, a history and a target."
+            "There is no sequence to evaluate on: pass at least one of 2 items, a history and a target."
         )
     num_short = int((sequences.lengths < 2).sum())
     if num_short:
@@ -124,14 +124,14 @@ def sequence_evaluation_dataset(
 
 
 def _windows(sequences: Sequences, max_length: int, every: bool):
-    """Flat positions [start, stop) of the windows: at most T + 1 items, the first of which is input only."""
+    """Returns flat positions [start, stop) of windows of at most T + 1 items. The first is only input."""
     lengths = sequences.lengths
     num_windows = -(-np.maximum(lengths - 1, 0) // max_length)
     if not every:
         num_windows = np.minimum(num_windows, 1)
     owner = np.repeat(np.arange(len(sequences)), num_windows)
     before = np.cumsum(num_windows) - num_windows
-    # How many windows of the same sequence come after this one.
+    # The number of windows of the same sequence that come after this one.
     from_end = (num_windows + before)[owner] - 1 - np.arange(len(owner))
     stops = sequences.offsets[1:][owner] - from_end * max_length
     starts = np.maximum(stops - max_length - 1, sequences.offsets[:-1][owner])
@@ -139,9 +139,9 @@ def _windows(sequences: Sequences, max_length: int, every: bool):
 
 
 def _gatherer(items_at, starts, stops, max_length: int | None, columns: Mapping[str, Column]):
-    """Function from window numbers [B] to inputs and next class ids, [B, T] each.
+    """Returns a function from window numbers [B] to inputs and next class ids, [B, T] each.
 
-    Without `max_length`, T is the longest of the batch. With columns the inputs are a dict.
+    Without `max_length`, T is the length of the batch's longest window. With columns the inputs are a dict.
     """
     starts, stops = tf.constant(starts), tf.constant(stops)
     readers = {name: _reader(column.values) for name, column in columns.items()}
@@ -168,7 +168,7 @@ def _gatherer(items_at, starts, stops, max_length: int | None, columns: Mapping[
 
 
 def _reader(values: np.ndarray):
-    """Function from positions to the values there, of an array in memory or one mapped from disk."""
+    """Returns a function from positions to the values there, of an array in memory or a mapped one."""
     if not isinstance(values, np.memmap):
         flat = tf.constant(values)
         return lambda where: tf.gather(flat, where)

@@ -1,4 +1,4 @@
-"""Ragged sequences of class ids: the one form every reader returns and every split keeps."""
+"""Ragged sequences of class ids, which every reader returns and every split keeps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,40 +7,36 @@ import numpy as np
 
 from tfxc.arguments import integers, positions
 from tfxc.data.column import Column
-from tfxc.data.grouping import by_group, falls_inside, sort_by_time
+from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
 from tfxc.data.names import Names, texts
 from tfxc.data.vocabulary import Vocabulary, name_ids
 
-# What the batches of the pipeline and of with_example_ids call their own parts.
+# Names that the batches of the pipeline and of with_example_ids use for their own parts.
 _RESERVED = ("items", "exclude", "example_ids")
 
 
 def check_column_name(name: str):
-    """Raises ValueError for a name that a part of the batches has.
-
-    Example:
-        >>> check_column_name("price")
-    """
+    """Raises ValueError for a name that the batches use for a part of their own."""
     if name in _RESERVED:
-        raise ValueError(f"A column may not be called {name!r}, as a part of the batches is: rename it.")
+        raise ValueError(f"A column must not be called {name!r}, like a part of the batches: rename it.")
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
     """Class-id sequences of many users (or sessions, or books), each oldest first.
 
-    Sequence u is `items[offsets[u]:offsets[u + 1]]`: two flat arrays, so millions of sequences
-    cost no Python object each.
+    Sequence u is `items[offsets[u]:offsets[u + 1]]`. With two flat arrays, millions of sequences need no
+    Python objects.
 
     Args:
         items: [M] int32 class ids in [0, L), all sequences end to end.
         offsets: [U + 1] int64, where each of the U sequences starts; the last entry is M.
         vocabulary: the L raw item names.
-        user_ids: U raw names (users, titles), or None where sequences have none; kept as `Names`, which reads
-            like a list of strings.
-        times: [M] the time of each item, never falling inside a sequence, datetime64 of any unit or float64;
-            or None.
-        columns: further values of each item's interaction by name, a `Column` of [M] each.
+        user_ids: U raw names (users, titles), or None if sequences have no names. They are kept as `Names`,
+            which read like a list of strings.
+        times: [M] the time of each item, datetime64 of any unit or float64, which never decreases inside a
+            sequence; or None.
+        columns: further values of each interaction by name, each a `Column` of [M].
 
     Raises:
         ValueError: if the parts do not fit together.
@@ -63,24 +59,20 @@ class Sequences:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self):
-        # Not cast before they are checked: 2^32 would be class 0. What is mapped from disk stays mapped.
-        items, offsets = integers(self.items, "items"), integers(self.offsets, "offsets")
+        # Check ids before casting them: 2^32 would become class 0. Memory-mapped arrays stay mapped.
+        items = integers(self.items, "items", self.num_classes)
+        offsets = integers(self.offsets, "offsets")
         if self.user_ids is not None:
             object.__setattr__(self, "user_ids", Names(self.user_ids))
         if items.ndim != 1:
-            raise ValueError(
-                f"items must be [M], all sequences one behind the other, but are of shape {items.shape}."
-            )
+            raise ValueError(f"items must be [M], all sequences end to end, but are of shape {items.shape}.")
         num_items = len(items)
         if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != num_items:
-            raise ValueError(f"offsets must run from 0 to the {num_items} items; they are {offsets}.")
-        if (offsets[1:] < offsets[:-1]).any():
-            raise ValueError("offsets must never fall: sequence u is items[offsets[u]:offsets[u + 1]].")
-        if num_items and (items.min() < 0 or items.max() >= self.num_classes):
             raise ValueError(
-                f"items must be class ids in [0, {self.num_classes}); "
-                f"they range from {items.min()} to {items.max()}."
+                f"offsets must run from 0 to the number of items {num_items}, but are {offsets}."
             )
+        if (offsets[1:] < offsets[:-1]).any():
+            raise ValueError("offsets must never decrease: sequence u is items[offsets[u]:offsets[u + 1]].")
         object.__setattr__(self, "items", np.asanyarray(items, np.int32))
         object.__setattr__(self, "offsets", np.asanyarray(offsets, np.int64))
         if self.user_ids is not None and len(self.user_ids) != len(self):
@@ -98,8 +90,8 @@ class Sequences:
         object.__setattr__(self, "times", times)
         if times.shape != self.items.shape:
             raise ValueError(f"There are {len(self.items)} items but times of shape {times.shape}.")
-        if falls_inside(self.offsets, times):
-            raise ValueError("times must never fall inside a sequence; from_interactions sorts them.")
+        if decreases_inside(self.offsets, times):
+            raise ValueError("times must never decrease inside a sequence; from_interactions sorts them.")
 
     @classmethod
     def from_lists(
@@ -108,17 +100,17 @@ class Sequences:
         vocabulary: Vocabulary | None = None,
         user_ids: list[str] | None = None,
     ) -> "Sequences":
-        """Sequences from lists of raw item names, oldest first.
+        """Makes sequences from lists of raw item names, oldest first.
 
         Without a `vocabulary`, names are numbered in order of first appearance.
 
         Raises:
-            ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, those of pandas
-                and Arrow) or a float; for a set in place of a list, or a dict.
+            ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing
+                values of pandas and Arrow) or a float; for a set instead of a list, or a dict.
         """
         if isinstance(lists, Mapping):
             raise ValueError(
-                "lists must be a list of lists, but is a dict: pass dict.values(), user_ids=[*dict]."
+                "lists must be a list of lists, but is a dict: pass dict.values() and user_ids=[*dict]."
             )
         ids = name_ids(vocabulary)
         try:
@@ -136,8 +128,8 @@ class Sequences:
     def from_interactions(cls, users, items, vocabulary: Vocabulary, user_ids, times=None) -> "Sequences":
         """Groups M separate interactions by user, oldest first.
 
-        With times each user's items are sorted by time; without, and among equal times, they keep the
-        order in which they are given.
+        With times, each user's items are sorted by time. Without times, and for equal times, they keep the
+        given order.
 
         Args:
             users: [M] integer positions in `user_ids`.
@@ -150,14 +142,9 @@ class Sequences:
             ValueError: for arrays of different lengths, numbers outside their range, or times that are
                 neither finite numbers nor dates.
         """
-        users, items = integers(users, "users"), integers(items, "items")
+        users, items = integers(users, "users", len(user_ids)), integers(items, "items")
         if users.ndim != 1 or items.shape != users.shape:
-            raise ValueError(f"users and items must be [M] alike, but are {users.shape} and {items.shape}.")
-        if len(users) and (users.min() < 0 or users.max() >= len(user_ids)):
-            raise ValueError(
-                f"users must be positions in [0, {len(user_ids)}) of user_ids; "
-                f"they range from {users.min()} to {users.max()}."
-            )
+            raise ValueError(f"users and items must both be [M], but are {users.shape} and {items.shape}.")
         if times is not None and np.shape(times) != users.shape:
             raise ValueError(f"There are {len(users)} interactions but times of shape {np.shape(times)}.")
         order, offsets = by_group(users, len(user_ids))
@@ -172,7 +159,7 @@ class Sequences:
 
     def __getitem__(self, u: int) -> np.ndarray:
         if isinstance(u, slice):
-            raise TypeError("Sequences give one sequence by its number, [u]: for several take select(index).")
+            raise TypeError("Sequences take one number, [u]: for several sequences use select(index).")
         u = range(len(self))[u]  # negative positions, and IndexError past the end
         return self.items[self.offsets[u] : self.offsets[u + 1]]
 
@@ -181,24 +168,24 @@ class Sequences:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes L, seen in these sequences or not."""
+        """Number of classes L, whether or not they occur in these sequences."""
         return len(self.vocabulary)
 
     @property
     def lengths(self) -> np.ndarray:
-        """[U] number of items in each sequence."""
+        """[U] the number of items in each sequence."""
         return np.diff(self.offsets)
 
     def counts(self) -> np.ndarray:
-        """[L] how often each class occurs."""
+        """Returns [L], how often each class occurs."""
         return np.bincount(self.items, minlength=self.num_classes)
 
     def slices(self, index, starts, stops) -> "Sequences":
-        """New sequences: of each sequence chosen by `index`, its items from `starts` up to `stops`.
+        """Returns new sequences: the items from `starts` up to `stops` of each sequence that `index` chooses.
 
         Args:
             index: [V] positions of sequences, negative ones from the end, or a boolean mask [U].
-            starts: [V] or scalar, first item kept, counted from the sequence's start.
+            starts: [V] or scalar, the first item kept, counted from the start of the sequence.
             stops: [V] or scalar, one past the last item kept; `0 <= start <= stop <= length`.
         """
         index = positions(index, len(self), "index")
@@ -218,22 +205,22 @@ class Sequences:
         )
 
     def select(self, index) -> "Sequences":
-        """The sequences chosen by positions [V], negative ones from the end, or by a boolean mask [U].
+        """Returns the sequences at positions [V], negative ones from the end, or of a boolean mask [U].
 
         Raises:
-            ValueError: for a mask of another length, or positions that are no integers or outside the range.
+            ValueError: for a mask of another length, or positions that are not integers or out of range.
         """
         index = positions(index, len(self), "index")
         return self.slices(index, 0, self.lengths[index])
 
 
 def _finite_times(times) -> np.ndarray:
-    """As an array, what is mapped from disk mapped; raises ValueError for what is no time."""
+    """Returns times as an array; raises ValueError for others. A memory-mapped array stays mapped."""
     times = np.asanyarray(times)
     if times.size and times.dtype.kind not in "biufmM":
         raise ValueError(
-            f"times must be numbers or datetime64, but are {times.dtype}: convert them, with "
-            'np.array(times, "datetime64[us]") say.'
+            f"times must be numbers or datetime64, but are {times.dtype}: convert them, for example by "
+            'np.array(times, "datetime64[us]").'
         )
     if times.size and not np.isfinite(times).all():
         raise ValueError("times must be finite: no NaN, infinity or NaT.")

@@ -1,4 +1,4 @@
-"""Splits of sequences into training, validation and test parts."""
+"""Splits sequences into training, validation and test parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ import numpy as np
 from tfxc.data.sequences import Sequences
 from tfxc.data.times import point_in_time
 
-_LATEST_SECOND = 1e11  # of the year 5138: larger numbers are none of seconds
+_LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 
 
 @dataclass(frozen=True)
 class Split:
     """Training sequences and the examples to evaluate on.
 
-    In `validation` and `test` one sequence is one example: its **last item is the target**, all items
-    before it are the history, that user's whole past up to the target. (After `tail_split`, which cuts long
-    streams, every item but the first is a target.) All three share the vocabulary of what was split.
+    In `validation` and `test` each sequence is one example: its **last item is the target**, and all items
+    before it are the history, the user's whole past up to the target. (After `tail_split`, which cuts long
+    streams, every item but the first is a target.) All three share one vocabulary.
 
     Args:
         train: sequences to learn from.
-        validation: examples to choose a model by.
-        test: examples to report.
-        num_not_evaluated: how many of the split sequences give no example to validation or test.
+        validation: examples for choosing a model.
+        test: examples for the final figures.
+        num_not_evaluated: the number of sequences without an example in validation or test.
 
     Example:
         >>> split = leave_last_out(Sequences.from_lists(["tea", "ate"]))
@@ -43,8 +43,8 @@ class Split:
 def leave_last_out(sequences: Sequences) -> Split:
     """Tests on each user's last item, validates on the one before, trains on the rest.
 
-    The history of a test example includes the validation item. Users with fewer than 3 items stay wholly in
-    training and are counted in `num_not_evaluated`.
+    The history of a test example includes the validation item. Users with fewer than 3 items stay entirely
+    in training and count in `num_not_evaluated`.
 
     Args:
         sequences: one a user, oldest first.
@@ -62,7 +62,7 @@ def leave_last_out(sequences: Sequences) -> Split:
     lengths = sequences.lengths
     evaluated = np.flatnonzero(lengths >= 3)
     if not len(evaluated):
-        raise ValueError("No sequence has the 3 items that leave_last_out needs (train, validation, test).")
+        raise ValueError("No sequence has 3 items, which leave_last_out needs (train, validation, test).")
     train_stops = np.where(lengths >= 3, lengths - 2, lengths)
     return Split(
         sequences.slices(np.arange(len(sequences)), 0, train_stops),
@@ -73,9 +73,9 @@ def leave_last_out(sequences: Sequences) -> Split:
 
 
 def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
-    """Deals whole sequences out at random, so that evaluation meets users that training never saw.
+    """Splits whole sequences at random, so that evaluation meets users that training never saw.
 
-    Sequences with fewer than 2 items have no history and target: they stay in training and are counted in
+    Sequences with fewer than 2 items have no history and target. They stay in training and count in
     `num_not_evaluated`.
 
     Args:
@@ -85,7 +85,7 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
         seed: same seed, same split.
 
     Raises:
-        ValueError: for fractions that are none, or a part left without any sequence.
+        ValueError: for other fractions, or if a part would be empty.
 
     Example:
         >>> split = ratio_split(Sequences.from_lists([["a", "b"]] * 10), (0.6, 0.2, 0.2))
@@ -98,8 +98,8 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
     num_validation, num_test = (round(fraction * len(usable)) for fraction in fractions[1:])
     if not num_validation or not num_test or num_validation + num_test >= len(usable):
         raise ValueError(
-            f"{len(usable)} sequences of 2 items or more are too few to split {tuple(fractions)}: "
-            f"a part would be empty."
+            f"{len(usable)} sequences of 2 items or more are too few to split by {tuple(fractions)}: a part "
+            "would be empty. Use other fractions or more sequences."
         )
     shuffled = np.random.default_rng(seed).permutation(usable)
     validation = np.sort(shuffled[:num_validation])
@@ -115,23 +115,23 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
 
 
 def time_split(sequences: Sequences, validation_start, test_start) -> Split:
-    """Trains on what happened before one moment and evaluates on what came next, as in service.
+    """Trains on what happened before a point in time and evaluates on what came next, as in production.
 
-    Training holds every interaction before `validation_start`. A user's validation example is the first item
-    at or after `validation_start` (and before `test_start`), after all items before `validation_start`; the
-    test example is the first item at or after `test_start`, after all items before that. No history reaches
-    into the period it is tested on. Users without an example of either kind are counted in
-    `num_not_evaluated`: those with no later item, and those with no earlier one (new users).
+    Training holds every interaction before `validation_start`. A user's validation example has all items
+    before `validation_start` as history and the next item before `test_start` as target. The test example has
+    all items before `test_start` as history and the next item as target. No history reaches into the period
+    that it is tested on. Users without an example count in `num_not_evaluated`: those without a later item,
+    and new users, without an earlier one.
 
     Args:
-        sequences: with times.
+        sequences: they must have times.
         validation_start: an ISO 8601 date such as `"2024-05-01"`, a `datetime`, `date` or `np.datetime64`
-            (UTC where it names no zone), or a number: seconds since 1970, in the unit of the times if these
-            are numbers.
+            (in UTC if it names no zone), or a number: seconds since 1970, or in the unit of the times if
+            these are numbers.
         test_start: likewise; later than `validation_start`.
 
     Raises:
-        ValueError: without times, for a moment that is none, if the moments are in the wrong order, or if a
+        ValueError: without times, for an invalid point in time, if `test_start` is not the later one, or if a
             part would be empty.
 
     Example:
@@ -142,7 +142,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
         [[0], [0, 1], [0, 1, 2, 0]]
     """
     if sequences.times is None:
-        raise ValueError("time_split needs sequences with times; read a log that has a time column.")
+        raise ValueError("time_split needs sequences with times: read the log with its time column.")
     validation_start = point_in_time(validation_start, sequences.times)
     test_start = point_in_time(test_start, sequences.times)
     if not validation_start < test_start:
@@ -156,7 +156,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
         if not len(index):
             times: Any = sequences.times if len(sequences.times) else [None]
             is_finer = isinstance(np.max(times), float) and np.max(times) > _LATEST_SECOND
-            remedy = " Numbers are taken for seconds: divide milliseconds by 1000." if is_finer else ""
+            remedy = " Numbers are read as seconds: divide milliseconds by 1000." if is_finer else ""
             raise ValueError(
                 f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}, "
                 f"validation starts at {validation_start} and the test at {test_start}.{remedy}"
@@ -170,15 +170,15 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
 
 
 def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fraction: float = 0.05) -> Split:
-    """Holds out the end of every sequence: for a few long streams, such as books.
+    """Holds out the end of every sequence, for a few long streams such as books.
 
-    The last `test_fraction` of each sequence is its test part, the `validation_fraction` before that its
-    validation part (rounded down). Here **every** item of a part is a target but its first, which is input
-    only: feed validation and test as `sequence_training_dataset(part, ..., windows="all", seed=None)`.
-    Sequences too short to give an example of two items to either part are counted in `num_not_evaluated`.
+    The last `test_fraction` of each sequence is its test part, and the `validation_fraction` before that its
+    validation part (both rounded down). **Every** item of a part except the first is a target: feed
+    validation and test by `sequence_training_dataset(part, ..., windows="all", seed=None)`. Sequences too
+    short for an example of two items in either part count in `num_not_evaluated`.
 
     Args:
-        sequences: long ones.
+        sequences: long sequences.
         validation_fraction: in (0, 1).
         test_fraction: in (0, 1); both together below 1.
 
@@ -206,8 +206,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         if not is_in.any():
             raise ValueError(
                 f"The {name} part would be empty: {fraction} of the longest sequence, of "
-                f"{max(lengths, default=0)} items, are fewer than the 2 that give a target. Take a larger "
-                "fraction or longer sequences."
+                f"{max(lengths, default=0)} items, are fewer than the 2 items that a target needs. Use a "
+                "larger fraction or longer sequences."
             )
     evaluated = in_validation | in_test
     return Split(
@@ -219,11 +219,11 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
 
 
 def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:
-    """Rounded down; 0.29 of 100, which as a float is a little less than 29, are 29."""
+    """Returns shares rounded down, where 0.29 of 100 is 29 although the float product is slightly less."""
     return np.round(lengths * fraction, 6).astype(np.int64)
 
 
 def _num_before(times: np.ndarray, offsets: np.ndarray, point) -> np.ndarray:
-    """[U] how many items of each sequence are older than `point`."""
+    """Returns [U], how many items of each sequence are older than `point`."""
     older = np.concatenate([[0], np.cumsum(times < point)])
     return np.diff(older[offsets])

@@ -1,4 +1,4 @@
-"""Running text as word sequences: the next word is the next item."""
+"""Reads running text as sequences of words, where the next word is the next item."""
 
 import functools
 import logging
@@ -20,7 +20,7 @@ UNKNOWN = "<unk>"
 END_OF_SENTENCE = "<eos>"
 
 _TITLE = re.compile(r"=== (.+) ===")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")  # of ASCII; with marks it takes five times as long
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")  # for ASCII; the pattern with marks takes five times as long
 _logger = logging.getLogger(__name__)
 
 
@@ -32,17 +32,18 @@ def read_text(
 ) -> Sequences:
     """Reads whole books as sequences of lower-cased words.
 
-    A line `=== Title ===` starts a new sequence named by its title; text before the first one belongs to a
-    sequence named by the file. A word is a run of letters, with the accents and vowel signs upon them, and
-    apostrophes allowed inside (`don't`, but not the quotes of `'tis'`); digits, punctuation and hyphens only
-    separate. A letter is the same whether its accent is a character of its own or not (NFC).
+    A line `=== Title ===` starts a new sequence with that title as its name. Text before the first title
+    belongs to a sequence with the name of the file. A word is a run of letters with their accents and vowel
+    signs. Apostrophes may be inside (`don't`, but not the quotes of `'tis'`). Digits, punctuation and hyphens
+    only separate words. Letters are normalized (NFC), so that it does not matter how an accent is encoded.
 
-    Class ids go by falling frequency (equal counts by the alphabet), as a log-uniform sampler expects.
-    With `min_count` above 1 all rarer words share class 0, `<unk>`; how many they are is logged.
+    Class ids are in order of falling frequency (words of equal counts in alphabetical order), as a
+    log-uniform sampler expects. With `min_count` above 1, all rarer words share class 0, `<unk>`, and their
+    number is logged.
 
     Args:
         path: the file, plain, `.gz` or `.xz`.
-        min_count: how often a word must occur to have a class of its own, at least 1.
+        min_count: the fewest occurrences of a word with a class of its own, at least 1.
         vocabulary: class ids to use instead, for held-out text; other words become its `<unk>`.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 
@@ -71,11 +72,11 @@ def read_text(
 def read_tokens(
     path: str | os.PathLike[str], vocabulary: Vocabulary | None = None, on_error: str = "raise"
 ) -> Sequences:
-    r"""Reads text that is cut into tokens already, a sentence a line, as one sequence.
+    r"""Reads tokenized text, one sentence a line, as one sequence.
 
-    That is how Penn Treebank and WikiText come. Tokens are what white space separates, taken as they stand.
-    Every line, an empty one too, ends in a token of its own, `<eos>`. Class ids go by falling frequency
-    (equal counts by the alphabet).
+    Penn Treebank and WikiText come in this form. White space separates tokens, which are kept as they are.
+    Every line, also an empty one, ends in the token `<eos>`. Class ids are in order of falling frequency
+    (tokens of equal counts in alphabetical order).
 
     Args:
         path: the file, plain, `.gz` or `.xz`.
@@ -107,7 +108,7 @@ def read_tokens(
 
 
 def _class_ids(path, words, types, vocabulary, min_count=1):
-    """Class ids [M] of word numbers [M], and the vocabulary: the given one, or one by frequency."""
+    """Returns the class ids [M] of word numbers [M], and the vocabulary, which is given or by frequency."""
     require_vocabulary(vocabulary)
     counts = np.bincount(words, minlength=len(types))
     if vocabulary is None:
@@ -116,8 +117,8 @@ def _class_ids(path, words, types, vocabulary, min_count=1):
     if (class_ids < 0).any():
         raise ValueError(
             f"{path}: the word {types[class_ids.argmin()]!r} is not in the vocabulary, which has no "
-            f"{UNKNOWN} class. Give it one in the training text: min_count=2 or more, or "
-            f"{UNKNOWN} for its rare tokens."
+            f"{UNKNOWN} class. Read the training text with min_count=2 or more, or write {UNKNOWN} for its "
+            "rare tokens."
         )
     rare = np.array([word not in vocabulary for word in types])
     _logger.info(
@@ -128,7 +129,7 @@ def _class_ids(path, words, types, vocabulary, min_count=1):
 
 
 def _read_words(lines: LineReader):
-    """Titles, word numbers [M], offsets and the word types in order of first appearance."""
+    """Returns titles, word numbers [M], offsets and the word types in order of first appearance."""
     types: dict[str, int] = {}
     titles: list[str] = []
     starts: list[int] = []
@@ -165,7 +166,7 @@ def _words(line: str) -> list[str]:
 
 @functools.cache
 def _word_with_marks() -> re.Pattern:
-    """Of any script: marks upon letters, as the vowels of Devanagari, are no letters to Python."""
+    """Returns a pattern for words of any script. Python does not count marks as letters."""
     characters = map(chr, range(sys.maxunicode + 1))
     marks = "".join(own for own in characters if unicodedata.category(own).startswith("M"))
     letters = rf"[^\W\d_]+(?:[{marks}]+[^\W\d_]*)*"

@@ -1,4 +1,4 @@
-"""Text as parallel streams for encoders that carry their state from batch to batch."""
+"""Cuts text into parallel streams for encoders that carry their state from batch to batch."""
 
 import tensorflow as tf
 
@@ -8,19 +8,19 @@ from tfxc.data.sequences import Sequences
 
 
 def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf.data.Dataset:
-    """Batches for truncated backpropagation through time: `(items, labels)`, both [B, T] int32.
+    """Returns batches for truncated backpropagation through time: `(items, labels)`, both [B, T] int32.
 
     All sequences are laid end to end and cut into B streams of equal length. **Row b of a batch continues row
-    b of the batch before**, so a recurrent encoder with `stateful=True` reads on where it stopped. Every item
-    but the very first is the target of exactly one position.
+    b of the previous batch**, so a recurrent encoder with `stateful=True` continues where it stopped. Every
+    item but the very first is the target of exactly one position.
 
-    As everywhere in this package `items` holds class ids + 1 and `labels` the next class ids. The streams end
-    in less than a batch of padding, 0 and -1, so all batches have one shape. Batches come in order.
+    `items` holds class ids + 1 and `labels` the next class ids. The streams end in less than a batch of
+    padding, 0 and -1, so that all batches have one shape. Batches come in order.
 
     Args:
         sequences: text, one or several.
-        max_length: T, at least 1: how far gradients reach back.
-        batch_size: B, at least 1: the number of streams.
+        max_length: T, at least 1, the number of steps that gradients reach back.
+        batch_size: B, at least 1, the number of streams.
 
     Raises:
         ValueError: for other sizes, or fewer than 2 items.
@@ -36,7 +36,7 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
     num_targets = len(sequences.items) - 1
     if num_targets < 1:
         raise ValueError("A stream needs 2 items, an input and its target.")
-    length = -(-num_targets // batch_size)  # of a stream; the last ones may be shorter
+    length = -(-num_targets // batch_size)  # of a stream; the last streams may be shorter
     num_batches = -(-length // max_length)
     flat = tf.constant(sequences.items)
 
@@ -47,8 +47,6 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
         where = tf.where(inside, where, 0)
         items = tf.where(inside, tf.gather(flat, where) + 1, 0)
         labels = tf.where(inside, tf.gather(flat, where + 1), -1)
-        return tf.ensure_shape(items, [batch_size, max_length]), tf.ensure_shape(
-            labels, [batch_size, max_length]
-        )
+        return tuple(tf.ensure_shape(part, [batch_size, max_length]) for part in (items, labels))
 
     return row_batches(num_batches, 1, batch)

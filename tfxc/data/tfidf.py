@@ -9,9 +9,9 @@ from tfxc.data.extreme_classification import LabeledPoints
 
 
 def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
-    """The points with features ``value · (log((1 + N) / (1 + n_f)) + 1)``, each point scaled to length 1.
+    """Weights features as ``value · (log((1 + N) / (1 + n_f)) + 1)`` and scales each point to length 1.
 
-    ``n_f`` is the number of training points that have feature f; the other sets are weighted alike.
+    ``n_f`` is the number of training points that have feature f. The other sets get the same weights.
 
     Raises:
         ValueError: if a set has another number of features than the training points.
@@ -27,7 +27,7 @@ def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
     """
     widths = [points.num_features for points in (train, *others)]
     if len(set(widths)) > 1:
-        raise ValueError(f"All sets must have the same features, but they have {widths} of them.")
+        raise ValueError(f"All sets must have the same number of features, but have {widths}.")
     counts = np.bincount(train.features.indices[train.features.data != 0], minlength=train.num_features)
     weight = np.log((1 + len(train)) / (1 + counts)) + 1
     weighted = []

@@ -1,4 +1,4 @@
-"""Raw item names and the class ids that stand for them."""
+"""Maps raw item names to class ids and back."""
 
 import os
 import re
@@ -15,21 +15,20 @@ from tfxc.atomic_write import atomic_write
 from tfxc.data.names import Names, first_repeated, texts
 
 _HEADER = "tfxc-vocabulary 2"
-_HEADERS = rb"tfxc-vocabulary (?:1 (\d+)|2 (\d+) ([0-9a-f]{8}))\n"  # 1 had no checksum
 
 
 class Vocabulary:
     """Two-way map between raw item names and class ids `0 .. L-1`.
 
-    The name at position i belongs to class i. Names are texts or UTF-8 bytes; an integer counts as its
-    `str`, so `encode([17])` finds the item a file calls `17`.
+    The name at position i belongs to class i. Names are texts or UTF-8 bytes. An integer counts as its `str`,
+    so `encode([17])` finds the item that a file calls `17`.
 
     Args:
         names: the L distinct item names, in the order of their class ids.
 
     Raises:
-        ValueError: if a name occurs twice, is missing (None, NaN, those of pandas and Arrow) or a float; for
-            a set, which has no order.
+        ValueError: if a name occurs twice, is missing (None, NaN, the missing values of pandas and Arrow) or
+            a float; for a set, which has no order.
 
     Example:
         >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])
@@ -47,11 +46,11 @@ class Vocabulary:
 
     @classmethod
     def merge(cls, old: "Vocabulary | Iterable", names: Iterable) -> "Vocabulary":
-        """The vocabulary of another list of names, in which names that stay keep their ids.
+        """Makes the vocabulary of another list of names, in which names that stay keep their ids.
 
-        New names take the ids of those that are gone, in their order, and where there are more, ids from the
-        end on. Only where there are fewer names than before, those of ids from L' on move, into free ones. So
-        of a catalogue that changes every day, hardly a row of a table moves.
+        New names take the free ids of names that are gone, in order, and then ids after the last one. If
+        there are fewer names than before, names with ids from L' on move to free ids. So hardly any row of a
+        table moves when a catalogue changes a little every day.
 
         Args:
             old: the present `Vocabulary`, or its names.
@@ -81,7 +80,7 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Class id of each name; made when first asked for."""
+        """The class id of each name; made at the first use."""
         return {name: i for i, name in enumerate(self.names)}
 
     def __len__(self) -> int:
@@ -97,15 +96,15 @@ class Vocabulary:
         return f"Vocabulary({len(self)} names)"
 
     def encode(self, names: Iterable, unknown: int | None = None) -> np.ndarray:
-        """Class ids [M] int32 of M names.
+        """Returns the class ids [M] int32 of M names.
 
         Args:
             names: raw names.
-            unknown: id given to a name that is missing or not in the vocabulary, usually -1; None refuses it.
+            unknown: the id for a name that is missing or not in the vocabulary, usually -1; None refuses it.
 
         Raises:
-            ValueError: for a name that is missing or not in the vocabulary when `unknown` is None, and for a
-                float.
+            ValueError: for a float, and if `unknown` is None for a name that is missing or not in the
+                vocabulary.
         """
         own = texts(names, keep_missing=unknown is not None)
         if unknown is not None:
@@ -119,7 +118,7 @@ class Vocabulary:
             ) from None
 
     def decode(self, ids) -> list:
-        """Names of class ids of any shape, as equally nested lists.
+        """Returns the names of class ids of any shape, as equally nested lists.
 
         Raises:
             ValueError: for an id outside [0, L).
@@ -128,7 +127,7 @@ class Vocabulary:
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
             is_empty = (ids[outside] == -1).all()
-            remedy = " A model gives -1 where no class is left to rank: decode ids[ids >= 0]."
+            remedy = " A model returns -1 if no class is left to rank: decode ids[ids >= 0]."
             raise ValueError(
                 f"The class id {ids[outside][0]} is outside [0, {len(self)}).{remedy if is_empty else ''}"
             )
@@ -139,8 +138,8 @@ class Vocabulary:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a UTF-8 text file: a header with number and checksum of the names, then one name a line.
 
-        Backslash, newline and carriage return inside a name are written `\\\\`, `\\n` and `\\r`. The file
-        appears under its name only when it is complete.
+        A backslash, newline or carriage return inside a name is written as `\\\\`, `\\n` or `\\r`. A complete
+        new file replaces an older one.
         """
         text = "".join(_escape(name) + "\n" for name in self.names).encode()
         with atomic_write(path) as aside, open(aside, "wb") as file:
@@ -152,51 +151,47 @@ class Vocabulary:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: if the file is no vocabulary, not UTF-8, or not the names that its header tells of.
+            ValueError: if the file is not a vocabulary, not UTF-8, or does not match its header.
         """
         with open(path, "rb") as file:
             header, text = file.readline(), file.read()
-        told = re.fullmatch(_HEADERS, header)
+        told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})\n" % _HEADER.encode(), header)
         if told is None:
             raise ValueError(
-                f"{path} is no vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
+                f"{path} is not a vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
             )
-        count, checksum = int(told[1] or told[2]), told[3]
+        count, checksum = int(told[1]), int(told[2], 16)
         try:
             lines = text.decode().split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path} is no vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
-                "with Vocabulary.save."
+                f"{path} is not a vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
+                "by Vocabulary.save."
             ) from error
         if len(lines) != count + 1 or lines[-1]:
             raise ValueError(
-                f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it was "
-                f"cut short or edited. Write it again with Vocabulary.save."
+                f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it is "
+                "truncated or was edited. Write it again by Vocabulary.save."
             )
-        if checksum is not None and int(checksum, 16) != zlib.crc32(text):
+        if checksum != zlib.crc32(text):
             raise ValueError(
-                f"{path} is damaged or was edited: its names have not the checksum of its header. Write it "
-                "again with Vocabulary.save."
+                f"{path} is damaged or was edited: its names do not have the checksum of its header. Write "
+                "it again by Vocabulary.save."
             )
         return cls(_unescape(line) for line in lines[:-1])
 
 
 def require_vocabulary(vocabulary):
-    """Raises ValueError for what is neither None nor a ``Vocabulary``, such as a list of names.
-
-    Example:
-        >>> require_vocabulary(Vocabulary(["tea", "milk"]))
-    """
+    """Raises ValueError for anything but None and a ``Vocabulary``, such as a list of names."""
     if not isinstance(vocabulary, Vocabulary | None):
         raise ValueError(
-            f"vocabulary must be a tfxc.data.Vocabulary, but got {type(vocabulary).__name__}: give "
-            "tfxc.data.Vocabulary(names), or model.class_names in it."
+            f"vocabulary must be a tfxc.data.Vocabulary, but got {type(vocabulary).__name__}: pass "
+            "tfxc.data.Vocabulary(names), where names may be model.class_names."
         )
 
 
 def name_ids(vocabulary: Vocabulary | None = None) -> Mapping:
-    """Map from name to id for a reader: a vocabulary's own, or one that numbers new names as they come."""
+    """Returns a map from name to id: the vocabulary's, or one that numbers new names as they come."""
     require_vocabulary(vocabulary)
     if vocabulary is not None:
         return vocabulary.ids

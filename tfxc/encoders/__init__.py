@@ -1,4 +1,4 @@
-"""Encoders of item sequences: what somebody did so far -> one query a position."""
+"""Encoders of item sequences, which return a query for each position."""
 
 from tfxc.encoders.esasrec import esasrec
 from tfxc.encoders.gru4rec import gru4rec

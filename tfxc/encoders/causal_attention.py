@@ -1,4 +1,4 @@
-"""Self-attention that looks back only."""
+"""Causal self-attention."""
 
 import tensorflow as tf
 
@@ -11,8 +11,8 @@ from tfxc.encoders.sequence_layer import SequenceLayer
 class CausalAttention(SequenceLayer):
     """Multi-head self-attention of each position to itself and to earlier, unmasked ones.
 
-    ``softmax(Q Kᵀ / √(D/H)) V`` for each of H heads, with one matmul for queries, keys and values; the
-    softmax in float32.
+    ``softmax(Q Kᵀ / √(D/H)) V`` for each of H heads. One matmul computes queries, keys and values. The
+    softmax is in float32.
 
     Args:
         num_heads: H, which must divide D.
@@ -39,8 +39,8 @@ class CausalAttention(SequenceLayer):
         dim = input_shape[-1]
         if dim % self.num_heads:
             raise ValueError(
-                f"num_heads must divide dim, but {self.num_heads} heads do not divide {dim}: "
-                f"take dim={-(-dim // self.num_heads) * self.num_heads}, or another number of heads."
+                f"num_heads must divide dim, but {self.num_heads} heads do not divide {dim}: use "
+                f"dim={-(-dim // self.num_heads) * self.num_heads}, or another number of heads."
             )
         self.project = self.add_weight(name="project", shape=(dim, 3 * dim), initializer="glorot_uniform")
         self.combine = self.add_weight(name="combine", shape=(dim, dim), initializer="glorot_uniform")
@@ -49,7 +49,7 @@ class CausalAttention(SequenceLayer):
     def call(self, inputs, mask=None):
         length, dim = inputs.shape[1:]
         if mask is not None:
-            # The check of their length goes first, with its clear words.
+            # The check of the length must run first, as its error is clearer.
             with tf.control_dependencies([inputs]):
                 mask = tf.identity(mask)
         shape = [-1, length, 3, self.num_heads, dim // self.num_heads]
@@ -62,9 +62,9 @@ class CausalAttention(SequenceLayer):
 
 
 def _blocked(length, mask):
-    """What is added to scores [B, H, T, T]: a large negative number where a position must not look.
+    """Returns what to add to scores [B, H, T, T]: a large negative number for positions out of sight.
 
-    A finite one: a padded position may look nowhere, and would else be NaN.
+    The number is finite, as -inf would give NaN for a padded position, which sees nothing.
     """
     blocked = -1e9 * (1 - tf.linalg.band_part(tf.ones([length, length]), -1, 0))
     if mask is None:

@@ -1,4 +1,4 @@
-"""eSASRec: self-attention whose every addition passes a gate."""
+"""eSASRec: self-attention with gated residual connections."""
 
 from typing import Literal
 
@@ -23,30 +23,30 @@ def esasrec(
     dropout: float = 0.2,
     table_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> keras.Model:
-    """SASRec with the gated blocks of LiGR: the stronger encoder, at three times the arithmetic.
+    """SASRec with the gated blocks of LiGR: a stronger encoder, at three times the arithmetic.
 
     A block is ``h + σ(W₁ h) · attention(norm(h))``, then ``h + σ(W₂ h) · swiglu(norm(h))`` with
-    ``swiglu(x) = C (swish(A x) · B x)``, 4·D wide inside. Normalised by root mean square. Trained on sampled
-    classes by ``tfxc.losses.SoftmaxCrossentropy`` it is the model of the paper.
+    ``swiglu(x) = C (swish(A x) · B x)``, which is 4·D wide inside. ``norm`` divides by the root mean square.
+    Trained on sampled classes by ``tfxc.losses.SoftmaxCrossentropy``, it is the model of the paper.
 
     Inputs and outputs are those of ``tfxc.encoders.sasrec``.
 
     Args:
         num_classes: L, the number of items.
-        max_length: T, how many items it reads.
+        max_length: T, the number of items that the encoder reads.
         dim: D, the width of item vectors and queries.
         num_blocks: blocks of attention and dense layers, at least 1.
         num_heads: heads of the attention; must divide ``dim``.
-        dropout: share of what is dropped, in [0, 1).
-        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
-            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
+        dropout: dropout rate, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
+            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, heads that do not divide ``dim``, or another
-            dtype.
+        ValueError: for sizes that are not integers of at least 1, heads that do not divide ``dim``, or
+            another dtype.
 
     Example:
         >>> esasrec(num_classes=1000, max_length=20, dim=32, num_heads=4)(tf.ones([3, 20], tf.int32)).shape
@@ -68,7 +68,7 @@ def esasrec(
 def _add_gated(hidden, branch, dim, dropout):
     gate = layers.Dense(dim, activation="sigmoid")(hidden)
     gated = layers.Dropout(dropout)(layers.Multiply()([gate, branch]))
-    return layers.Add()([hidden, gated])  # unlike +, passes the mask on
+    return layers.Add()([hidden, gated])  # unlike +, Add passes the mask on
 
 
 def _swiglu(inputs, dim):

@@ -1,4 +1,4 @@
-"""GRU4Rec: a recurrent network over what somebody did so far."""
+"""GRU4Rec: a recurrent network over a sequence of items."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ layers = keras.layers
 
 @register
 class GRU(keras.layers.GRU):
-    """Keras's, which reads sequences that are padded in front on a GPU, too: cuDNN takes none."""
+    """Keras's GRU without cuDNN, which does not accept sequences that are padded in front."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, **WITHOUT_CUDNN)
@@ -25,24 +25,24 @@ def gru4rec(
     dropout: float = 0.2,
     table_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> keras.Model:
-    """Gated recurrent units over the sequence, and a dense layer to the query.
+    """Makes an encoder of gated recurrent units, followed by a dense layer to the query.
 
     Inputs and outputs are those of ``tfxc.encoders.sasrec``.
 
     Args:
         num_classes: L, the number of items.
-        max_length: T, how many items it reads.
+        max_length: T, the number of items that the encoder reads.
         dim: D, the width of item vectors, layers and queries.
         num_blocks: recurrent layers, at least 1.
-        dropout: share of what is dropped before the first and after the last of them, in [0, 1).
-        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
-            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
+        dropout: dropout rate before the first and after the last recurrent layer, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
+            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, or another dtype.
+        ValueError: for sizes that are not integers of at least 1, or another dtype.
 
     Example:
         >>> gru4rec(num_classes=1000, max_length=20, dim=32)(tf.ones([3, 20], tf.int32)).shape

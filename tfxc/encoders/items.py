@@ -1,4 +1,4 @@
-"""The way into a sequence encoder: item ids and their vectors."""
+"""The input of a sequence encoder: item ids and their vectors."""
 
 import tensorflow as tf
 
@@ -10,12 +10,12 @@ from tfxc.require import require
 
 @register
 class ItemEmbedding(keras.layers.Embedding):
-    """An ``Embedding`` of class ids + 1, 0 for padding, that refuses any other id.
+    """An ``Embedding`` of class ids + 1, with 0 for padding, that refuses any other id.
 
-    Keras's own reads -1 as the last row: class ids padded with -1 would train, each as another item.
+    Keras's ``Embedding`` reads -1 as the last row, so class ids padded with -1 would train the wrong items.
 
     Raises:
-        tf.errors.InvalidArgumentError: for an id outside [0, L], naming the least and the greatest.
+        tf.errors.InvalidArgumentError: for an id outside [0, L], naming the smallest and the largest.
 
     Example:
         >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[0, 5]])).shape
@@ -23,13 +23,13 @@ class ItemEmbedding(keras.layers.Embedding):
         >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[-1, 4]]))
         Traceback (most recent call last):
         ...
-        tensorflow.python.framework.errors_impl.InvalidArgumentError: ...Items are class ids + 1...
+        tensorflow.python.framework.errors_impl.InvalidArgumentError: ...Items must be class ids + 1...
     """
 
-    holds_items = True  # what change_classes asks an embedding
+    holds_items = True  # change_classes reads this
 
     def add_weight(self, *args, initializer=None, **options):
-        """Keras's, and the table is made without a second one beside it."""
+        """Like Keras's, but initializes the table in blocks, without a second copy in memory."""
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = in_blocks(initializer)
         return super().add_weight(*args, initializer=initializer, **options)
@@ -38,8 +38,8 @@ class ItemEmbedding(keras.layers.Embedding):
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))
         checked = require(
             (least >= 0) & (greatest < self.input_dim),
-            f"Items are class ids + 1, in [1, {self.input_dim - 1}], and 0 is padding: where these are class "
-            "ids padded with -1, pass ids + 1. They came from",
+            f"Items must be class ids + 1, in [1, {self.input_dim - 1}], and 0 for padding: if these are "
+            "class ids padded with -1, pass ids + 1. They range from",
             least,
             "to",
             greatest,
@@ -49,17 +49,17 @@ class ItemEmbedding(keras.layers.Embedding):
 
 
 def item_vectors(num_classes, max_length, dim, table_dtype):
-    """The input "items" [B, T] of class ids + 1, 0 for padding, and its vectors [B, T, D], padding masked.
+    """Returns the input "items" [B, T], class ids + 1 with 0 for padding, and its masked vectors [B, T, D].
 
     The layer is called "item_embedding", so that a head can share its table from row 1 on.
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, or another dtype.
+        ValueError: for sizes that are not integers of at least 1, or another dtype.
         tf.errors.InvalidArgumentError: when it reads an id outside [0, L].
     """
     table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
     rows = positive_int(num_classes, "num_classes") + 1
     items = keras.Input((positive_int(max_length, "max_length"),), dtype="int32", name="items")
-    dtype = "bfloat16" if table_dtype == "bfloat16" else None  # None: by Keras's policy
+    dtype = "bfloat16" if table_dtype == "bfloat16" else None  # None: Keras's dtype policy decides
     embed = ItemEmbedding(rows, positive_int(dim, "dim"), mask_zero=True, name="item_embedding", dtype=dtype)
     return items, embed(items)

@@ -1,4 +1,4 @@
-"""Where in the sequence an item stands."""
+"""Vectors for the positions in a sequence."""
 
 import tensorflow as tf
 
@@ -12,7 +12,7 @@ class Positions(SequenceLayer):
     """Scales item vectors by √D and adds a learnt vector for each of the T positions.
 
     Raises:
-        tf.errors.InvalidArgumentError: for sequences of another length than the first ones.
+        tf.errors.InvalidArgumentError: for sequences of another length than in ``build``.
 
     Example:
         >>> Positions()(tf.zeros([2, 5, 8])).shape
@@ -25,7 +25,7 @@ class Positions(SequenceLayer):
 
     def call(self, inputs):
         length = self.vectors.shape[0]
-        if inputs.shape[1] != length:  # not known, or another
+        if inputs.shape[1] != length:  # unknown, or different
             inputs = _of_length(inputs, length)
         return inputs * inputs.shape[-1] ** 0.5 + self.vectors
 
@@ -36,7 +36,7 @@ def _of_length(inputs, length):
         tf.equal(given, length),
         f"The encoder was made for sequences of max_length={length} items, but these have",
         given,
-        "items: pad them with 0 in front, cut them to their last items, or make it for that max_length.",
+        "items: pad them with 0 in front, cut them to their last items, or make an encoder for them.",
     )
     with tf.control_dependencies(checked):
         return tf.ensure_shape(inputs, [None, length, None])

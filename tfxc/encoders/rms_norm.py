@@ -1,4 +1,4 @@
-"""Normalisation by root mean square."""
+"""Normalization by root mean square."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ from tfxc.encoders.sequence_layer import SequenceLayer
 
 @register
 class RMSNorm(SequenceLayer):
-    """``x / sqrt(mean(x²)) · scale`` over the last axis, computed in float32 whatever the layer's dtype.
+    """``x / sqrt(mean(x²)) · scale`` over the last axis, computed in float32 for any dtype of the layer.
 
     Example:
         >>> RMSNorm()(tf.constant([[[3.0, -3.0]]])).numpy().round(3).tolist()

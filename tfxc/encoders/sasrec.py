@@ -1,4 +1,4 @@
-"""SASRec: self-attention over what somebody did so far."""
+"""SASRec: self-attention over a sequence of items."""
 
 from typing import Literal
 
@@ -21,32 +21,32 @@ def sasrec(
     dropout: float = 0.2,
     table_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> keras.Model:
-    """A Transformer over the sequence: each position sees itself and what came before.
+    """Makes a Transformer over the sequence, in which each position sees itself and earlier positions.
 
-    A block is ``h + attention(norm(h))``, then ``h + dense(relu(dense(norm(h))))``. Normalised before each
-    part, by root mean square, and without dropout inside the attention: on a CPU half the cost of the
-    published form.
+    A block is ``h + attention(norm(h))``, then ``h + dense(relu(dense(norm(h))))``. It normalizes before each
+    part, by root mean square, and has no dropout inside the attention. On a CPU this takes half the time of
+    the published form.
 
-    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 on the left, as the datasets of ``tfxc.data``
-    give them; any other id is an error. Outputs: queries [B, T, D], padded positions masked.
+    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 on the left, as in the datasets of
+    ``tfxc.data``; any other id is an error. Outputs: queries [B, T, D], with padded positions masked.
 
     Args:
         num_classes: L, the number of items.
-        max_length: T, how many items it reads.
+        max_length: T, the number of items that the encoder reads.
         dim: D, the width of item vectors, layers and queries.
         num_blocks: blocks of attention and dense layers, at least 1.
         num_heads: heads of the attention; must divide ``dim``.
-        dropout: share of what is dropped, in [0, 1).
-        table_dtype: of the item vectors, "float32" or "bfloat16", as of a head that shares them. tf-keras
-            cannot read bfloat16 ones from a ``.keras`` file; take ``tf.train.Checkpoint`` there.
+        dropout: dropout rate, in [0, 1).
+        table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
+            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model. Its table of item vectors is called "item_embedding": a head shares it by
         ``tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1)``.
 
     Raises:
-        ValueError: for sizes that are no integers of at least 1, heads that do not divide ``dim``, or another
-            dtype.
+        ValueError: for sizes that are not integers of at least 1, heads that do not divide ``dim``, or
+            another dtype.
 
     Example:
         >>> encoder = sasrec(num_classes=1000, max_length=20, dim=32)
@@ -62,7 +62,7 @@ def sasrec(
     hidden = layers.Dropout(dropout)(Positions(name="positions")(hidden))
     for _ in range(positive_int(num_blocks, "num_blocks")):
         attended = CausalAttention(num_heads)(RMSNorm()(hidden))
-        hidden = layers.Add()([hidden, layers.Dropout(dropout)(attended)])  # unlike +, passes the mask on
+        hidden = layers.Add()([hidden, layers.Dropout(dropout)(attended)])  # unlike +, Add passes the mask on
         inner = layers.Dense(dim, activation="relu")(RMSNorm()(hidden))
         inner = layers.Dropout(dropout)(layers.Dense(dim)(layers.Dropout(dropout)(inner)))
         hidden = layers.Add()([hidden, inner])

@@ -1,4 +1,4 @@
-"""What the layers of sequence encoders have in common."""
+"""The base of the layers of sequence encoders."""
 
 from tfxc._keras import keras
 

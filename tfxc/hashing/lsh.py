@@ -1,8 +1,7 @@
 """Locality-sensitive codes of vectors: SimHash and densified winner-take-all.
 
-A family is a pair of functions. One draws its parameters, a dict of arrays, from a seed;
-the other turns vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables, given those
-parameters.
+A family is a pair of functions. One draws its parameters, a dict of arrays, from a seed. The other uses these
+parameters to turn vectors [n, D] into codes int32 [n, T] in [0, 2^b), one for each of T tables.
 """
 
 import numpy as np
@@ -13,7 +12,7 @@ _NUM_PROBES = 16
 
 
 def draw_simhash(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.ndarray]:
-    """Parameters of :func:`simhash`: ``projections`` float32 [D, T·b], standard normal.
+    """Draws the parameters of :func:`simhash`: ``projections`` float32 [D, T·b], standard normal.
 
     Example:
         >>> draw_simhash(8, num_tables=3, num_bits=2, seed=0)["projections"].shape
@@ -24,7 +23,7 @@ def draw_simhash(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np
 
 
 def simhash(vectors, num_bits: int, projections) -> tf.Tensor:
-    """Signs of random projections: a bit of two vectors agrees with probability ``1 − θ/π``.
+    """Returns the signs of random projections: a bit of two vectors agrees with probability ``1 − θ/π``.
 
     θ is the angle between them, so a code of b bits agrees with probability ``(1 − θ/π)^b``.
 
@@ -49,10 +48,10 @@ def simhash(vectors, num_bits: int, projections) -> tf.Tensor:
 
 
 def draw_dwta(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.ndarray]:
-    """Parameters of :func:`dwta`: ``windows`` int32 [T, W, 8 or less] and ``probes`` int32 [16, T].
+    """Draws the parameters of :func:`dwta`: ``windows`` int32 [T, W, 8 or less], ``probes`` int32 [16, T].
 
-    The windows are cut from random permutations of the D coordinates. A window of fewer coordinates than
-    the widest repeats its first, which as a repetition is never the winner.
+    The windows are cut from random permutations of the D coordinates. A window of fewer coordinates than the
+    widest one repeats its first coordinate, and the repetition never wins.
 
     Example:
         >>> parameters = draw_dwta(32, num_tables=3, num_bits=6, seed=0)
@@ -73,11 +72,11 @@ def draw_dwta(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.nd
 
 
 def dwta(vectors, num_bits: int, windows, probes) -> tf.Tensor:
-    """Densified winner-take-all: which coordinate of a few is the largest; for sparse, non-negative vectors.
+    """Returns densified winner-take-all codes, for sparse, non-negative vectors.
 
-    A code is made of W = ⌈b/3⌉ windows of 8, 4 or 2 coordinates, which give 3, 2 or 1 bits each. It depends
-    on the order of the coordinates only. A window of nothing but zeros takes the winner of the same window
-    of another table, the first of ``probes`` that has one; if none has, it gives 0.
+    A code consists of W = ⌈b/3⌉ windows of 8, 4 or 2 coordinates. The place of the largest coordinate of a
+    window gives 3, 2 or 1 bits, so only the order of the coordinates matters. A window of zeros takes the
+    winner of the same window in another table, the first of ``probes`` that has one. If none has, it gives 0.
 
     Args:
         vectors: float [n, D].
@@ -118,6 +117,6 @@ def _borrow_winners(winner, occupied, probes):
 
 
 def _window_bits(num_bits):
-    """Bits of each of the ⌈b/3⌉ windows of a code, as alike as possible."""
+    """Returns the bits of each of the ⌈b/3⌉ windows of a code, as equal as possible."""
     count = -(-num_bits // _MAX_WINDOW_BITS)
     return num_bits // count + (np.arange(count) < num_bits % count)

@@ -1,4 +1,4 @@
-"""Universal hashing of class ids, which can be inverted."""
+"""Universal hashing of class ids that can be inverted."""
 
 import functools
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ class UniversalHash(NamedTuple):
     """R independent functions ``h_r(i) = ((a_r · i + b_r) mod p) mod M`` of the 2-universal family.
 
     Two different keys in [0, L) share a bucket of one function with probability at most 1/M over the draw of
-    a and b. p is the smallest prime from L on: then ``a · i + b`` runs through almost only keys, and the keys
-    of a bucket are found by inverting it, without a table. All arithmetic is in 64 bits.
+    a and b. p is the smallest prime that is at least L. Nearly every value of ``a · i + b`` then belongs to a
+    key, so inverting the function finds the keys of a bucket without a table. All arithmetic is in 64 bits.
 
     Attributes:
         coefficients: int64 [R, 3]: a_r in [1, p), b_r in [0, p) and the inverse of a_r modulo p.
@@ -43,41 +43,41 @@ class UniversalHash(NamedTuple):
 
     @property
     def prime(self) -> int:
-        """p, the smallest prime from L on."""
+        """p, the smallest prime that is at least L."""
         return next_prime(self.num_keys)
 
     @property
     def collision_probability(self) -> float:
-        """The probability that two keys share a bucket, over a and b; hardly below 1/M if L >> M."""
-        # Two values mod p are as good as two different ones drawn at random.
+        """The probability that two keys share a bucket, over a and b; slightly below 1/M if L >> M."""
+        # The values mod p of two keys are distributed like two different numbers drawn at random.
         size, larger = divmod(self.prime, self.num_buckets)
         pairs = larger * (size + 1) * size + (self.num_buckets - larger) * size * (size - 1)
         return pairs / (self.prime * (self.prime - 1))
 
     def buckets(self, keys) -> tf.Tensor:
-        """The bucket of each key under each function: int32 [R, ...] of integer keys [...]."""
+        """Returns the bucket of each key under each function: int32 [R, ...] for integer keys [...]."""
         keys = tf.cast(keys, tf.int64)
         a, b, _ = self._columns(keys.shape.rank)
         return tf.cast((a * keys + b) % self.prime % self.num_buckets, tf.int32)
 
     def members(self, buckets) -> tf.Tensor:
-        """All keys of chosen buckets of each function.
+        """Returns all keys of chosen buckets of each function.
 
         Args:
             buckets: integers [R, ...] in [0, M).
 
         Returns:
-            int32 [R, ..., ceil(p / M)], padded with -1; about L / M of each bucket are keys.
+            int32 [R, ..., ceil(p / M)], padded with -1. A bucket holds about L / M keys.
         """
         buckets = tf.cast(buckets, tf.int64)[..., tf.newaxis]
         _, b, inverse = self._columns(buckets.shape.rank - 1)
-        # What is mod M in the bucket is bucket, bucket + M, bucket + 2M, ...
+        # The values in a bucket are bucket, bucket + M, bucket + 2M, ...
         value = buckets + tf.range(0, self.prime, self.num_buckets, dtype=tf.int64)
         keys = inverse * ((value - b) % self.prime) % self.prime
         return tf.cast(tf.where((value < self.prime) & (keys < self.num_keys), keys, -1), tf.int32)
 
     def _columns(self, rank):
-        """a, b and the inverse of a, int64 [R, 1, ..., 1] with that many ones."""
+        """Returns a, b and the inverse of a, each int64 [R, 1, ..., 1] with ``rank`` ones."""
         return [tf.reshape(column, [-1] + [1] * rank) for column in tf.unstack(self.coefficients, axis=1)]
 
 
@@ -86,8 +86,7 @@ def universal_coefficients(num_keys: int, functions: Iterable[int], seed: int) -
 
     Args:
         num_keys: L, in [1, 2^31).
-        functions: numbers (at least 0) of the functions: number r of a seed is the same function in whatever
-            company it is drawn.
+        functions: numbers of the functions, at least 0. Seed and number alone determine a function.
         seed: int, at least 0.
 
     Returns:
@@ -113,7 +112,7 @@ def universal_coefficients(num_keys: int, functions: Iterable[int], seed: int) -
 
 @functools.cache
 def next_prime(number: int) -> int:
-    """The smallest prime that is at least ``number``.
+    """Returns the smallest prime that is at least ``number``.
 
     >>> next_prime(1), next_prime(1_000_000), next_prime(2**31 - 1)
     (2, 1000003, 2147483647)

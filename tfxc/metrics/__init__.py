@@ -1,4 +1,4 @@
-"""Metrics of ranked classes."""
+"""Metrics for ranked classes."""
 
 from tfxc.metrics.coverage import CoverageAtK
 from tfxc.metrics.perplexity import perplexity

@@ -1,4 +1,4 @@
-"""Which share of the classes is ever ranked among the best."""
+"""The share of the classes that are ever among the best."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ from tfxc.metrics.ranking_metric import check_form, check_num_ranked, flat_examp
 class CoverageAtK(Directed, keras.metrics.Metric):
     """Share of the L classes that are among the k best of any example.
 
-    A recommender that shows everybody the same few items may be right often, and covers little.
+    A recommender that shows everybody the same few items may often be right, but covers little.
 
-    Labels only tell which positions of sequences count; else an example without any counts like the others.
-    Examples of sample weight 0 do not count; other weights make no difference.
+    Labels only tell which positions of sequences count. Otherwise an example without labels counts, too.
+    Examples of sample weight 0 do not count. Other weights make no difference.
 
     Args:
         k: cutoff, at least 1.
-        num_classes: L, a positive integer; required. The metric holds a number a class.
+        num_classes: L, a positive integer; required. The metric holds a number for each class.
         name: default ``coverage_at_<k>``.
         dtype: of the result.
 
@@ -54,7 +54,7 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         return {**super().get_config(), "k": self.k, "num_classes": self.num_classes}
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
-        """The config for other classes, see ``Head.config_for``."""
+        """Returns the config for other classes, see ``Head.config_for``."""
         return {**self.get_config(), "num_classes": len(old_ids)}
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -66,7 +66,7 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         counts = tf.cast(ids >= 0, self.times.dtype)
         if sample_weight is not None:
             counts *= tf.cast(tf.reshape(sample_weight, [-1, 1]) > 0, counts.dtype)
-        # Added as a whole: under a distribution strategy a replica's variable takes no scattered updates.
+        # Under a distribution strategy a replica's variable accepts no scattered updates.
         places = tf.reshape(tf.maximum(ids, 0), [-1, 1])
         added = tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes])
         self.times.assign_add(added)
@@ -74,8 +74,8 @@ class CoverageAtK(Directed, keras.metrics.Metric):
     def reset_state(self):
         """Forgets all batches."""
         times = tf_variable(self.times)
-        times.assign(tf.zeros_like(times))  # the default of tf-keras sets scalars only
+        times.assign(tf.zeros_like(times))  # tf-keras resets scalars only
 
     def result(self):
-        """The share, a scalar in [0, 1]."""
+        """Returns the share, a scalar in [0, 1]."""
         return tf.reduce_mean(tf.cast(tf_variable(self.times) > 0, self.dtype))

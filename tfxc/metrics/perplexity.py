@@ -1,11 +1,11 @@
-"""How many words a language model hesitates between."""
+"""Perplexity: the number of equally likely words that a language model chooses between."""
 
 from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
 
-# Of data known by heart the loss is the difference of two equal float32 numbers, an ulp or so apart.
+# For memorized data the loss is the difference of two equal float32 numbers, and may round to below 0.
 _MOST_ROUNDING = 1e-3
 
 
@@ -14,16 +14,16 @@ def perplexity(loss: float) -> float: ...
 @overload
 def perplexity(loss: Sequence[float] | np.ndarray) -> np.ndarray: ...
 def perplexity(loss):
-    """Perplexity of a model whose exact mean softmax loss is given: ``exp(loss)``.
+    """Returns the perplexity for an exact mean softmax loss: ``exp(loss)``.
 
-    It is no metric for ``compile``: those get ranked ids, and the softmax over all classes is the loss that
-    ``evaluate``, and ``fit`` for its validation data, give in any case, whatever the sampler. The one rises
-    where the other does, so a callback that watches ``val_loss`` watches the perplexity.
+    It is not a metric for ``compile``, which passes ranked ids to metrics. ``evaluate``, and ``fit`` for its
+    validation data, return the softmax loss over all classes with any sampler. Perplexity grows with the
+    loss, so a callback that monitors ``val_loss`` monitors the perplexity.
 
     Args:
-        loss: mean of ``tfxc.losses.SoftmaxCrossentropy`` over all classes, at least 0 but for rounding, which
-            counts as 0; a number, or an array or list of them, such as ``history.history["val_loss"]``. (The
-            training loss over a sampler's candidates is another figure.)
+        loss: mean of ``tfxc.losses.SoftmaxCrossentropy`` over all classes, a number, array or list, such as
+            ``history.history["val_loss"]``. It is at least 0; slightly lower numbers count as rounded zeros.
+            (The training loss over a sampler's candidates is another quantity.)
 
     Returns:
         A float, or a float64 array, at least 1.
@@ -39,6 +39,6 @@ def perplexity(loss):
     """
     loss = np.asarray(loss, np.float64)
     if (loss < -_MOST_ROUNDING).any():
-        raise ValueError(f"The softmax loss is at least 0, but this is {loss}.")
+        raise ValueError(f"A softmax loss must be at least 0, but got {loss}.")
     value = np.exp(np.maximum(loss, 0))
     return float(value) if value.ndim == 0 else value

@@ -1,4 +1,4 @@
-"""Propensity-scored metrics: hits on rare labels, which are often missing from the data, count more."""
+"""Propensity-scored metrics, in which hits on rare labels, often missing from the data, count more."""
 
 import base64
 import zlib
@@ -15,12 +15,12 @@ from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
 
 def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5) -> np.ndarray:
-    """The chance that a label, where it applies, is in the data.
+    """Returns the probability that a label that applies is in the data.
 
     ``1 / p_l = 1 + C (n_l + b)^−a`` with ``C = (log N − 1)(b + 1)^a``.
 
     Args:
-        label_counts: [L], how many of the training points have each label.
+        label_counts: [L], the number of training points that have each label.
         num_points: N, the number of training points, at least 3.
         a: 0.55; 0.5 for Wikipedia, 0.6 for Amazon data; at least 0.
         b: 1.5; 0.4 for Wikipedia, 2.6 for Amazon data; above 0.
@@ -29,8 +29,8 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
         float32 [L] in (0, 1].
 
     Raises:
-        ValueError: for counts that are not [L] or below 0, or a pandas Series in another order than the class
-            ids; for fewer than 3 points, other a or b.
+        ValueError: for counts that are not [L] or below 0, a pandas Series in another order than the class
+            ids, fewer than 3 points, or other a or b.
 
     Example:
         >>> print(propensities([0, 1, 100], num_points=1000).round(3))
@@ -44,22 +44,22 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
     if label_counts.ndim != 1 or not (np.isfinite(label_counts) & (label_counts >= 0)).all():
         raise ValueError(
             f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
-            f"shape {label_counts.shape}. Use points.label_counts() of the training points."
+            f"shape {label_counts.shape}: pass points.label_counts() of the training points."
         )
     for name, value in {"num_points": num_points, "a": a, "b": b}.items():
         real_number(value, name)
     if not (num_points >= 3 and a >= 0 and b > 0):
         raise ValueError(
-            f"Needs num_points at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."
+            f"num_points must be at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."
         )
     scale = (np.log(num_points) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (label_counts + b) ** -a)).astype(np.float32)
 
 
 class _PropensityScored(RankingMetric):
-    """Ratio of two sums over the examples: what was reached, and the most that could be.
+    """Ratio of two sums over the examples: the reached gain, and the largest possible one.
 
-    A subclass gives ``rank_weights``.
+    A subclass defines ``rank_weights``.
 
     Args:
         k: cutoff, at least 1.
@@ -71,42 +71,42 @@ class _PropensityScored(RankingMetric):
     def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None) -> None:
         super().__init__(k, name=name, dtype=dtype)
         self.propensities = _checked(propensities, type(self).__name__)
-        # One tensor: of a NumPy array every trace would hold copies of its own.
+        # One tensor, as every trace would hold its own copies of a NumPy array.
         self._gains = tf.constant(1 / self.propensities)
 
     @property
     def num_classes(self) -> int:
-        """L, how many classes have a propensity."""
+        """L, the number of classes with a propensity."""
         return len(self.propensities)
 
     def rank_weights(self, labels: tf.Tensor, num: tf.Tensor) -> tf.Tensor:
-        """What a hit at each of the ranks 1 .. num is worth: [num], or [N, num] by example."""
-        raise NotImplementedError(f"{type(self).__name__} does not define rank_weights(labels, num).")
+        """Returns the value of a hit at each of the ranks 1 .. num: [num], or [N, num] by example."""
+        raise NotImplementedError(f"{type(self).__name__} must define rank_weights(labels, num).")
 
     def get_config(self):
         config = super().get_config()
-        del config["average"]  # of a ratio of sums there is one only: who has no label adds nothing to either
+        del config["average"]  # an example without labels adds nothing to either sum
         return {**config, "propensities": _encoded(self.propensities)}
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
-        """The config for other classes, see ``Head.config_for``; a new one is as rare as the rarest."""
+        """Returns the config for other classes, see ``Head.config_for``; a new one counts as the rarest."""
         known = self.propensities[np.maximum(old_ids, 0)]
         values = np.where(old_ids >= 0, known, self.propensities.min())
         return {**self.get_config(), "propensities": _encoded(values)}
 
     def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
-        """The most that each could reach: the mean weighted with it is the ratio of the sums."""
+        """Returns the largest possible gain of each. The mean with these weights is the ratio of the sums."""
         return self.most(labels)
 
     def per_example(self, labels, ids):
-        most = self.most(labels)  # the labels are checked first
+        most = self.most(labels)  # checks the labels first
         ids = check_ids(ids, len(self.propensities), "ranked class")
         gains = relevance(tf.cast(ids, tf.int64), labels) * tf.gather(self._gains, tf.maximum(ids, 0))
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, most)
 
     def most(self, labels: tf.Tensor) -> tf.Tensor:
-        """What the best ranking of each example reaches: [N]."""
+        """Returns the gain of the best ranking of each example: [N]."""
         labels = check_ids(labels, len(self.propensities))
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
@@ -125,15 +125,15 @@ def _checked(propensities, what):
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if len(bad):
         raise ValueError(
-            f"{what} needs the propensity of every class to be in (0, 1], but {len(bad)} of {len(values)} "
-            f"are not, the first being class {bad[0]} with {values[bad[0]]}. {remedy}"
+            f"{what} needs propensities in (0, 1], but {len(bad)} of {len(values)} are not, the first being "
+            f"class {bad[0]} with {values[bad[0]]}. {remedy}"
         )
     return values
 
 
 def _encoded(propensities):
-    # Kept whole, so that a loaded model can evaluate. Few values are distinct, so they compress well: to one
-    # or two bytes a class, where a list would take ten.
+    # All values are kept, so that a loaded model can evaluate. Few are distinct, so they compress to one or
+    # two bytes a class. A list would take ten.
     return base64.b64encode(zlib.compress(propensities.astype("<f4").tobytes())).decode()
 
 
@@ -141,12 +141,12 @@ def _decoded(text):
     try:
         return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), "<f4")
     except (ValueError, zlib.error) as error:
-        raise ValueError(f"{text[:20]!r}... does not hold the propensity of every class: {error}") from error
+        raise ValueError(f"{text[:20]!r}... holds no propensity of every class: {error}") from error
 
 
 @register
 class PSPAtK(_PropensityScored):
-    """Propensity-scored precision. Labels, ranked ids and sequences as other metrics take them.
+    """Propensity-scored precision. Takes labels, ranked ids and sequences like other metrics.
 
     ``PSP@k = Σ_n Σ_{hits j ≤ k} 1 / p_j  /  Σ_n max over rankings of the same``
 
@@ -157,7 +157,7 @@ class PSPAtK(_PropensityScored):
         dtype: of the result.
 
     Raises:
-        ValueError: for propensities outside (0, 1], or none.
+        ValueError: for missing propensities, or some outside (0, 1].
         tf.errors.InvalidArgumentError: in ``update_state``, for a label or ranked id without a propensity.
 
     Example:
@@ -178,7 +178,7 @@ class PSPAtK(_PropensityScored):
 
 @register
 class PSNDCGAtK(_PropensityScored):
-    """Propensity-scored nDCG. Labels, ranked ids and sequences as other metrics take them.
+    """Propensity-scored nDCG. Takes labels, ranked ids and sequences like other metrics.
 
     ``PSnDCG@k = Σ_n (1 / I_n) Σ_{hits j ≤ k} 1 / (p_j log2(j + 1))  /  Σ_n max over rankings of the same``
     with ``I_n = Σ_{j ≤ min(k, P_n)} 1 / log2(j + 1)`` for P_n positives, as in nDCG.
@@ -190,7 +190,7 @@ class PSNDCGAtK(_PropensityScored):
         dtype: of the result.
 
     Raises:
-        ValueError: for propensities outside (0, 1], or none.
+        ValueError: for missing propensities, or some outside (0, 1].
         tf.errors.InvalidArgumentError: in ``update_state``, for a label or ranked id without a propensity.
 
     Example:

@@ -1,8 +1,8 @@
 """Ranking metrics at a cutoff k.
 
-In the equations `h_j` is 1 if the class ranked j-th (from 1) is a positive and else 0, and P is the number of
-the example's distinct positives. Each metric is the (weighted) mean over the examples that have a positive;
-with `average="all"` over all, those without any counting 0.
+In the equations `h_j` is 1 if the class at rank j (from 1) is a positive, and 0 otherwise. P is the number of
+the example's distinct positives. Each metric is the weighted mean over the examples that have a positive, or
+with `average="all"` over all examples, where those without a positive count 0.
 """
 
 import tensorflow as tf
@@ -15,16 +15,16 @@ from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 class PrecisionAtK(RankingMetric):
     """Share of the k best classes that are positives: `P@k = (1/k) Σ_j h_j`.
 
-    The denominator is k even where fewer than k classes are ranked or positive.
+    The denominator is k even if fewer than k classes are ranked or positive.
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `precision_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -46,12 +46,12 @@ class RecallAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `recall_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -71,16 +71,16 @@ class RecallAtK(RankingMetric):
 class HitRateAtK(RankingMetric):
     """Whether any of the k best classes is a positive: `HitRate@k = max_j h_j`.
 
-    With one positive an example it is the same as recall.
+    With one positive per example it equals recall.
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `hit_rate_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -102,12 +102,12 @@ class MRRAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `mrr_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -132,12 +132,12 @@ class MAPAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `map_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -166,12 +166,12 @@ class NDCGAtK(RankingMetric):
 
     Args:
         k: cutoff, at least 1.
-        average: over the "labelled" examples, or over "all", one without a positive counting 0.
+        average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `ndcg_at_<k>`.
         dtype: of the result.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are no integers, or fewer than k ranked ids.
+        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
         >>> import tfxc.metrics
@@ -197,5 +197,5 @@ def _ranks(hit):
 
 
 def discounts(length):
-    """`1 / log2(j + 1)` for the ranks j = 1 .. length."""
+    """Returns `1 / log2(j + 1)` for the ranks j = 1 .. length."""
     return tf.math.log(2.0) / tf.math.log(tf.range(2, length + 2, dtype=tf.float32))

@@ -1,6 +1,6 @@
-"""What every ranking metric shares: ranked ids and labels in, a weighted mean over examples out.
+"""The base of ranking metrics: turns ranked ids and labels into a weighted mean over examples.
 
-Ids are compared by ``tf.equal``: where a graph does not know the sizes, ``==`` forgets how many there are.
+Ids are compared by ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
 """
 
 import tensorflow as tf
@@ -14,26 +14,26 @@ from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_on
 
 
 def unique_positives(labels):
-    """Labels [N] or [N, P] as int64 [N, P + 1], each row sorted, its repeats and padding replaced by -1."""
+    """Returns labels [N] or [N, P] as sorted int64 [N, P + 1], with repeats and padding replaced by -1."""
     labels = tf.cast(labels, tf.int64)
     if labels.shape.rank == 1:
         labels = labels[:, None]
     labels = tf.sort(tf.maximum(labels, -1), axis=1)
-    # A column of -1 in front: a neighbour for the first label, and a row for examples without any.
+    # A first column of -1 gives the first label a neighbour, and examples without labels an entry.
     labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=-1)
     repeats = tf.pad(tf.equal(labels[:, 1:], labels[:, :-1]), [[0, 0], [1, 0]])
     return tf.sort(tf.where(repeats, tf.constant(-1, tf.int64), labels), axis=1)
 
 
 def num_positives(labels):
-    """Number of positives [N] of `unique_positives`, at least 1 so that it can divide."""
+    """Returns the number [N] of `unique_positives`, at least 1 so that one can divide by it."""
     return tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.int32), axis=1), 1)
 
 
 def ranked_ids(scores_or_ids, k: int):
-    """The k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
+    """Returns the k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
 
-    Of L < k scores all are ranked. A class with score -inf or NaN is not ranked: its slot holds -1.
+    If L < k, all classes are ranked. A class with score -inf or NaN is not ranked: its slot holds -1.
     """
     if scores_or_ids.dtype.is_integer:
         return tf.cast(scores_or_ids[:, :k], tf.int64)
@@ -45,13 +45,13 @@ def ranked_ids(scores_or_ids, k: int):
 
 
 def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Where the ranking is right: [N, k] float32, 1 for an id that is a positive, else 0.
+    """Returns [N, k] float32: 1 for a ranked id that is a positive, and 0 otherwise.
 
-    An id ranked twice counts once; -1 is an empty slot and counts 0.
+    An id ranked twice counts once. An empty slot, -1, counts 0.
 
     Args:
-        ids: [N, k] int64, best first, as `RankingMetric.per_example` gets them.
-        labels: [N, P] int64, each row in rising order behind the padding with -1, as it gets them, too.
+        ids: [N, k] int64, best first, as `RankingMetric.per_example` receives them.
+        labels: [N, P] int64, each row ascending after the padding with -1, as `per_example` receives them.
 
     Example:
         >>> labels = tf.constant([[-1, 3, 5]], tf.int64)
@@ -65,8 +65,9 @@ def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def flat_examples(y_true, y_pred, sample_weight=None):
-    """Labels, predictions [N, ...] and weights as `RankingMetric.update_state` takes them; of sequences the
-    positions that count.
+    """Returns labels, predictions [N, ...] and weights for arguments of `RankingMetric.update_state`.
+
+    For sequences it returns the positions that count.
     """
     y_true = compiled_labels(tensor_of_labels(y_true))
     y_pred = tf.convert_to_tensor(y_pred["ids"] if isinstance(y_pred, dict) else y_pred)
@@ -75,7 +76,7 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     if y_pred.shape.rank == 3:
         y_pred, y_true, sample_weight, _ = flatten_examples(y_pred, y_true, sample_weight, mask_of(y_pred))
     elif sample_weight is not None:
-        # Keras may hand [N] on as [N, 1].
+        # Keras may pass [N] as [N, 1].
         wanted = "sample_weight must hold a number for each example, [N] or [N, 1]"
         sample_weight = one_for_each(y_pred, tf.reshape(sample_weight, [-1]), wanted)
     return y_true, y_pred, sample_weight
@@ -85,17 +86,17 @@ def check_form(metric, y_pred):
     """Raises ValueError for predictions [N, ...] that are neither ranked ids nor scores."""
     if y_pred.shape.rank != 2 or not (y_pred.dtype.is_integer or y_pred.dtype.is_floating):
         raise ValueError(
-            f"{metric.name} needs ranked integer ids [N, R] or float scores [N, L]; "
-            f"y_pred is {y_pred.dtype.name} of shape {y_pred.shape}."
+            f"{metric.name} needs ranked integer ids [N, R] or float scores [N, L], but y_pred is "
+            f"{y_pred.dtype.name} of shape {y_pred.shape}."
         )
 
 
 def check_num_ranked(metric, y_pred):
-    """Raises ValueError for ranked ids [N, R] that are fewer than a metric reads; scores may be."""
+    """Raises ValueError for fewer ranked ids [N, R] than a metric reads. There may be fewer scores."""
     if not y_pred.dtype.is_integer:
         return
     message = (
-        f"{metric.name} needs at least {metric.k} ranked ids an example but y_pred is of shape "
+        f"{metric.name} needs at least {metric.k} ranked ids per example, but y_pred is of shape "
         f"{y_pred.shape}: let the model rank k={metric.k} or more, or give the metric a smaller k."
     )
     if y_pred.shape[1] is None:
@@ -107,14 +108,14 @@ def check_num_ranked(metric, y_pred):
 class RankingMetric(Directed, keras.metrics.Mean):
     """Weighted mean of a value per example that depends on its positives and its k best classes.
 
-    A subclass gives `abbreviation`, the start of its default name, and `per_example`; where less is better,
-    also `higher_is_better = False`, which callbacks ask for.
+    A subclass defines `abbreviation`, the start of its default name, and `per_example`. If less is better, it
+    also sets `higher_is_better = False`, which callbacks read.
 
     Args:
-        k: how many of the ranked ids count, at least 1. A model that ranks for its metrics reads it.
-        average: over the "labelled" examples, those that have a positive; or over "all", where one without
-            any counts 0, as the Extreme Classification Repository averages. Positions of sequences without
-            a label are masked, and never count.
+        k: the number of ranked ids that count, at least 1. A model reads it to rank enough classes.
+        average: over the "labelled" examples, those with a positive; or over "all", where an example without
+            a positive counts 0, as in the Extreme Classification Repository. Positions of sequences without
+            a label are masked and never count.
         name: default the abbreviation and k, as in `ndcg_at_10`.
         dtype: of the result.
 
@@ -141,16 +142,16 @@ class RankingMetric(Directed, keras.metrics.Mean):
         self.average = one_of(average, "average", ("labelled", "all"))
 
     def per_example(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Values [N] float32.
+        """Returns values [N] float32.
 
         Args:
-            labels: [N, P] int64, distinct positives in rising order after the padding with -1.
-            ids: [N, k] int64, best first, -1 for an empty slot (narrower with fewer than k classes).
+            labels: [N, P] int64, distinct positives, ascending after the padding with -1.
+            ids: [N, k] int64, best first, -1 for an empty slot. Narrower with fewer than k classes.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_example.")
 
     def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
-        """How much each example counts in the mean, [N] float32; `labels` as in `per_example`."""
+        """Returns the weight of each example in the mean, [N] float32; `labels` as in `per_example`."""
         if self.average == "all":
             return tf.ones(tf.shape(labels)[:1])
         return tf.cast(tf.reduce_any(labels >= 0, axis=1), tf.float32)
@@ -159,19 +160,19 @@ class RankingMetric(Directed, keras.metrics.Mean):
         """Adds a batch.
 
         Args:
-            y_true: class ids of the positives, integers [N] or [N, P], padded with -1, ragged or sparse; a
-                positive given twice counts once, an example without positives as `average` says.
+            y_true: class ids of the positives, integers [N] or [N, P], padded with -1, ragged or sparse. A
+                repeated positive counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot, or the
-                dict that ``predict`` returns; or the scores of all classes, floats [N, L] (counts, which are
-                integers, have to be cast). Of sequences either may be [B, T, ...], with y_true
-                [B, T] or [B, T, P]: masked positions and those without a label do not count. Ragged or sparse
-                labels may end before position T.
+                dict that ``predict`` returns; or the scores of all classes, floats [N, L] (cast integer
+                counts to float). For sequences either may be [B, T, ...], with y_true [B, T] or [B, T, P]:
+                masked positions and those without a label do not count. Ragged or sparse labels may end
+                before position T.
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
 
         Raises:
             ValueError: for labels that are not integers, other shapes, or too few ranked ids.
-            tf.errors.InvalidArgumentError: beside scores, for a label outside [-1, L), or one-hot or
-                multi-hot rows.
+            tf.errors.InvalidArgumentError: with scores, for a label outside [-1, L), or one-hot or multi-hot
+                rows.
         """
         y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
         values, weight = self._of_each(y_true, y_pred)
@@ -180,13 +181,14 @@ class RankingMetric(Directed, keras.metrics.Mean):
         super().update_state(values, sample_weight=weight)
 
     def values(self, y_true, y_pred) -> tf.Tensor:
-        """The value of each example by itself, as of users to compare; the state stays as it is.
+        """Returns the value of each example, for example to compare users. The state does not change.
 
         Args:
-            y_true, y_pred: as of ``update_state``.
+            y_true, y_pred: as for ``update_state``.
 
         Returns:
-            Floats [N]; NaN for an example that does not count. Of sequences: of the positions that count.
+            Floats [N]; NaN for an example that does not count. For sequences, one for each position that
+            counts.
 
         Example:
             >>> tfxc.metrics.RecallAtK(2).values([[4, 5], [7, -1]], [[4, 9], [1, 7]]).numpy().tolist()
@@ -196,9 +198,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
         return tf.where(weight > 0, values, tf.constant(float("nan"), values.dtype))
 
     def _of_each(self, y_true, y_pred):
-        """Values and weights [N] of what ``flat_examples`` gives."""
+        """Returns values and weights [N] for what ``flat_examples`` returns."""
         self._check(y_true, y_pred)
-        if y_pred.dtype.is_floating:  # ranked ids do not tell how many classes there are
+        if y_pred.dtype.is_floating:  # ranked ids do not tell the number of classes
             num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
             y_true = check_ids(y_true, num_classes)
             if y_true.shape.rank == 2:
@@ -215,8 +217,8 @@ class RankingMetric(Directed, keras.metrics.Mean):
     def _check(self, y_true, y_pred):
         if not y_true.dtype.is_integer or y_true.shape.rank not in (1, 2):
             raise ValueError(
-                f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1; "
-                f"y_true is {y_true.dtype.name} of shape {y_true.shape}."
+                f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1, but y_true is "
+                f"{y_true.dtype.name} of shape {y_true.shape}."
             )
         check_form(self, y_pred)
         if not y_true.shape[:1].is_compatible_with(y_pred.shape[:1]):
