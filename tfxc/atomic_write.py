@@ -49,16 +49,6 @@ def put_in_place(aside, path):
 
     Both must lie on one disk. Where the system can exchange two folders, there is no moment without a folder
     at ``path``; elsewhere ``recover`` puts the old one back after a kill.
-
-    Example:
-        >>> import tempfile
-        >>> parent = tempfile.mkdtemp()
-        >>> new, old = (os.path.join(parent, name) for name in ("new", "old"))
-        >>> os.makedirs(os.path.join(new, "inside"))
-        >>> os.mkdir(old)
-        >>> put_in_place(new, old)
-        >>> os.listdir(parent), os.listdir(old)
-        (['old'], ['inside'])
     """
     sync(aside)
     if os.path.isdir(aside) and os.path.isdir(path):
@@ -75,16 +65,7 @@ def put_in_place(aside, path):
 
 
 def recover(path):
-    """Undoes, or completes, a ``put_in_place`` of a folder that was killed between its two renames.
-
-    Example:
-        >>> import tempfile
-        >>> parent = tempfile.mkdtemp()
-        >>> os.mkdir(os.path.join(parent, "replaced-served"))
-        >>> recover(os.path.join(parent, "served"))
-        >>> os.listdir(parent)
-        ['served']
-    """
+    """Undoes, or completes, a ``put_in_place`` of a folder that was killed between its two renames."""
     if os.path.lexists(_replaced(path)):
         if os.path.lexists(path):
             _remove(_replaced(path))
@@ -93,12 +74,7 @@ def recover(path):
 
 
 def sync(path):
-    """Waits until a file, or a folder and all that it holds, is on the disk.
-
-    Example:
-        >>> import tempfile
-        >>> sync(tempfile.mkdtemp())
-    """
+    """Waits until a file, or a folder and all that it holds, is on the disk."""
     for folder, _, files in os.walk(path):
         for name in files:
             sync_entry(os.path.join(folder, name))
@@ -108,12 +84,7 @@ def sync(path):
 
 
 def sync_entry(path):
-    """Waits until a file, or the list of names in a folder, is on the disk.
-
-    Example:
-        >>> import tempfile
-        >>> sync_entry(tempfile.mkdtemp())
-    """
+    """Waits until a file, or the list of names in a folder, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -42,12 +42,6 @@ def as_array(labels):
 
     Raises:
         ValueError: for names, lists and arrays of objects.
-
-    Example:
-        >>> as_array([[1, 2], [3]])
-        Traceback (most recent call last):
-        ...
-        ValueError: Labels must be an array or tensor of integer class ids, but are a list of int: pass...
     """
     if hasattr(labels, "iloc"):
         labels = np.asarray(labels)

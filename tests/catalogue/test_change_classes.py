@@ -615,7 +615,7 @@ def test_items_that_an_item_encoder_finds_by_name_stay_what_they_are(own_table):
 
 
 def test_rows_that_move_under_features_that_stay_are_refused():
-    with pytest.raises(ValueError, match=r"rows of \['items'\] go .* Give it a table of its own"):
+    with pytest.raises(ValueError, match=r"rows of \['items'\] move .* Give it a table of its own"):
         tfxc.change_classes(towers_that_share_a_table(names=False), NAMES[::-1])
 
 

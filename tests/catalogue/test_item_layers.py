@@ -57,7 +57,7 @@ def test_a_lookup_of_the_names_gets_the_new_ones_and_tells_the_rows_before_them(
     assert items["own"].class_rows[0].row_offset == 2
     again = keras.layers.IntegerLookup.from_config(items["ids"].config)
     assert again([8, 9, 3, 1, 7]).numpy().tolist() == [2, 3, 4, 5, 1]
-    with pytest.raises(ValueError, match="lookup 'ids' .* integers, but the new name '1.5' is none"):
+    with pytest.raises(ValueError, match="lookup 'ids' .* integers, but the new name '1.5' is not one"):
         encoder = keras.Sequential([keras.Input((2,), dtype="int64"), lookup])
         item_layers(encoder, [], NAMES, ClassMap(NAMES, ["8", "-4", "1.5"]))
     other = keras.layers.IntegerLookup(vocabulary=[3, 5, 9], name="ids")

@@ -57,7 +57,7 @@ def test_other_tables():
 
 
 def test_what_a_function_returns_is_checked():
-    with pytest.raises(ValueError, match="for 'green tea' that is not finite"):
+    with pytest.raises(ValueError, match="must return finite numbers, but those for 'green tea'"):
         filled(lambda names: [[0, 0], [np.nan, 0]])
     with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 2\]"):
         filled(lambda names: np.zeros([2, 3]))

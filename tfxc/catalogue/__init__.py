@@ -1,4 +1,4 @@
-"""Another list of classes for a trained model."""
+"""Changes the list of classes of a trained model."""
 
 from tfxc.catalogue.change_classes import change_classes
 

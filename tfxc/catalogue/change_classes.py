@@ -1,4 +1,4 @@
-"""A trained model for another list of classes."""
+"""Changes the list of classes of a trained model."""
 
 import tempfile
 from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.on_servers import is_on_servers
 from tfxc.optimizers.slots import slots_of
 
-_AVERAGES = {"average", "weight"}  # names of slots that hold a weight as it was
+_AVERAGES = {"average", "weight"}  # names of slots that hold earlier values of a weight
 
 
 def change_classes(
@@ -37,44 +37,44 @@ def change_classes(
     names: Collection,
     new_rows: Literal["mean", "similar"] | Sequences | Callable[[list[str]], Any] = MEAN,
 ) -> ExtremeClassifier:
-    """Carries a trained model over to another list of class names: new classes come in, retired ones go.
+    """Converts a trained model to another list of class names: adds new classes and removes retired ones.
 
-    Matched by name, every class that stays keeps all that was learnt of it, whatever its new id: rows of the
-    head and of item embeddings (shared with the head or not), biases, connections, what the optimizer
-    remembers, counts and the cells of a sampler's index. Lookup layers get the new names. Of a retired class
-    nothing is left. New classes start as ``new_rows`` says, with slots as of a new optimizer. The steps of
-    the optimizer and the draws of the sampler go on where they were; in Keras 3 those of random layers
+    Classes are matched by name. A class that stays keeps everything that was learnt about it, also if its id
+    changes: rows of the head and of item embeddings (shared with the head or not), biases, connections, slots
+    of the optimizer, counts and the cells of a sampler's index. Lookup layers get the new names. Everything
+    about a retired class is removed. ``new_rows`` decides how new classes start; their optimizer slots are
+    new. The steps of the optimizer and the draws of the sampler continue; in Keras 3 those of random layers
     (dropout), too.
 
-    ``change_classes`` consumes the model that it is given: its weights are moved, through files in the folder
-    for temporary files (``TMPDIR``), where they need as much space as the model in memory. The process
-    takes a tenth more memory than the model. Any later use of the one given is a ValueError; its
-    encoder and head hold nothing and are of no use either. If anything fails, it is as it was.
+    ``change_classes`` consumes the given model. It moves the weights through files in the folder for
+    temporary files (``TMPDIR``), which take as much space as the model in memory. The process takes a tenth
+    more memory than the model. Any later use of the given model raises a ValueError, and its encoder and head
+    are empty. If anything fails, the given model does not change.
 
     Args:
-        model: a built ``ExtremeClassifier`` with class names; just trained, or read from a file or a
+        model: a built ``ExtremeClassifier`` with class names, just trained, or read from a file or a
             checkpoint. Its encoder is a functional or Sequential model.
-        names: the L' names in the order of the new ids: a list, ``vocabulary.names``, an array. Where most
-            classes should keep their ids, take those of ``tfxc.data.Vocabulary.merge``.
-        new_rows: what the vector of a new class is: "mean", that of all classes that stay; ``Sequences`` it
-            occurs in, the mean of those that stand near to it, as long as these; "similar", that of the eight
-            whose names share most letters with its own, by how many, where names mean something (of more than
-            131,072 classes that stay as many are compared, drawn at random); or a function of a list of n
-            names to class vectors [n, D]. (Other tables with a row for each class then take the mean.
-            ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes a function of names
-            to features.)
+        names: the L' names in the order of the new ids: a list, ``vocabulary.names``, an array. To keep the
+            ids of most classes, use the names of ``tfxc.data.Vocabulary.merge``.
+        new_rows: the rule for the vector of a new class. "mean": the mean of all classes that stay.
+            ``Sequences`` in which it occurs: the mean of the classes near it, scaled to their mean length.
+            "similar", for names with a meaning: a weighted mean of the eight classes whose names share most
+            trigrams with its own (of at most 131,072 classes, drawn at random from those that stay). Or a
+            function from a list of n names to class vectors [n, D]. (Other tables with a row for each class
+            then use the mean. ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes
+            a function from names to features.)
 
     Returns:
-        A model like the one given, compiled if that was: fit, evaluate, save or export it as any other.
+        A model like the given one, compiled if that was: fit, evaluate, save or export it like any other.
 
     Raises:
-        ValueError: for names that occur twice, are no list, or of which the model knows none; a model without
-            class names, not built, consumed, of several replicas or on parameter servers; a tied head whose
-            table is not the encoder's; two layers of one name, of which one changes with the classes; an
-            encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or looks
-            names up as integers, which a new one is not; a head whose classes cannot change so (``MACHHead``
-            unless all ids stay).
-        TypeError: for an optimizer whose slots are not known.
+        ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
+            without class names, not built, consumed, of several replicas or on parameter servers; a tied head
+            whose table is not the encoder's; two layers of one name, of which one changes with the classes;
+            an encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or
+            that looks names up as integers, if a new name is not one; a head whose classes cannot change
+            (``MACHHead`` unless all ids stay).
+        TypeError: for an optimizer of unknown slots.
         OSError: if there is no space for the files.
 
     Example:
@@ -92,7 +92,7 @@ def change_classes(
     rule = NewRows(new_rows, classes)
     optimizer = getattr(model, "optimizer", None)  # None if it is not compiled
     if optimizer is not None:
-        # Now come the slots of a checkpoint that was read before.
+        # Building restores the slots of a checkpoint that was read before.
         build_optimizer(optimizer, model.trainable_variables)
     head_rows = model.head.class_rows()
     items = item_layers(model.encoder, head_rows, model.class_names, classes)
@@ -125,10 +125,10 @@ def change_classes(
 
 
 class _Variables:
-    """All variables of a model and its optimizer in a fixed order, and which of them have a row per class.
+    """All variables of a model and its optimizer in a fixed order, and those with a row for each class.
 
     Args:
-        model: a built model, its optimizer built if it has one.
+        model: a built model. If it has an optimizer, that is built, too.
     """
 
     def __init__(self, model):
@@ -140,9 +140,9 @@ class _Variables:
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
     def tables(self, class_rows):
-        """Place -> ``ClassRows`` of each weight with a row for each class, and of its slots.
+        """Returns place -> ``ClassRows`` for each weight with a row for each class, and for its slots.
 
-        And place -> place of the weight, of those slots that are averages of the weight.
+        It also returns, for slots that are averages of a weight, place of the slot -> place of the weight.
         """
         tables, averages = {}, {}
         for rows in class_rows:
@@ -158,40 +158,42 @@ class _Variables:
         return tables, averages
 
     def _refuse_unknown_slots(self, shapes):
-        """Raises ValueError where an optimizer has a matrix of one of these shapes that is no known slot."""
-        shapes = {shape for shape in shapes if len(shape) > 1}  # as long as a bias there may be much else
+        """Raises ValueError if the optimizer has a matrix of one of these shapes that is not a known slot."""
+        shapes = {
+            shape for shape in shapes if len(shape) > 1
+        }  # many other variables may be as long as a bias
         weights = [own for own in self.trained if tuple(own.shape) in shapes]
         known = {id(slot) for own in weights for slot in slots_of(self.optimizer, own).values()}
         for own in variables_of_optimizer(self.optimizer):
             if tuple(own.shape) in shapes and id(own) not in known:
                 raise ValueError(
                     f"{type(self.optimizer).__name__} keeps {own.name} of the shape of a class table, "
-                    f"{tuple(own.shape)}, and what its rows are is not known. Give the optimizer a method "
-                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all that has a row for "
-                    "each row of a weight."
+                    f"{tuple(own.shape)}, whose rows are unknown. Give the optimizer a method "
+                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all variables with a row "
+                    "for each row of a weight."
                 )
 
 
 def _check(model):
     if not isinstance(model, ExtremeClassifier):
-        raise ValueError(f"change_classes takes an ExtremeClassifier, but got {type(model).__name__}.")
+        raise ValueError(f"model must be an ExtremeClassifier, but got {type(model).__name__}.")
     refuse_consumed(model)
     if model.class_names is None:
         raise ValueError(
-            "The model has no class names, by which classes could be matched: make it with "
-            "ExtremeClassifier(..., class_names=names) and load its weights."
+            "The model has no class names to match classes by: make it with ExtremeClassifier(..., "
+            "class_names=names) and load its weights."
         )
     if not model.built:
-        raise ValueError("The model is not built yet, so there is nothing to carry over: train or load it.")
+        raise ValueError("The model is not built, so there is nothing to convert: train or load it first.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError(
-            "The model is spread over several replicas: save it, load it outside of the strategy's scope, "
-            "and change its classes there."
+            "The model has several replicas: save it, load it outside the strategy's scope, and change its "
+            "classes there."
         )
     if is_on_servers(model):
         raise ValueError(
-            "The model's tables lie on parameter servers: save a tfxc.cluster.Checkpoint, restore it into a "
-            "model that is made outside of the strategy's scope, and change the classes of that."
+            "The model's tables are on parameter servers: save a tfxc.cluster.Checkpoint, restore it into a "
+            "model made outside the strategy's scope, and change the classes of that."
         )
     model.head.share(model.encoder)  # refuses a table of another encoder
 
@@ -199,7 +201,7 @@ def _check(model):
 def _require_built(changed):
     if not changed.built:
         raise ValueError(
-            "The encoder's output shape is not known before it has seen data: wrap it in a functional model, "
+            "The encoder's output shape is unknown before it has seen data: wrap it in a functional model, "
             "keras.Model(inputs, encoder(inputs)), load its weights, and change the classes of that."
         )
 
@@ -214,10 +216,10 @@ def _rows_of_sampler(sampler):
 
 
 def _changed_config(model, items, lookups, classes):
-    """The model's config for the new classes."""
+    """Returns the model's config for the new classes."""
     config = model.get_config()
     config["sampler"] = _without_shapes(config["sampler"])
-    # A layer within the head stays built: what its own shape is, only its build_config may tell.
+    # Layers within the head stay built, as only their build_config may tell their shapes.
     config["head"] = {key: value for key, value in config["head"].items() if key != "build_config"}
     by_name = _by_name(lookups, layers_of(model.head))
     config["head"]["config"] = _replaced(model.head.config_for(classes.old_ids), by_name)
@@ -226,26 +228,26 @@ def _changed_config(model, items, lookups, classes):
 
 
 def _by_name(items, layers):
-    """The items by name, by which they are found in a config; ``layers`` are all that stand in it."""
+    """Returns the items by name, to find them in a config; ``layers`` are all layers in it."""
     for item in items:
         name, kind = item.layer.name, type(item.layer)
         if any(own.name == name and type(own) is kind and own is not item.layer for own in layers):
             raise ValueError(
-                f"Two layers {kind.__name__} are called {name!r}, and which of them changes with the classes "
-                f"could not be told: rename one when the model is made, {kind.__name__}(..., name=...)."
+                f"Two layers {kind.__name__} are called {name!r}, so tfxc cannot tell which one changes with "
+                f"the classes: rename one when you make the model, {kind.__name__}(..., name=...)."
             )
     return {item.layer.name: item for item in items}
 
 
 def _without_shapes(config):
-    """A config without the shapes its layers were built with."""
+    """Returns a config without the shapes with which its layers were built."""
     if isinstance(config, dict):
         return {key: _without_shapes(value) for key, value in config.items() if key != "build_config"}
     return [_without_shapes(part) for part in config] if isinstance(config, list) else config
 
 
 def _replaced(config, items):
-    """A config with those of some layers replaced, wherever in it they stand."""
+    """Returns a config in which the configs of some layers are replaced, at any depth."""
     if isinstance(config, dict):
         own = config.get("config")
         item = items.get(own.get("name")) if isinstance(own, dict) else None
@@ -256,7 +258,7 @@ def _replaced(config, items):
 
 
 def _parts(model):
-    """All that a model is made of and compiled with, and whose class may be a user's own."""
+    """Returns all objects in a model and its compilation whose class may be a user's own."""
     parts = [*layers_of(model.encoder), *layers_of(model.head), model.sampler]
     parts += getattr(model.sampler, "samplers", [])
     if is_compiled(model):
@@ -267,7 +269,7 @@ def _parts(model):
 
 
 def _changed_compilation(model, classes):
-    """The arguments of ``compile``, metrics that know the classes made anew."""
+    """Returns the arguments of ``compile``, with new metrics where they depend on the classes."""
 
     def changed(metric):
         if not hasattr(metric, "config_for"):
@@ -282,7 +284,7 @@ def _changed_compilation(model, classes):
 
 
 def _exclude_from_decay(model, changed):
-    """Weight decay leaves out what it left out before, which stands in no config."""
+    """Excludes the same weights from weight decay as before, which no config tells."""
     for before, part in zip(parts_of(model.optimizer), parts_of(changed.optimizer), strict=True):
         places = places_without_decay(before, model.trainable_variables)
         if places:
@@ -290,8 +292,8 @@ def _exclude_from_decay(model, changed):
 
 
 def _copy_adapted(model, changed, except_for):
-    """What layers have adapted to that is neither a weight nor part of a config."""
-    # Part by part: a lookup that both share becomes two.
+    """Copies what layers have adapted to if it is neither a weight nor part of a config."""
+    # Encoder and head separately: a lookup that they share becomes two.
     pairs = [
         pair
         for before, part in ((model.encoder, changed.encoder), (model.head, changed.head))
@@ -307,9 +309,9 @@ def _carry(spool, old, tables, averages, changed, classes, rule):
     new = _Variables(changed)
     if len(new.all) != len(old.all):
         raise ValueError(
-            f"The model and its optimizer have {len(old.all)} variables, but made anew {len(new.all)}: "
+            f"The model and its optimizer have {len(old.all)} variables, but a new copy has {len(new.all)}: "
             "layers were frozen, or unfrozen, since the optimizer was made. Compile the model again, with a "
-            "new optimizer, and change the classes then."
+            "new optimizer, before you change the classes."
         )
     index = {id(tf_variable(weight)) for weight in (changed.sampler.weights if changed.sampler else [])}
     for place, (source, variable) in enumerate(zip(old.all, new.all, strict=True)):
@@ -317,15 +319,15 @@ def _carry(spool, old, tables, averages, changed, classes, rule):
             rows = tables[place]
             spool.copy(place, variable, classes.destinations(source.shape[0], rows.row_offset))
             rule.fill(rows._replace(weight=variable))
-            if place in averages:  # or a new class would go back to where the average starts
+            if place in averages:  # so that averaging does not reset a new class
                 _copy_rows(new.all[averages[place]], variable, classes.added + rows.row_offset)
         elif source.shape == variable.shape:
             spool.copy(place, variable)
-        elif id(variable) not in index:  # an index is made anew, below
+        elif id(variable) not in index:  # classes_changed rebuilds an index
             raise ValueError(
-                f"{variable.name} is {source.shape} for the old classes, {variable.shape} for the new ones, "
-                "and which of its rows is which class is not known. The layer that owns it must list it in "
-                "class_rows(), and give its config in config_for(old_ids)."
+                f"{variable.name} is {source.shape} for the old classes and {variable.shape} for the new ones, "
+                "so tfxc cannot match its rows and classes. The layer that owns it must list it in "
+                "class_rows(), and return its config from config_for(old_ids)."
             )
     follow_weights(changed)
 

@@ -1,4 +1,4 @@
-"""Which class of one list of names is which of another."""
+"""Matches the classes of two lists of names."""
 
 from functools import cached_property
 
@@ -11,19 +11,19 @@ from tfxc.serving.class_names import names_array
 
 
 class ClassMap:
-    """From the classes of a model to those of another list of names, matched by name.
+    """Maps the classes of a model to those of another list of names.
 
     Args:
         old_names: the model's L names, in id order.
-        names: the L' names of the new classes, in id order; bytes are taken as UTF-8, an integer counts as
-            its ``str``.
+        names: the L' names of the new classes, in id order. Bytes are UTF-8, an integer counts as its
+            ``str``.
 
     Attributes:
         old_ids: int64 [L'], the old id of each new class, -1 for one that is new.
         new_ids: int64 [L], the new id of each old class, -1 for one that is gone.
 
     Raises:
-        ValueError: for names that are no list of names, occur twice, or of which the model knows none.
+        ValueError: for anything but a list of names, a name that occurs twice, or if the model knows none.
 
     Example:
         >>> classes = ClassMap(["tea", "milk", "salt"], ["milk", "rum", "tea"])
@@ -41,8 +41,8 @@ class ClassMap:
         if not len(kept):
             raise ValueError(
                 f"None of the {len(self.names)} names is a class of the model: the first are "
-                f"{self.names[0].as_py()!r} and {old[0].as_py()!r}. Pass names, not class ids, written as "
-                "the model has them."
+                f"{self.names[0].as_py()!r} and {old[0].as_py()!r}. Pass names, not class ids, spelled as in "
+                "model.class_names."
             )
         self.old_ids = np.full(len(self.names), -1)
         self.old_ids[self.new_ids[kept]] = kept
@@ -58,11 +58,11 @@ class ClassMap:
         return np.flatnonzero(self.old_ids >= 0)
 
     def names_of(self, ids):
-        """The names of new ids, as a list."""
+        """Returns the names of new ids, as a list."""
         return self.names.take(pa.array(ids)).to_pylist()
 
     def destinations(self, num_rows, row_offset):
-        """Where the rows of a table of the old classes go, int64 [num_rows]; -1 for those that are gone."""
+        """Returns the new places of the rows of a table, int64 [num_rows]; -1 for classes that are gone."""
         rows = np.arange(num_rows)
         stop = row_offset + len(self.new_ids)
         rows[row_offset:stop] = np.where(self.new_ids >= 0, self.new_ids + row_offset, -1)
@@ -71,14 +71,14 @@ class ClassMap:
 
     @property
     def num_added(self):
-        """How many more classes there are than before."""
+        """The number of classes by which the list grows; negative if it shrinks."""
         return len(self.old_ids) - len(self.new_ids)
 
 
 def _distinct(names, what):
-    """The names as an array; raises ValueError also where one occurs twice."""
+    """Returns the names as an array; raises ValueError if one occurs twice."""
     array = names_array(names, what)
     twice = first_repeated(array)
     if twice is not None:
-        raise ValueError(f"{what} hold {twice!r} twice: which class is meant? Names must be distinct.")
+        raise ValueError(f"{what} hold {twice!r} twice, but must be distinct: rename or remove one.")
     return array

@@ -1,4 +1,4 @@
-"""Layers of an encoder that know the classes: tables of item vectors, and lookups of their names."""
+"""Finds the layers of an encoder that depend on the classes: tables of items and lookups of their names."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.layers import EmbeddingBag
 from tfxc.layers.adapted import LOOKUPS
 
-# How an embedding says its number of rows.
+# The argument that holds an embedding's number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
-# What hands ids on as they are, in other places.
+# Layers that rearrange ids without changing them.
 _REARRANGING = (
     keras.layers.Concatenate,
     keras.layers.Cropping1D,
@@ -31,7 +31,7 @@ _REARRANGING = (
     keras.layers.RepeatVector,
     keras.layers.Reshape,
 )
-# A table of items with so many more rows than classes was probably not meant to stay as it is.
+# A table with so many more rows than classes stays as it is, but may be meant to hold items.
 _UNUSUAL = 2, 3
 
 
@@ -50,14 +50,12 @@ class ItemLayer(NamedTuple):
 
 
 def item_layers(encoder, head_rows, class_names, classes):
-    """Every ``ItemLayer`` of an encoder.
+    """Returns every ``ItemLayer`` of an encoder.
 
-    These are: a layer with the methods ``class_rows`` and ``config_for``, which are asked; a table that the
-    head shares; a lookup whose vocabulary is the names of the classes; an embedding that reads such a lookup,
-    whatever its number of rows; and one of L rows, of L + 1 (row 0 for padding), or of as many as such a
-    lookup tells apart; and a sparse input of a known width whose columns are the rows of such an
-    ``EmbeddingBag``. Where nothing but the number of rows says that an embedding holds items, a warning names
-    it.
+    These are: a layer with the methods ``class_rows`` and ``config_for``; a table that the head shares; a
+    lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a
+    sparse input of a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an
+    embedding that counts as a table of items only because of its number of rows.
 
     Args:
         encoder: a Keras model.
@@ -66,10 +64,10 @@ def item_layers(encoder, head_rows, class_names, classes):
         classes: ``ClassMap``.
 
     Raises:
-        ValueError: for an embedding behind a lookup that knows the names in another order; for a lookup of
-            the names that gives other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids are
-            read by other than embeddings: the weights behind it would not move with the names; for a lookup
-            of integers where a new name is none.
+        ValueError: for an embedding after a lookup that knows the names in another order; for a lookup of the
+            names that returns other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids layers
+            other than embeddings read, since their weights would not move with the names; for a lookup of
+            integers if a new name is not an integer.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
@@ -93,7 +91,7 @@ def item_layers(encoder, head_rows, class_names, classes):
                 _refuse_reordered(layer, others, class_names)
                 config = layer.get_config()
                 config[_SIZES[kind]] += classes.num_added
-                # A shared table is among the head's.
+                # The head lists a shared table.
                 rows = [] if is_shared else [ClassRows(layer.embeddings, offset, BY_MEAN)]
                 found.append(ItemLayer(layer, rows, config))
                 if not is_certain and not getattr(layer, "holds_items", False):
@@ -112,21 +110,21 @@ def item_layers(encoder, head_rows, class_names, classes):
 
 
 def _warn_of_guesses(encodings, columns, guessed, unmoved):
-    """Warns of layers, by name, of which nothing but a number of rows or columns says what they hold."""
+    """Warns of layers, by name, that may hold items, judging by nothing but a number of rows or columns."""
     guesses = {
-        "The CategoryEncoding layers {} have as many columns as there are classes, or one more, and what "
-        "reads them is kept as it is: if they hold items, class ids now mean other columns. Rows of an "
-        "Embedding or a tfxc.layers.EmbeddingBag go where the class ids go.": encodings,
-        "The layers {} read an input as wide as there are classes, or one wider, and keep their weights as "
-        "they are: if its columns are items, class ids now mean other columns. Rows of a tfxc.layers."
-        "EmbeddingBag that reads keras.Input((L,), sparse=True) go where the class ids go.": columns,
+        "The CategoryEncoding layers {} have as many columns as there are classes, or one more, and the "
+        "weights that read them do not change: if they hold items, class ids now mean other columns. Use an "
+        "Embedding or a tfxc.layers.EmbeddingBag, whose rows move with the class ids.": encodings,
+        "The layers {} read an input as wide as there are classes, or one wider, and their weights do not "
+        "change: if its columns are items, class ids now mean other columns. Use a tfxc.layers.EmbeddingBag "
+        "that reads keras.Input((L,), sparse=True), whose rows move with the class ids.": columns,
         "The embeddings {} have as many rows as there are classes, or one more, so they count as tables of "
-        "items: their rows go where the class ids go. If they hold anything else, give them another number "
-        "of rows when the model is made. A table is certainly of items where the head shares it (tied_to), "
-        "or where it stands behind a lookup of the class names.": guessed,
-        "The embeddings {} have two or three rows more than there are classes, and are kept as they are: if "
-        "they hold items, class ids now mean other rows. Tables of items have one row more at most, row 0 "
-        "for padding, or stand behind a lookup of the class names.": unmoved,
+        "items, whose rows move with the class ids. If they hold anything else, give them another number of "
+        "rows when you make the model. A table is certain to hold items if the head shares it (tied_to), or "
+        "if it reads a lookup of the class names.": guessed,
+        "The embeddings {} have two or three rows more than there are classes, and do not change: if they "
+        "hold items, class ids now mean other rows. Tables of items have at most one more row, row 0 for "
+        "padding, or read a lookup of the class names.": unmoved,
     }
     for text, names in guesses.items():
         if names:
@@ -134,7 +132,7 @@ def _warn_of_guesses(encodings, columns, guessed, unmoved):
 
 
 def _inputs_of_columns(layers, moved, classes):
-    """An ``ItemLayer`` for each sparse input whose columns are the rows of a bag that is moved."""
+    """Returns an ``ItemLayer`` for each sparse input whose columns are the rows of a bag that changes."""
     items = []
     for layer in layers:
         if not isinstance(layer, keras.layers.InputLayer) or not is_declared_as(layer.output, "sparse"):
@@ -147,17 +145,17 @@ def _inputs_of_columns(layers, moved, classes):
 
 
 def lookups_of_head(head, items, class_names, classes):
-    """An ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
+    """Returns an ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
 
     Args:
-        head: the model's.
-        items: of the encoder, as of ``item_layers``.
+        head: the head of the model.
+        items: those of the encoder, from ``item_layers``.
         class_names: the L names, in id order.
         classes: ``ClassMap``.
 
     Raises:
-        ValueError: for a head that reads such a table by other features than names, which stay what they are
-            where the rows move; for a lookup as of ``item_layers``.
+        ValueError: for a head that reads such a table by other features than names, which would not move with
+            its rows; for a lookup that ``item_layers`` refuses.
     """
     inside = layers_of(head)
     moved = [item.layer for item in items if item.class_rows and item.layer in inside]
@@ -169,16 +167,16 @@ def lookups_of_head(head, items, class_names, classes):
     behind = _tables_behind(lookups, head, len(classes.new_ids))
     if not lookups or any(id(own) in behind or own.embeddings.shape[0] in sizes for own in tables):
         raise ValueError(
-            f"The rows of {[layer.name for layer in moved]} go where the new class ids are, but the item "
-            "encoder reads them too, by features that stay what they are. Give it a table of its own, whose "
-            "rows stay; or, if all its tables of items are shared, features that are names, behind a lookup "
-            "of the model's class_names."
+            f"The rows of {[layer.name for layer in moved]} move with the class ids, but the item encoder "
+            "reads them too, by features that do not change. Give it a table of its own, whose rows stay; "
+            "or, if all its tables of items are shared, features that are names, followed by a lookup of the "
+            "model's class_names."
         )
     return [_changed_lookup(lookup, classes) for lookup in lookups]
 
 
 def _lookups_of_names(layers, class_names):
-    """The lookups of the class names among layers; not those of a TextVectorization, which keep theirs."""
+    """Returns the lookups of the class names among layers, except those inside a TextVectorization."""
     texts = [layer for layer in layers if isinstance(layer, keras.layers.TextVectorization)]
     kept = [part for text in texts for part in layers_of(text)]
     lookups = [layer for layer in layers if isinstance(layer, LOOKUPS) and layer not in kept]
@@ -186,9 +184,9 @@ def _lookups_of_names(layers, class_names):
 
 
 def _readers_of_columns(encoder, widths, moved):
-    """Names of layers with a weight for each column of an input of one of these widths, but of those moved.
+    """Returns names of layers, except ``moved``, with a weight for each column of an input of such a width.
 
-    Only at the inputs: further in, a layer may be as wide as there are classes for any reason.
+    Only inputs count: an inner layer may be as wide as there are classes for any reason.
     """
     inputs = encoder.inputs if is_made_of_layers(encoder) else []
     wide = [own for own in inputs if tf.as_dtype(own.dtype).is_floating and own.shape[-1] in widths]
@@ -209,10 +207,10 @@ def _readers_of_columns(encoder, widths, moved):
 
 
 def _tables_behind(lookups, model, num_old):
-    """Where the rows of classes begin in each table that reads a lookup of their names: id of it -> offset.
+    """Returns the row of class 0 in each table that reads a lookup of the names: id of the table -> offset.
 
     Raises:
-        ValueError: for what reads the ids but is no such table.
+        ValueError: for a layer that reads the ids but is not such a table.
     """
     offsets: dict = {}
     for lookup in lookups:
@@ -227,26 +225,26 @@ def _tables_behind(lookups, model, num_old):
                     raise ValueError(_columns(reader))
             elif isinstance(reader, tuple(_SIZES)):
                 if not is_as_given and reader.embeddings.shape[0] < size:
-                    continue  # it holds something else, such as positions, that is told from the ids
+                    continue  # it holds something else that the ids determine, such as positions
                 is_known = is_as_given or reader.embeddings.shape[0] == size
                 if not is_known or offsets.setdefault(id(reader), offset) != offset:
                     raise ValueError(
                         f"{reader.name!r} has {reader.embeddings.shape[0]} rows and reads the ids of "
-                        f"{lookup.name!r}, but not as they are, so which row is which class is not known. "
-                        f"Let it read them directly, or give it {size} rows, the lookup's vocabulary_size()."
+                        f"{lookup.name!r}, but not as they are, so tfxc cannot match rows and classes. Let "
+                        f"it read the ids directly, or give it {size} rows, the lookup's vocabulary_size()."
                     )
             elif is_as_given and _may_hold_rows(reader, size):
                 raise ValueError(
-                    f"{reader.name!r} reads the ids of {lookup.name!r}, the lookup of the class names, and "
-                    "its weights would stay where they are while the names move. Use an Embedding, or let "
-                    "the layer list its rows in class_rows() and give its config in config_for(old_ids)."
+                    f"{reader.name!r} reads the ids of {lookup.name!r}, the lookup of the class names, but "
+                    "its weights would not move with the names. Use an Embedding, or let the layer list its rows "
+                    "in class_rows() and return its config from config_for(old_ids)."
                 )
     return offsets
 
 
 def _readers_of_ids(lookup, model):
-    """What reads a lookup's ids, directly or behind layers without weights; and whether as they are."""
-    known = set(map(id, operations_of(model)))  # other models may read it, too
+    """Returns what reads a lookup's ids, directly or after layers without weights, and whether unchanged."""
+    known = set(map(id, operations_of(model)))  # another model may share the lookup
     steps, seen, found = [(lookup, True)], set(), []
     while steps:
         layer, is_as_given = steps.pop()
@@ -263,19 +261,19 @@ def _readers_of_ids(lookup, model):
 
 
 def _is_one_hot(layer):
-    return "one_hot" in layer.name  # both Kerases name the operation so
+    return "one_hot" in layer.name  # the operation's name in both Keras versions
 
 
 def _columns(layer):
     return (
-        f"{layer.name!r} makes a column of each class name, and the weights that read it stay where they are "
-        "while the names move. Build the encoder with an Embedding, or a tfxc.layers.EmbeddingBag, of the "
-        "lookup's vocabulary_size() instead."
+        f"{layer.name!r} makes a column of each class name, but the weights that read it would not move with "
+        "the names. Build the encoder with an Embedding, or a tfxc.layers.EmbeddingBag, of the lookup's "
+        "vocabulary_size() instead."
     )
 
 
 def _may_hold_rows(layer, size):
-    """Whether a layer has weights with a row for each id, and none that are known to move."""
+    """Whether a layer has weights with a row for each id, and none that move with the classes."""
     for part in layers_of(layer):
         if hasattr(part, "class_rows") or (
             isinstance(part, tuple(_SIZES)) and part.embeddings.shape[0] == size
@@ -292,16 +290,15 @@ def _knows(lookup, class_names):
 
 
 def _refuse_reordered(layer, lookups, class_names):
-    """Raises ValueError if a lookup knows just the names of the classes, but its indices are no class ids."""
+    """Raises ValueError if a lookup knows exactly the class names, but its indices are not class ids."""
     for lookup in lookups:
         vocabulary = lookup.get_vocabulary(include_special_tokens=False)
         if len(vocabulary) == len(class_names) and set(map(str, vocabulary)) == set(map(str, class_names)):
             raise ValueError(
                 f"The rows of {layer.name!r} would be moved by class id, but the lookup {lookup.name!r} "
                 "knows the class names in another order, or is that of a TextVectorization, which keeps its "
-                "words, so which row is which class is not known. Use a lookup of its own, and give the "
-                "lookup the names in the order of the model's class_names, and of a trained table the rows "
-                "in that order, too."
+                "words, so tfxc cannot match rows and classes. Use a lookup of its own with the names in the "
+                "order of the model's class_names, and bring the rows of a trained table into that order."
             )
 
 
@@ -320,20 +317,20 @@ def _as_integers(names, lookup):
     if unfit:
         raise ValueError(
             f"The lookup {lookup.name!r} of the class names takes integers, but the new name {unfit[0]!r} is "
-            "none: give names that are numbers, or build the encoder with a StringLookup."
+            "not one: pass names that are integers, or build the encoder with a StringLookup."
         )
     return [int(name) for name in names]
 
 
 def _refuse_columns(lookup):
-    """Raises ValueError if a lookup makes a column of each name, but other weights than a bag's read them."""
+    """Raises ValueError if a lookup makes a column of each name that other weights than a bag's read."""
     readers = readers_of(lookup)
     is_read_by_bags = bool(readers) and all(isinstance(reader, EmbeddingBag) for reader in readers)
-    # The weights of "tf_idf" are in the order of the old names.
+    # The weights of "tf_idf" would stay in the order of the old names.
     if lookup.output_mode == "int" or (is_read_by_bags and lookup.output_mode != "tf_idf"):
         return
     raise ValueError(
         f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: the weights "
-        "that read a name's column stay where they are while the names move. Build the encoder with "
-        'output_mode="int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
+        "that read a name's column would not move with the names. Build the encoder with output_mode="
+        '"int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
     )

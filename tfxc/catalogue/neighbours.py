@@ -1,29 +1,22 @@
-"""Which classes occur beside which in sequences."""
+"""Counts which classes occur near which in sequences."""
 
 import numpy as np
 import pyarrow.compute as pc
 from scipy import sparse
 
-_REACH = 5  # places before and after
+_REACH = 5  # positions before and after
 
 
 def neighbour_shares(sequences, classes):
-    """For each new class, how often each class that stays occurs near to it.
+    """Returns for each new class how often each class that stays occurs near it.
 
     Args:
-        sequences: ``Sequences`` of the names of classes; other names in them are passed over.
+        sequences: ``Sequences`` of names of classes. Other names in them are ignored.
         classes: ``ClassMap``.
 
     Returns:
-        A sparse matrix float32 [n, L'] for the n new classes: the share of each class among those that stay
-        and stand at most 5 places before or after. A row is empty where there are none.
-
-    Example:
-        >>> from tfxc.catalogue.class_map import ClassMap
-        >>> from tfxc.data import Sequences
-        >>> sequences = Sequences.from_lists([["tea", "rum", "tea", "milk"], ["milk", "salt"]])
-        >>> neighbour_shares(sequences, ClassMap(["tea", "milk"], ["tea", "milk", "rum"])).toarray().round(2)
-        array([[0.67, 0.33, 0.  ]], dtype=float32)
+        A sparse matrix float32 [n, L'] for the n new classes: the share of each class among the occurrences
+        of staying classes at most 5 positions before or after. The row of a class without any is empty.
 
     Reference:
         Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering", 2016 (items that

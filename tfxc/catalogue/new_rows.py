@@ -1,4 +1,4 @@
-"""What stands in the row of a class that the model has never seen."""
+"""Fills the rows of classes that the model has never seen."""
 
 from functools import cached_property
 from typing import Final
@@ -18,13 +18,13 @@ MEAN: Final = "mean"
 SIMILAR: Final = "similar"
 _AT_ONCE = 1 << 16
 _NUM_SIMILAR = 8
-_MOST_KNOWN = 1 << 17  # names to compare with, drawn at random: comparing takes time
+_MOST_KNOWN = 1 << 17  # the most names to compare with, which are drawn at random to save time
 
 
 class NewRows:
-    """Fills the rows of new classes: with a mean of all, of like names, of neighbours, or as the user says.
+    """Fills the rows of new classes with a mean of all, of similar names or of neighbours, or by a function.
 
-    The mean of neighbours is given their mean length.
+    The mean of neighbours is scaled to their mean length.
 
     Args:
         rule: "mean", "similar", ``Sequences``, or a function of a list of n names to their class vectors
@@ -32,16 +32,7 @@ class NewRows:
         classes: ``ClassMap``.
 
     Raises:
-        ValueError: for another rule, or what a function returns.
-
-    Example:
-        >>> from tfxc.catalogue.class_map import ClassMap
-        >>> from tfxc.class_rows import ClassRows
-        >>> table = tf.Variable([[1.0], [3.0], [0.0]])
-        >>> classes = ClassMap(["tea", "milk"], ["tea", "milk", "rum"])
-        >>> NewRows("mean", classes).fill(ClassRows(table, filled=BY_RULE))
-        >>> table.numpy().tolist()
-        [[1.0], [3.0], [2.0]]
+        ValueError: for another rule, or a function that returns other than finite vectors [n, D].
     """
 
     def __init__(self, rule, classes):
@@ -55,7 +46,7 @@ class NewRows:
         self._classes = classes
 
     def fill(self, rows):
-        """Writes the rows of the new classes into a ``ClassRows``, those of the others being there."""
+        """Writes the rows of the new classes into a ``ClassRows`` that holds the rows of the others."""
         added = self._classes.added
         if rows.filled == AS_BUILT or not len(added):
             return
@@ -74,14 +65,13 @@ class NewRows:
 
     @property
     def given(self):
-        """None, or a function of new ids to what the user's function returns for their names."""
+        """None, or a function from new ids to what the user's function returns for their names."""
         return (lambda ids: self._rule(self._classes.names_of(ids))) if callable(self._rule) else None
 
     def _mean(self, variable, row_offset):
         kept = self._classes.kept
-        return sum(block.sum(0, dtype=np.float64) for block in blocks_of(variable, kept + row_offset)) / len(
-            kept
-        )
+        sums = (block.sum(0, dtype=np.float64) for block in blocks_of(variable, kept + row_offset))
+        return sum(sums) / len(kept)
 
     def _given(self, ids, shape):
         names = self._classes.names_of(ids)
@@ -89,16 +79,16 @@ class NewRows:
         if values.shape != (len(names), *shape):
             raise ValueError(
                 f"new_rows was asked for the class vectors {[len(names), *shape]} of {len(names)} names, but "
-                f"returned {list(values.shape)}."
+                f"returned shape {list(values.shape)}."
             )
         if not np.isfinite(values).all():
             name = names[int(np.argmin(np.isfinite(values).all(1)))]
-            raise ValueError(f"new_rows returned a class vector for {name!r} that is not finite.")
+            raise ValueError(f"new_rows must return finite numbers, but those for {name!r} are not.")
         return values
 
     @cached_property
     def _shares(self):
-        """None, or the shares of others in each new class, a sparse matrix [n, L'] by new ids."""
+        """None, or the shares of other classes in each new class, a sparse matrix [n, L'] by new ids."""
         if isinstance(self._rule, Sequences):
             return neighbour_shares(self._rule, self._classes)
         return self._similar() if self._rule == SIMILAR else None
@@ -119,10 +109,10 @@ class NewRows:
         ids, columns = np.unique(shares.indices, return_inverse=True)
         vectors = tf.cast(tf.gather(variable, ids + row_offset), tf.float32).numpy()
         shares = sparse.csr_matrix((shares.data, columns, shares.indptr), (shares.shape[0], len(ids)))
-        width = int(np.prod(vectors.shape[1:]))  # of no vector at all, -1 would not tell it
+        width = int(np.prod(vectors.shape[1:]))  # reshape cannot infer -1 if there are no vectors
         values = (shares @ vectors.reshape(len(ids), width)).reshape(-1, *vectors.shape[1:])
         if isinstance(self._rule, Sequences) and vectors.ndim > 1:
-            # A mean is shorter than what it is the mean of, and so would be its logits.
+            # A mean of vectors is shorter than the vectors, which would make the logits too small.
             wanted, found = shares @ np.linalg.norm(vectors, axis=1), np.linalg.norm(values, axis=1)
             values *= (wanted / np.maximum(found, 1e-12))[:, np.newaxis]
         values[np.diff(shares.indptr) == 0] = mean

@@ -1,4 +1,4 @@
-"""Which names are written alike."""
+"""Finds names that are spelled similarly."""
 
 import numpy as np
 from scipy import sparse
@@ -7,16 +7,16 @@ _AT_ONCE = 128
 
 
 def similar_names(names, known, num_similar):
-    """For each name the known ones that share most of its letters, by runs of three (rare ones count more).
+    """Returns for each name the known names that share most trigrams with it. Rare trigrams count more.
 
     Args:
         names: n strings.
         known: m strings.
-        num_similar: how many for each, at most m.
+        num_similar: the number of similar names for each, at most m.
 
     Returns:
-        Positions among the known int64 [n, num_similar], the likest first, and their cosines float32, of
-        TF-IDF vectors; 0 for a name with which it shares nothing.
+        Positions among the known names int64 [n, num_similar], the most similar first, and cosines float32 of
+        TF-IDF vectors, 0 for a name without a common trigram.
 
     Example:
         >>> places, cosines = similar_names(["green tea"], ["black tea", "salt", "green tea bags"], 2)
@@ -40,20 +40,20 @@ def similar_names(names, known, num_similar):
 
 
 def _largest(values, count):
-    """The places of the largest values, the largest first, of equals the first."""
+    """Returns the places of the largest values, the largest first, and of equal values the first."""
     places = np.arange(len(values))
-    if count < len(values):  # of a hundred thousand, most of the time would go into their order
+    if count < len(values):  # sorting a hundred thousand values would take most of the time
         places = np.flatnonzero(values >= np.partition(values, -count)[-count])
     return places[np.argsort(-values[places], kind="stable")[:count]]
 
 
 def _trigram_vectors(names):
-    """TF-IDF vectors of length 1, a sparse matrix [n, number of distinct runs of three bytes]."""
+    """Returns TF-IDF vectors of length 1, a sparse matrix [n, number of distinct trigrams of bytes]."""
     texts = [f" {name.lower()} ".encode() for name in names]
     letters = np.frombuffer(b"".join(texts) + b"  ", np.uint8).astype(np.int64)
     row = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     codes = (letters[:-2] << 16) + (letters[1:-1] << 8) + letters[2:]
-    inside = np.flatnonzero(np.append(row[2:], [-1, -1]) == row)  # not from one name into the next
+    inside = np.flatnonzero(np.append(row[2:], [-1, -1]) == row)  # no trigram spans two names
     _, column = np.unique(codes[inside], return_inverse=True)
     counts = sparse.csr_matrix(
         (np.ones(len(column), np.float32), (row[inside], column)), (len(texts), column.max(initial=0) + 1)

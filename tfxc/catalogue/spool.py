@@ -1,4 +1,4 @@
-"""Weights put aside in files, so that the memory they took is there for others."""
+"""Moves weights to files, so that their memory is free for others."""
 
 import os
 
@@ -12,20 +12,11 @@ class Spool:
     """Copies of variables in files, read and written in blocks of rows.
 
     Args:
-        folder: where the files are.
-        variables: ``tf.Variable`` list; what they hold is written at once.
+        folder: an existing folder for the files.
+        variables: ``tf.Variable`` list. The constructor writes their values.
 
     Raises:
-        OSError: if there is no space on the disk; the variables are as they were.
-
-    Example:
-        >>> import tempfile
-        >>> old, new = tf.Variable([[1.0], [2.0], [3.0]]), tf.Variable(tf.zeros([2, 1]))
-        >>> spool = Spool(tempfile.mkdtemp(), [old])
-        >>> spool.free()
-        >>> spool.copy(0, new, np.array([1, -1, 0]))
-        >>> new.numpy().tolist()
-        [[3.0], [1.0]]
+        OSError: if there is no space on the disk. The variables do not change.
     """
 
     def __init__(self, folder, variables):
@@ -41,30 +32,30 @@ class Spool:
         return os.path.join(self._folder, str(place))
 
     def free(self):
-        """Gives the memory of the variables back; they hold nothing from here on."""
+        """Frees the memory of the variables, which become empty."""
         for variable, shape in zip(self._variables, self._shapes, strict=True):
             if shape.rank:
                 _replace(variable, tf.zeros([0, *shape[1:]], variable.dtype))
 
     def restore(self):
-        """Makes the variables what they were."""
+        """Restores the values of the variables."""
         for place, variable in enumerate(self._variables):
             _replace(variable, tf.zeros(self._shapes[place], variable.dtype))
             self.copy(place, variable)
 
     def copy(self, place, variable, destinations=None):
-        """Puts what a variable held into another one.
+        """Copies the saved value of a variable into another one.
 
         Args:
-            place: of the variable in the list.
-            variable: the other one. Without destinations of the same shape.
-            destinations: None for the same row, or int64 [rows], the row each row goes to, -1 for none.
+            place: the variable's place in the list.
+            variable: the other variable, of the same shape if there are no destinations.
+            destinations: None for the same rows, or int64 [rows], the new row of each row, -1 for none.
         """
         source, shape = self._variables[place], self._shapes[place]
         dtype, size = source.dtype.as_numpy_dtype, shape.num_elements() * source.dtype.size
         with open(self._path(place), "rb") as file:
             if destinations is None and size <= _BLOCK_BYTES:
-                # Assigned whole: what is read whole would be copied each time once rows were scattered in.
+                # Scattering rows into a variable would make each later read of all of it a copy.
                 variable.assign(np.frombuffer(file.read(), dtype).reshape(shape))
                 return
             row_bytes = _row_bytes(shape, source.dtype)
@@ -76,13 +67,13 @@ class Spool:
 
 
 def blocks_of(variable, ids=None):
-    """The rows of a variable, or those of some ids, as NumPy arrays of bounded size; a scalar as one."""
+    """Yields the rows of a variable, or those of some ids, as NumPy arrays of bounded size."""
     if not variable.shape.rank:
         yield variable.numpy()
         return
     shape = _shape_of(variable)
     num_rows = shape[0] if ids is None else len(ids)
-    # Gathered: of a table that was ever gathered from, each read of the whole is a copy.
+    # Gather rows: after the first gather, TensorFlow copies a table whenever all of it is read.
     for start, stop in _row_blocks(num_rows, _row_bytes(shape, variable.dtype)):
         yield tf.gather(variable, np.arange(start, stop) if ids is None else ids[start:stop]).numpy()
 
@@ -98,11 +89,11 @@ def _row_bytes(shape, dtype):
 
 
 def _shape_of(variable):
-    """The shape there is now: what layers adapt to in tf-keras may be of any number of columns."""
+    """Returns the current shape. In tf-keras, adapted variables may have an undefined number of columns."""
     return variable.shape if variable.shape.is_fully_defined() else variable.read_value().shape
 
 
 def _replace(variable, value):
-    # assign() would insist on the shape.
+    # assign() would refuse another shape.
     with tf.device(variable.device):
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.identity(value), validate_shape=False)

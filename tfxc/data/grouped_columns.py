@@ -15,14 +15,6 @@ class GroupedColumns:
     Args:
         num_rows: the largest number of rows, if known. Then no array has to grow. Unused room costs no
             memory.
-
-    Example:
-        >>> columns = GroupedColumns()
-        >>> columns.append({"users": np.array([1, 0]), "items": np.array([7, 8])})
-        >>> columns.append({"users": np.array([1]), "items": np.array([9])})
-        >>> offsets, arrays = columns.grouped(2)
-        >>> offsets.tolist(), arrays["items"].tolist()
-        ([0, 1, 3], [8, 7, 9])
     """
 
     def __init__(self, num_rows: int | None = None):

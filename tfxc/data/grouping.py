@@ -46,12 +46,6 @@ def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray
         offsets: [U + 1], where each sequence starts.
         times: [M] numbers or datetime64.
         others: arrays [M] to reorder likewise.
-
-    Example:
-        >>> times, items = np.array([5, 3, 1]), np.array([7, 8, 9])
-        >>> sort_by_time(np.array([0, 2, 3]), times, [items])
-        >>> items.tolist()
-        [8, 7, 9]
     """
 
     def sort(bounds):

@@ -41,16 +41,6 @@ class InteractionTable:
 
     Raises:
         ValueError: for a column whose type does not fit its role.
-
-    Example:
-        >>> from tfxc.data.tables import open_table
-        >>> bad = BadRows("log", "row")
-        >>> table = open_table(pa.table({"who": ["ann", "bob"], "what": [7, 7]}), ["who", "what"], [], bad)
-        >>> log = InteractionTable(table, "who", "what", None, None, {}, bad)
-        >>> [{name: ids.tolist() for name, ids in block.items()} for block in log.blocks()]
-        [{'users': [0, 1], 'items': [0, 0]}]
-        >>> log.users.names(), log.items.names()
-        (['ann', 'bob'], ['7'])
     """
 
     def __init__(

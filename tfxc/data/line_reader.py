@@ -35,18 +35,6 @@ class LineReader:
 
     Raises:
         ValueError: for a file of another compression.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "lines.txt"
-        >>> _ = path.write_bytes(b"good\\nbad\\xff\\n")
-        >>> lines = LineReader(path)
-        >>> list(lines)
-        ['good\\n']
-        >>> lines.report()
-        Traceback (most recent call last):
-        ValueError: ...lines.txt: 1 bad of 2 lines
-          line 2: not UTF-8 at byte 3: ...
     """
 
     def __init__(self, path, on_error: str = "raise"):

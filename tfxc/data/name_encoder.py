@@ -22,14 +22,6 @@ class NameEncoder:
 
     Raises:
         ValueError: for a column of another type.
-
-    Example:
-        >>> encoder = NameEncoder("user", pa.string())
-        >>> batches = [encoder.condense(pa.array(names)) for names in (["b", "a"], ["c", "", "a"])]
-        >>> encoder.encode(batches).tolist()
-        [0, 1, 2, -1, 1]
-        >>> encoder.names()
-        ['b', 'a', 'c']
     """
 
     def __init__(self, name: str, kind: pa.DataType, known: Names | None = None):

@@ -30,17 +30,6 @@ class QuotedLines:
     Args:
         path: the file, plain or `.gz`.
         delimiter: one ASCII character between the fields.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
-        >>> _ = path.write_text('user,title\n1,"Alien\n2,Brazil\n')
-        >>> lines = QuotedLines(path, ",")
-        >>> lines.note("title", pa.array(["Alien\n2,Brazil\n"]), 0)
-        >>> lines.report(lambda position: position)
-        Traceback (most recent call last):
-        ...
-        ValueError: ...log.csv: the quote in line 2 is not closed, or is next to text...
     """
 
     def __init__(self, path, delimiter: str):

@@ -65,11 +65,6 @@ def open_table(frame, columns: list[str], text: list[str], bad: BadRows) -> Tabl
     Raises:
         ValueError: for another kind of frame or file, a folder without Parquet files, or a column that is
             missing or occurs twice.
-
-    Example:
-        >>> table = open_table(pa.table({"a": [1, 2], "b": [3, 4]}), ["a"], [], BadRows("", "row"))
-        >>> table.num_rows, [batch.to_pylist() for batch in table.batches]
-        (2, [[{'a': 1}, {'a': 2}]])
     """
     if isinstance(frame, str | os.PathLike):
         path = os.fspath(frame)
