@@ -159,9 +159,7 @@ class _Variables:
 
     def _refuse_unknown_slots(self, shapes):
         """Raises ValueError if the optimizer has a matrix of one of these shapes that is not a known slot."""
-        shapes = {
-            shape for shape in shapes if len(shape) > 1
-        }  # many other variables may be as long as a bias
+        shapes = {shape for shape in shapes if len(shape) > 1}  # other variables may be as long as a bias
         weights = [own for own in self.trained if tuple(own.shape) in shapes]
         known = {id(slot) for own in weights for slot in slots_of(self.optimizer, own).values()}
         for own in variables_of_optimizer(self.optimizer):
@@ -169,8 +167,8 @@ class _Variables:
                 raise ValueError(
                     f"{type(self.optimizer).__name__} keeps {own.name} of the shape of a class table, "
                     f"{tuple(own.shape)}, whose rows are unknown. Give the optimizer a method "
-                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all variables with a row "
-                    "for each row of a weight."
+                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all variables with a "
+                    "row for each row of a weight."
                 )
 
 
@@ -325,7 +323,7 @@ def _carry(spool, old, tables, averages, changed, classes, rule):
             spool.copy(place, variable)
         elif id(variable) not in index:  # classes_changed rebuilds an index
             raise ValueError(
-                f"{variable.name} is {source.shape} for the old classes and {variable.shape} for the new ones, "
+                f"{variable.name} is {source.shape} for the old classes and {variable.shape} for the new, "
                 "so tfxc cannot match its rows and classes. The layer that owns it must list it in "
                 "class_rows(), and return its config from config_for(old_ids)."
             )

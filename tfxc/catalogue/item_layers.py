@@ -53,9 +53,10 @@ def item_layers(encoder, head_rows, class_names, classes):
     """Returns every ``ItemLayer`` of an encoder.
 
     These are: a layer with the methods ``class_rows`` and ``config_for``; a table that the head shares; a
-    lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a
-    sparse input of a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an
-    embedding that counts as a table of items only because of its number of rows.
+    lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an
+    embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a sparse input of
+    a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an embedding that
+    counts as a table of items only because of its number of rows.
 
     Args:
         encoder: a Keras model.
@@ -236,8 +237,8 @@ def _tables_behind(lookups, model, num_old):
             elif is_as_given and _may_hold_rows(reader, size):
                 raise ValueError(
                     f"{reader.name!r} reads the ids of {lookup.name!r}, the lookup of the class names, but "
-                    "its weights would not move with the names. Use an Embedding, or let the layer list its rows "
-                    "in class_rows() and return its config from config_for(old_ids)."
+                    "its weights would not move with the names. Use an Embedding, or let the layer list its "
+                    "rows in class_rows() and return its config from config_for(old_ids)."
                 )
     return offsets
 
