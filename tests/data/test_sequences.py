@@ -29,10 +29,10 @@ def test_parts():
         ([2**32, 1], [0, 2], {}, "range from 1 to 4294967296"),
         ([0.7, 1.2], [0, 2], {}, "items must be integers, but are float64"),
         ([0, 1], [0, 1.5, 2], {}, "offsets must be integers"),
-        ([0, 1], [0, 1], {}, "run from 0 to the 2 items"),
+        ([0, 1], [0, 1], {}, "run from 0 to the number of items 2"),
         ([0, 1], [1, 2], {}, "run from 0"),
         ([0], [], {}, "run from 0"),
-        ([0, 1], [0, 2, 1, 2], {}, "never fall"),
+        ([0, 1], [0, 2, 1, 2], {}, "never decrease"),
         ([0], [0, 1], {"user_ids": ["u", "v"]}, "1 sequences but 2 user_ids"),
         ([0, 1], [0, 2], {"times": [1.0]}, "2 items but times"),
         ([0, 1], [0, 2], {"times": [1.0, np.nan]}, "finite"),
@@ -90,8 +90,8 @@ def test_from_interactions_sorts_stably():
 @pytest.mark.parametrize(
     ("users", "items", "times", "message"),
     [
-        ([0, 0], [0, 1, 1], None, r"alike, but are \(2,\) and \(3,\)"),
-        ([0, 0, 0], [0, 1], None, r"alike, but are \(3,\) and \(2,\)"),
+        ([0, 0], [0, 1, 1], None, r"must both be .*, but are \(2,\) and \(3,\)"),
+        ([0, 0, 0], [0, 1], None, r"must both be .*, but are \(3,\) and \(2,\)"),
         ([0, 0], [0, 1], [3, 1, 2], r"2 interactions but times of shape \(3,\)"),
         ([0, 0], [0, 1], [np.inf, 3], "finite"),
         (
@@ -139,9 +139,9 @@ def test_select_by_mask_and_position():
     assert len(sequences.select([])) == 0
     assert [s.tolist() for s in sequences.slices([False, True, True], 0, 1)] == [[2], [3]]
     for index, message in (
-        ([True, False], r"mask of shape \(2,\), but there are 3"),
+        ([True, False], r"mask of shape \(2,\), but it must be of shape \(3,\)"),
         ([0.7], "must be integers"),
-        ([3], r"positions in \[-3, 3\)"),
+        ([3], r"integers in \[-3, 3\)"),
     ):
         with pytest.raises(ValueError, match=message):
             sequences.select(index)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc.encoders import esasrec
-from tfxc.encoders.causal_attention import CausalAttention
+from tfxc.encoders.sequence_layers import CausalAttention
 
 
 def sigmoid(x):

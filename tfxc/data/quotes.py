@@ -63,9 +63,8 @@ class QuotedLines:
             f"{name!r} holds {number} line ends, the first in row {row_of(position)}"
             for name, (number, position) in self._found.items()
         )
-        byte = _broken_quote(self._path, self._delimiter)
-        if byte is not None:
-            line = _line_at(self._path, byte)
+        line = _broken_quote(self._path, self._delimiter)
+        if line is not None:
             raise ValueError(
                 f"{self._path}: the quote in line {line} is not closed, or is next to text, so a field may "
                 f"hold the rows after it: {found}. Close the quote; or quote the whole field and double the "
@@ -79,14 +78,12 @@ class QuotedLines:
 
 
 def _broken_quote(path, delimiter: str) -> int | None:
-    """Returns the position of a quote that is not closed, or neither at a field's end nor beside a quote."""
+    """Returns the line of a quote that is not closed, or neither at a field's end nor next to a quote."""
     is_at_end = np.zeros(256, bool)
     is_at_end[[ord(delimiter), _LINE_FEED, _RETURN, _QUOTE]] = True
-    num_quotes, last_opening, start, is_over = 0, 0, -1, False
+    num_quotes, line_of_last, line, is_over = 0, None, 0, False
     with pa.input_stream(path, compression="detect") as file:
-        rest = b"\n" + file.read(len(codecs.BOM_UTF8))
-        if rest.endswith(codecs.BOM_UTF8):
-            rest, start = b"\n", start + len(codecs.BOM_UTF8)
+        rest = b"\n" + file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)  # line 1 begins
         while not is_over:
             chunk = file.read(_BYTES_PER_CHUNK)
             is_over = not chunk
@@ -96,18 +93,10 @@ def _broken_quote(path, delimiter: str) -> int | None:
             opening, closing = quotes[num_quotes % 2 :: 2], quotes[1 - num_quotes % 2 :: 2]
             broken = [*opening[~is_at_end[data[opening - 1]]], *closing[~is_at_end[data[closing + 1]]]]
             if broken:
-                return start + int(min(broken))
+                return line + np.count_nonzero(data[: min(broken)] == _LINE_FEED)
             if len(opening):
-                last_opening = start + int(opening[-1])
+                line_of_last = line + np.count_nonzero(data[: opening[-1]] == _LINE_FEED)
             num_quotes += len(quotes)
             rest = data[-2:].tobytes()
-            start += len(data) - 2
-    return last_opening if num_quotes % 2 else None
-
-
-def _line_at(path, byte: int) -> int:
-    line = 1
-    with pa.input_stream(path, compression="detect") as file:
-        for start in range(0, byte, _BYTES_PER_CHUNK):
-            line += file.read(min(byte - start, _BYTES_PER_CHUNK)).count(b"\n")
-    return line
+            line += np.count_nonzero(data[:-2] == _LINE_FEED)
+    return line_of_last if num_quotes % 2 else None

@@ -4,10 +4,8 @@ from typing import Literal
 
 from tfxc._keras import keras
 from tfxc.arguments import positive_int
-from tfxc.encoders.causal_attention import CausalAttention
 from tfxc.encoders.items import item_vectors
-from tfxc.encoders.positions import Positions
-from tfxc.encoders.rms_norm import RMSNorm
+from tfxc.encoders.sequence_layers import CausalAttention, Positions, RMSNorm
 
 layers = keras.layers
 # Width of the inner dense layers, as a multiple of D.

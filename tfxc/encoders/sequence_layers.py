@@ -1,10 +1,22 @@
-"""Causal self-attention."""
+"""Layers of sequence encoders: attention, positions and normalization."""
 
 import tensorflow as tf
 
-from tfxc._keras import register
+from tfxc._keras import keras, register
+from tfxc._keras.weights import add_weight
 from tfxc.arguments import positive_int
-from tfxc.encoders.sequence_layer import SequenceLayer
+from tfxc.require import require
+
+
+class SequenceLayer(keras.layers.Layer):
+    """A layer from [B, T, D] to [B, T, D] that passes the mask on."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
 
 @register
@@ -70,3 +82,60 @@ def _blocked(length, mask):
     if mask is None:
         return blocked
     return blocked - 1e9 * tf.cast(tf.logical_not(mask), tf.float32)[:, tf.newaxis, tf.newaxis]
+
+
+@register
+class Positions(SequenceLayer):
+    """Scales item vectors by √D and adds a learnt vector for each of the T positions.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for sequences of another length than in ``build``.
+
+    Example:
+        >>> Positions()(tf.zeros([2, 5, 8])).shape
+        TensorShape([2, 5, 8])
+    """
+
+    def build(self, input_shape):
+        self.vectors = self.add_weight(name="vectors", shape=input_shape[1:], initializer="uniform")
+        super().build(input_shape)
+
+    def call(self, inputs):
+        length = self.vectors.shape[0]
+        if inputs.shape[1] != length:  # unknown, or different
+            inputs = _of_length(inputs, length)
+        return inputs * inputs.shape[-1] ** 0.5 + self.vectors
+
+
+def _of_length(inputs, length):
+    given = tf.shape(inputs)[1]
+    checked = require(
+        tf.equal(given, length),
+        f"The encoder was made for sequences of max_length={length} items, but these have",
+        given,
+        "items: pad them with 0 in front, cut them to their last items, or make an encoder for them.",
+    )
+    with tf.control_dependencies(checked):
+        return tf.ensure_shape(inputs, [None, length, None])
+
+
+@register
+class RMSNorm(SequenceLayer):
+    """``x / sqrt(mean(x²)) · scale`` over the last axis, computed in float32 for any dtype of the layer.
+
+    Example:
+        >>> RMSNorm()(tf.constant([[[3.0, -3.0]]])).numpy().round(3).tolist()
+        [[[1.0, -1.0]]]
+
+    Reference:
+        Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+
+    def build(self, input_shape):
+        self.scale = add_weight(self, "scale", input_shape[-1:], "ones")
+        super().build(input_shape)
+
+    def call(self, inputs):
+        values = tf.cast(inputs, tf.float32)
+        mean_square = tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
+        return tf.cast(values * (tf.math.rsqrt(mean_square + 1e-6) * self.scale), inputs.dtype)

@@ -1,10 +1,11 @@
-"""Attention against a slow one in NumPy."""
+"""Attention, positions and the norm against slow ones in NumPy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.encoders.causal_attention import CausalAttention
+from tfxc.encoders import esasrec, sasrec
+from tfxc.encoders.sequence_layers import CausalAttention, Positions, RMSNorm
 
 
 def slow_attention(inputs, project, combine, num_heads):
@@ -52,3 +53,46 @@ def test_config():
     assert CausalAttention.from_config(layer.get_config()).get_config() == layer.get_config()
     with pytest.raises(ValueError, match="num_heads must be an integer of at least 1, but got 0"):
         CausalAttention(0)
+
+
+def test_adds_a_vector_for_each_position_to_the_scaled_items():
+    layer, inputs = Positions(), tf.random.normal([2, 3, 4], seed=1)
+    out = layer(inputs).numpy()
+    (vectors,) = layer.get_weights()
+    assert vectors.shape == (3, 4)
+    np.testing.assert_allclose(out, 2 * inputs.numpy() + vectors, rtol=1e-5)
+
+
+def test_sequences_of_another_length_are_refused():
+    message = "made for sequences of max_length=3 items, but these have 4 items: pad them"
+    layer = Positions()
+    layer(tf.zeros([2, 3, 4]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        layer(tf.zeros([2, 4, 4]))
+
+
+@pytest.mark.parametrize("make", [sasrec, esasrec])
+def test_a_model_says_which_length_it_was_made_for(make):
+    encoder = make(10, max_length=3, dim=4)
+    encode = tf.function(encoder, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    assert encode(tf.ones([2, 3], tf.int32)).shape == (2, 3, 4)
+    for _ in range(50):  # ops of a graph run in any order: none may fail before the check
+        with pytest.raises(tf.errors.InvalidArgumentError, match="these have"):
+            encode(tf.ones([2, 4], tf.int32))
+
+
+def test_divides_by_the_root_mean_square():
+    inputs = np.random.default_rng(0).normal(size=(2, 3, 5)) * 7
+    layer = RMSNorm()
+    layer.build((None, 3, 5))
+    scale = np.arange(1.0, 6.0)
+    layer.set_weights([scale])
+    want = inputs / np.sqrt(np.mean(inputs**2, axis=-1, keepdims=True)) * scale
+    np.testing.assert_allclose(layer(tf.constant(inputs, tf.float32)), want, rtol=1e-4)
+    assert np.all(layer(tf.zeros([1, 3, 5])) == 0)
+
+
+def test_squares_of_halves_do_not_overflow():
+    out = RMSNorm(dtype="float16")(tf.fill([1, 1, 4], tf.constant(1000.0, tf.float16)))
+    assert out.dtype == tf.float16
+    np.testing.assert_allclose(out, 1, rtol=1e-3)
