@@ -87,16 +87,17 @@ def _broken_quote(path, delimiter: str) -> int | None:
         while not is_over:
             chunk = file.read(_BYTES_PER_CHUNK)
             is_over = not chunk
-            data = np.frombuffer(rest + (chunk or b"\n"), np.uint8)
+            text = rest + (chunk or b"\n")
+            data = np.frombuffer(text, np.uint8)
             # The first and last byte wait for their neighbours: the bytes on both sides of a quote count.
             quotes = 1 + np.flatnonzero(data[1:-1] == _QUOTE)
             opening, closing = quotes[num_quotes % 2 :: 2], quotes[1 - num_quotes % 2 :: 2]
             broken = [*opening[~is_at_end[data[opening - 1]]], *closing[~is_at_end[data[closing + 1]]]]
             if broken:
-                return line + np.count_nonzero(data[: min(broken)] == _LINE_FEED)
+                return line + text.count(b"\n", 0, min(broken))
             if len(opening):
-                line_of_last = line + np.count_nonzero(data[: opening[-1]] == _LINE_FEED)
+                line_of_last = line + text.count(b"\n", 0, opening[-1])
             num_quotes += len(quotes)
-            rest = data[-2:].tobytes()
-            line += np.count_nonzero(data[:-2] == _LINE_FEED)
+            rest = text[-2:]
+            line += text.count(b"\n", 0, -2)
     return line_of_last if num_quotes % 2 else None
