@@ -125,8 +125,8 @@ def _checked(propensities, what):
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if len(bad):
         raise ValueError(
-            f"{what} needs propensities in (0, 1], but {len(bad)} of {len(values)} are not, the first being "
-            f"class {bad[0]} with {values[bad[0]]}. {remedy}"
+            f"{what} needs the propensity of every class in (0, 1], but {len(bad)} of {len(values)} are "
+            f"not, the first being class {bad[0]} with {values[bad[0]]}. {remedy}"
         )
     return values
 
