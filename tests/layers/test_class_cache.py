@@ -59,7 +59,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
         model.rank(x, 3)
         return []
 
-    monkeypatch.setattr("tfxc.model.fit.require_finite_step", rank)
+    monkeypatch.setattr("tfxc.model.batch.require_finite_step", rank)
     model.fit(x, y, verbose=0)
     model.predict(x, verbose=0)
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
