@@ -27,14 +27,6 @@ def positive_int(value, name, least=1, most=None):
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> positive_int(np.int64(3), "k")
-        3
-        >>> positive_int(8.5, "k")
-        Traceback (most recent call last):
-        ...
-        ValueError: k must be an integer of at least 1, but got 8.5.
     """
     if not is_integer(value) or value < least or (most is not None and value > most):
         expected = f"of at least {least}" if most is None else f"in [{least}, {most}]"
@@ -52,14 +44,6 @@ def one_of(value, name, choices):
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> one_of(tf.bfloat16, "table_dtype", ("float32", "bfloat16"))
-        'bfloat16'
-        >>> one_of("opq", "quantizer", ("rq", "pq"))
-        Traceback (most recent call last):
-        ...
-        ValueError: quantizer must be one of ('rq', 'pq'), but got 'opq'.
     """
     choices = tuple(choices)
     if value not in choices:
@@ -72,14 +56,6 @@ def real_number(value, name):
 
     Raises:
         ValueError: for anything else; booleans and texts are not numbers.
-
-    Example:
-        >>> real_number(np.float32(0.5), "temperature")
-        0.5
-        >>> real_number(None, "temperature")
-        Traceback (most recent call last):
-        ...
-        ValueError: temperature must be a number, but got None.
     """
     try:
         return float(None if isinstance(value, bool | np.bool_ | str | bytes) else value)
@@ -93,10 +69,6 @@ def local_folder(path):
     Raises:
         ValueError: for a path of remote storage, such as "gs://bucket/run". Python's file functions would
             create a local folder of that name.
-
-    Example:
-        >>> local_folder("runs/1")
-        'runs/1'
     """
     if _SCHEME.match(os.fspath(path)):
         raise ValueError(
@@ -115,13 +87,6 @@ def require_count(value, name, num_classes=None):
         value: an integer of at least 1, or a tensor.
         name: the argument's name, for the error.
         num_classes: L, the largest value allowed, or None.
-
-    Example:
-        >>> require_count(tf.constant(3), "k", num_classes=5)
-        >>> require_count(2.5, "k", num_classes=5)
-        Traceback (most recent call last):
-        ...
-        ValueError: k must be an int or an integer scalar tensor, but got 2.5.
     """
     if is_integer(value):
         positive_int(value, name, most=num_classes)
@@ -133,12 +98,7 @@ def require_count(value, name, num_classes=None):
 
 
 def count_tensor(value, most):
-    """Returns a count as an int32 scalar tensor of at most ``most``; clamping it first prevents overflow.
-
-    Example:
-        >>> int(count_tensor(tf.constant(2**32 + 1, tf.int64), most=5))
-        5
-    """
+    """Returns a count as an int32 scalar tensor of at most ``most``; clamping it first prevents overflow."""
     if isinstance(value, numbers.Integral):
         return tf.constant(min(value, most), tf.int32)
     return tf.cast(tf.minimum(tf.cast(value, tf.int64), most), tf.int32)
@@ -171,14 +131,6 @@ def integers(values, name, limit=None, least=0):
 
     Raises:
         ValueError: for values that are not integers, which a cast would truncate, or outside the range.
-
-    Example:
-        >>> integers([3, 2**40], "items").dtype.name
-        'int64'
-        >>> integers([0.5], "items")
-        Traceback (most recent call last):
-        ...
-        ValueError: items must be integers, but are float64.
     """
     values = np.asanyarray(values)
     if not values.size:
@@ -225,12 +177,7 @@ def innermost(values):
 
 
 def lists_as_tensors(inputs):
-    """Returns inputs with each list of numbers or texts as a tensor. A list of arrays stays a list.
-
-    Example:
-        >>> lists_as_tensors({"text": ["red rose"]})["text"].shape
-        TensorShape([1])
-    """
+    """Returns inputs with each list of numbers or texts as a tensor. A list of arrays stays a list."""
     if isinstance(inputs, list) and isinstance(innermost(inputs), list | numbers.Number | str | bytes):
         return tf.convert_to_tensor(inputs)
     if type(inputs) is dict:
@@ -250,10 +197,6 @@ def positions(values, size, name):
 
     Raises:
         ValueError: for other values, positions outside [-size, size), or a mask of another length.
-
-    Example:
-        >>> positions([2, -1], 3, "index").tolist(), positions([False, True, True], 3, "index").tolist()
-        ([2, 2], [1, 2])
     """
     values = np.asarray(values)
     if values.dtype == bool:

@@ -17,14 +17,6 @@ def atomic_write(path):
 
     Raises:
         OSError: naming ``path``, if the disk is full or the folder cannot be written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "notes.txt")
-        >>> with atomic_write(path) as aside:
-        ...     _ = pathlib.Path(aside).write_text("whole")
-        >>> os.listdir(os.path.dirname(path))
-        ['notes.txt']
     """
     target = os.path.realpath(path)
     # Renaming works within one disk, so the new file lies in the target's folder. It keeps the suffix of the

@@ -26,10 +26,6 @@ def in_blocks(initializer):
 
     Returns:
         A function from a shape and a dtype to a tensor, which Keras accepts as an initializer.
-
-    Example:
-        >>> in_blocks(keras.initializers.RandomNormal(stddev=0.1))([1000, 4], dtype="bfloat16").dtype
-        tf.bfloat16
     """
 
     def initialize(shape, dtype="float32", **shard):

@@ -37,14 +37,6 @@ def write_arrays(path, arrays, notes):
 
     Raises:
         OSError: if the disk is full, or the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "weights")
-        >>> write_arrays(path, {"table": np.eye(2, dtype=np.float32)}, {"epoch": 3})
-        >>> arrays, notes = read_arrays(path)
-        >>> arrays["table"].tolist(), notes
-        ([[1.0, 0.0], [0.0, 1.0]], {'epoch': 3})
     """
     with atomic_write(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
         index = []

@@ -21,11 +21,6 @@ def sample_by_weight(weights, num_rows, seed):
     Returns:
         Sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
 
-    Example:
-        >>> ids, weights = sample_by_weight(np.array([1, 1, 1, 1, 8]), 3, seed=0)
-        >>> len(ids), int(ids[-1]), weights.tolist()  # two of the first four stand for all of them
-        (3, 4, [2.0, 2.0, 8.0])
-
     Reference:
         Madow, "On the Theory of Systematic Sampling, II", 1949.
     """

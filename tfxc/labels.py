@@ -93,10 +93,6 @@ def pad_labels(labels, by_position=False):
         ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).
         tf.errors.InvalidArgumentError: if a ``SparseTensor`` looks like a one-hot or multi-hot matrix: it
             holds only ones, and there are several in a row or some after the second column.
-
-    Example:
-        >>> pad_labels(tf.SparseTensor([[0, 70], [0, 90], [1, 40]], [7, 9, 4], [2, 1000])).numpy().tolist()
-        [[7, 9], [4, -1]]
     """
     labels = tensor_of_labels(labels)
     refuse_names(labels)

@@ -14,9 +14,6 @@ def return_large_blocks():
 
     For a process that is to stay small: else every thread has a place of its own, and free memory in each.
     Where there is no glibc, or the environment says how malloc is to be tuned, this does nothing.
-
-    Example:
-        >>> return_large_blocks()
     """
     _tune({_MMAP_THRESHOLD: _LARGE_BLOCK, _TRIM_THRESHOLD: _LARGE_BLOCK, _ARENA_MAX: _NUM_ARENAS})
 

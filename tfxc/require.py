@@ -21,12 +21,6 @@ def require(condition, *message):
 
     Raises:
         tf.errors.InvalidArgumentError: if the condition does not hold.
-
-    Example:
-        >>> x = tf.constant(2)
-        >>> with tf.control_dependencies(require(x < 3, "The number", x, "is too large.")):
-        ...     int(tf.identity(x))
-        2
     """
     if tf.executing_eagerly():
         if not condition:

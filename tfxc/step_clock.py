@@ -41,18 +41,6 @@ class StepClock:
 
     Raises:
         ValueError: for an ``every`` that is neither "epoch" nor a positive integer.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> model.compile("sgd")
-        >>> clock = StepClock(every=2)
-        >>> clock.start(model)
-        >>> for _ in range(3):
-        ...     _ = model.optimizer.iterations.assign_add(1)
-        ...     print(clock.now, clock.due())
-        1 False
-        2 True
-        3 False
     """
 
     def __init__(self, every, growth=1.0):

@@ -9,14 +9,7 @@ from tfxc._keras import IS_KERAS_3, keras
 
 
 class Untracked:
-    """Holds a layer, or a list of them, that Keras must not count among its holder's own.
-
-    Example:
-        >>> layer = keras.layers.Layer()
-        >>> layer.other = Untracked(keras.layers.Dense(2))
-        >>> type(layer.other.value).__name__, len(layers_of(layer))
-        ('Dense', 1)
-    """
+    """Holds a layer, or a list of them, that Keras must not count among its holder's own."""
 
     def __init__(self, value):
         self.value = value
@@ -149,11 +142,6 @@ def readers_of(layer):
     """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
 
     Where a model made of layers reads it, those in it that do. In Keras 3 there are operations among them.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.ReLU()])
-        >>> [type(reader).__name__ for reader in readers_of(model.layers[0])]
-        ['ReLU']
     """
     found = []
     for node in layer._outbound_nodes:
@@ -169,12 +157,7 @@ def readers_of(layer):
 
 
 def layer_of(tensor):
-    """The layer whose output a symbolic tensor is.
-
-    Example:
-        >>> layer_of(keras.Input((2,), name="x")).name
-        'x'
-    """
+    """The layer whose output a symbolic tensor is."""
     return tensor._keras_history[0]
 
 
@@ -184,10 +167,6 @@ def is_declared_as(inputs, form):
     Args:
         inputs: one of ``model.inputs``.
         form: "sparse" or "ragged".
-
-    Example:
-        >>> is_declared_as(keras.Input((2,), sparse=True), "sparse")
-        True
     """
     if IS_KERAS_3:
         return bool(getattr(inputs, form))
@@ -196,13 +175,7 @@ def is_declared_as(inputs, form):
 
 
 def config_of_width(layer, width):
-    """The config of an ``InputLayer`` for inputs of another last dimension.
-
-    Example:
-        >>> config = config_of_width(layer_of(keras.Input((2,))), 3)
-        >>> keras.layers.InputLayer.from_config(config).output.shape[-1]
-        3
-    """
+    """The config of an ``InputLayer`` for inputs of another last dimension."""
     config, name = layer.get_config(), "batch_shape" if IS_KERAS_3 else "batch_input_shape"
     return {**config, name: [*config[name][:-1], width]}
 

@@ -93,14 +93,7 @@ def steps_variable(optimizer):
 
 
 def places_without_decay(optimizer, variables):
-    """Where in a list of weights those stand that an optimizer's weight decay leaves out.
-
-    Example:
-        >>> optimizer, table = keras.optimizers.AdamW(), tf.Variable([1.0])
-        >>> optimizer.exclude_from_weight_decay([table])
-        >>> places_without_decay(optimizer, [tf.Variable([1.0]), table])
-        [1]
-    """
+    """Where in a list of weights those stand that an optimizer's weight decay leaves out."""
     decays = [optimizer._use_weight_decay(tf_variable(variable)) for variable in variables]
     return [place for place, is_decayed in enumerate(decays) if not is_decayed]
 
@@ -139,13 +132,7 @@ def variable_index(optimizer, variable):
 
 
 def part_of(optimizer, variable):
-    """Of a ``MultiOptimizer``, ours or Keras 3's, the part that trains a weight, else the first; or itself.
-
-    Example:
-        >>> optimizer, table = keras.optimizers.SGD(), tf.Variable([1.0])
-        >>> part_of(optimizer, table) is optimizer
-        True
-    """
+    """The part of a ``MultiOptimizer`` that trains a weight, else its first part; any other optimizer itself."""
     optimizer = inner_optimizer(optimizer)
     parts = getattr(optimizer, "optimizers", [])
     training = [part for part in parts if variable_index(part, variable) is not None]

@@ -18,12 +18,6 @@ class Mean(keras.metrics.Mean):
 
     There tf-keras divides what it reads by their number, which a data set of a file does not let it do. The
     name is Keras's, for files call a metric by its class.
-
-    Example:
-        >>> metric = Mean(name="loss")
-        >>> _ = metric.update_state([1.0, 2.0])
-        >>> float(metric.result())
-        1.5
     """
 
     if not IS_KERAS_3:  # which keeps no metrics in its files
@@ -218,11 +212,7 @@ class LogsOfAllReplicas:
 
 
 class LogFreeCallback(keras.callbacks.Callback):
-    """A callback that reads no logs: Keras need not wait for them, nor for what the callback does.
-
-    Example:
-        >>> LogFreeCallback().on_train_batch_end(0, {"loss": tf.constant(1.0)})
-    """
+    """A callback that reads no logs: Keras need not wait for them, nor for what the callback does."""
 
     async_safe = True
 

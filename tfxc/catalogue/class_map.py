@@ -24,13 +24,6 @@ class ClassMap:
 
     Raises:
         ValueError: for anything but a list of names, a name that occurs twice, or if the model knows none.
-
-    Example:
-        >>> classes = ClassMap(["tea", "milk", "salt"], ["milk", "rum", "tea"])
-        >>> classes.old_ids.tolist(), classes.new_ids.tolist(), classes.added.tolist()
-        ([1, -1, 0], [2, 0, -1], [1])
-        >>> classes.destinations(num_rows=5, row_offset=1).tolist()  # of the rows of a table
-        [0, 3, 1, -1, 4]
     """
 
     def __init__(self, old_names, names):

@@ -17,11 +17,6 @@ def similar_names(names, known, num_similar):
     Returns:
         Positions among the known names int64 [n, num_similar], the most similar first, and cosines float32 of
         TF-IDF vectors, 0 for a name without a common trigram.
-
-    Example:
-        >>> places, cosines = similar_names(["green tea"], ["black tea", "salt", "green tea bags"], 2)
-        >>> places.tolist(), bool(cosines[0, 0] > cosines[0, 1] > 0)
-        ([[2, 0]], True)
     """
     num_similar = min(num_similar, len(known))
     vectors = _trigram_vectors([*known, *names])

@@ -19,15 +19,6 @@ class BadRows:
 
     Raises:
         ValueError: for another `on_error`.
-
-    Example:
-        >>> bad = BadRows("the table", "row")
-        >>> bad.reject(7, "the user is null")
-        >>> bad.report(9)
-        Traceback (most recent call last):
-        ValueError: the table: 1 bad of 9 rows
-          row 7: the user is null
-        Correct them, or pass on_error="skip" to leave them out.
     """
 
     def __init__(self, source, unit: str, on_error: str = "raise"):

@@ -20,11 +20,6 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
     Returns:
         Positions [M] int64 of the members, group after group, and offsets [G + 1] int64. The members of group
         g are at `positions[offsets[g]:offsets[g + 1]]`.
-
-    Example:
-        >>> positions, offsets = by_group(np.array([1, 0, 1]), 3)
-        >>> positions.tolist(), offsets.tolist()
-        ([1, 0, 2], [0, 1, 3, 3])
     """
     # Converting a sparse matrix with an entry (group, member) for each member to CSR is a counting sort.
     members = np.arange(len(groups), dtype=np.int32 if len(groups) < 2**31 else np.int64)

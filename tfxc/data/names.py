@@ -93,10 +93,6 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     Raises:
         ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, or a
             set.
-
-    Example:
-        >>> texts(["tea", b"milk", 7]), texts(tf.constant(["tea", "milk"]))
-        (['tea', 'milk', '7'], ['tea', 'milk'])
     """
     if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")

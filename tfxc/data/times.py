@@ -26,12 +26,6 @@ class TimeColumn:
 
     Raises:
         ValueError: for a column of another type.
-
-    Example:
-        >>> column = TimeColumn("when", pa.string())
-        >>> times, reasons = column.times(pa.chunked_array([["2024-05-01T02:00+02:00", "soon"]]))
-        >>> print(times, reasons)
-        ['2024-05-01T00:00:00.000000' 'NaT'] {1: "the time 'soon' is not an ISO 8601 date"}
     """
 
     def __init__(self, name: str, kind: pa.DataType):
@@ -112,10 +106,6 @@ def seconds(text: str) -> float:
 
     Raises:
         ValueError: for other text.
-
-    Example:
-        >>> seconds("1970-01-02"), seconds("7.5")
-        (86400.0, 7.5)
     """
     time = _parsed(text)
     if time is None:
@@ -139,12 +129,6 @@ def point_in_time(point, times: np.ndarray):
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> point_in_time("2024-05-01", np.array(["2024-01-01"], "datetime64[D]"))
-        np.datetime64('2024-05-01T00:00:00.000000')
-        >>> point_in_time("1970-01-02", np.array([5.0]))
-        86400.0
     """
     instant: Any = point
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)

@@ -16,14 +16,6 @@ class ItemEmbedding(keras.layers.Embedding):
 
     Raises:
         tf.errors.InvalidArgumentError: for an id outside [0, L], naming the smallest and the largest.
-
-    Example:
-        >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[0, 5]])).shape
-        TensorShape([1, 2, 2])
-        >>> ItemEmbedding(input_dim=6, output_dim=2)(tf.constant([[-1, 4]]))
-        Traceback (most recent call last):
-        ...
-        tensorflow.python.framework.errors_impl.InvalidArgumentError: ...Items must be class ids + 1...
     """
 
     holds_items = True  # change_classes reads this

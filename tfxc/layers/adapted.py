@@ -7,15 +7,7 @@ LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 
 
 def copy_adapted(source, layer):
-    """Gives a layer the vocabulary, or the boundaries, to which another of its kind has adapted.
-
-    Example:
-        >>> source, layer = keras.layers.StringLookup(), keras.layers.StringLookup()
-        >>> source.adapt(["tea", "milk", "tea"])
-        >>> copy_adapted(source, layer)
-        >>> layer.get_vocabulary()[1] == "tea"
-        True
-    """
+    """Gives a layer the vocabulary, or the boundaries, to which another of its kind has adapted."""
     if isinstance(layer, LOOKUPS):
         names = source.get_vocabulary()
         weights = getattr(source, "idf_weights_const", None)

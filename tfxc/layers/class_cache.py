@@ -89,12 +89,7 @@ class ClassCache:
 
 @contextlib.contextmanager
 def old_class_vectors():
-    """Within, class vectors are read as they are cached: in a step, to bring them up to date costs too much.
-
-    Example:
-        >>> with old_class_vectors():
-        ...     pass  # head.score(query, ids)
-    """
+    """A context that reads cached class vectors as they are: to freshen them in each step costs too much."""
     token = _READS_OLD.set(True)
     try:
         yield

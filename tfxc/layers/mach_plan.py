@@ -79,11 +79,7 @@ def suggest_mach(
 
 
 def collision_bound(num_classes, num_buckets, num_repetitions):
-    """Bound on the probability that two of L classes share the buckets of all R repetitions.
-
-    >>> round(collision_bound(101, 10, 4), 4)
-    0.505
-    """
+    """Bound on the probability that two of L classes share the buckets of all R repetitions."""
     log_bound = _log_pairs(num_classes) - num_repetitions * math.log(num_buckets)
     return math.exp(min(log_bound, 0.0))
 

@@ -42,12 +42,7 @@ def head_vectors(head):
 
 
 def given_vectors(vectors, dim):
-    """Vectors [L, d] instead of a head's; columns d to dim are 0.
-
-    Example:
-        >>> given_vectors(np.ones([5, 2], np.float32), dim=3).class_vectors(0, 2).numpy().tolist()
-        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
-    """
+    """Vectors [L, d] instead of a head's; columns d to dim are 0."""
 
     def padded(start, stop):
         rows = np.asarray(vectors[start:stop], np.float32)

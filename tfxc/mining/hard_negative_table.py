@@ -39,15 +39,6 @@ class HardNegativeTable:
         query_dim: D, the width of the effective queries.
         num_classes: L.
         classes: None, or a digest of the class names: a table with another digest is refused.
-
-    Example:
-        >>> table = HardNegativeTable(tempfile.mkdtemp(), (3, 2), query_dim=4, num_classes=6)
-        >>> new = table.create()
-        >>> new[:] = [[5, 4], [3, 1], [0, -1]]
-        >>> table.seal(new)
-        >>> table.swap(new, epoch=2)
-        >>> table.rows(np.array([2, 0])).tolist()
-        [[0, -1], [5, 4]]
     """
 
     def __init__(self, folder, shape, query_dim, num_classes, classes=None):

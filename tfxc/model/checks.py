@@ -167,11 +167,6 @@ def require_finite(values, what, optimizer):
 
     Raises:
         tf.errors.InvalidArgumentError: naming the step, the value and its row in the batch.
-
-    Example:
-        >>> optimizer = keras.optimizers.SGD()
-        >>> require_finite(tf.constant([1.0, 2.0]), "loss", optimizer).numpy().tolist()
-        [1.0, 2.0]
     """
     # A sum is finite only if all of its terms are, and costs next to nothing beside the step.
     sums = values if values.shape.rank < 2 else _sum(values, -1)

@@ -144,16 +144,6 @@ def clean_errors(position=None):
 
     Args:
         position: None, or where it happened: its ``str`` is added to the sentence.
-
-    Example:
-        >>> @tf.function
-        ... def step(x):
-        ...     tf.debugging.Assert(x < 3, ["The number", x, "is too large."])
-        >>> with clean_errors():
-        ...     step(tf.constant(5))
-        Traceback (most recent call last):
-        ...
-        tensorflow.python.framework.errors_impl.InvalidArgumentError: The number 5 is too large.
     """
     try:
         yield
@@ -169,12 +159,7 @@ def clean_errors(position=None):
 
 
 def sentence_of(report):
-    """The message of an op, out of TensorFlow's and Keras's report; any other text as it stands.
-
-    Example:
-        >>> sentence_of('An error:\\n\\n  File "a.py", line 1, in f\\n\\nToo large.\\n\\t [[{{node x}}]]')
-        'Too large.'
-    """
+    """The message of an op, out of TensorFlow's and Keras's report; any other text as it stands."""
     text = re.sub(r".*\x1b\[1m(.*?)\x1b\[0m.*", r"\1", report, flags=re.DOTALL)  # Keras prints it bold
     text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
     text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace

@@ -29,12 +29,6 @@ def split_inputs(inputs, encoder):
             has the name "inputs", which ``with_example_ids`` gives to an input without a name.
 
     Warns about a key that is no input of the encoder, but resembles a reserved one.
-
-    Example:
-        >>> encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-        >>> x, reserved = split_inputs({"x": tf.zeros([4, 2]), "example_ids": tf.range(4)}, encoder)
-        >>> x.shape, list(reserved)
-        (TensorShape([4, 2]), ['example_ids'])
     """
     if not isinstance(inputs, dict):
         return inputs, {}
@@ -174,10 +168,6 @@ def first_examples(x):
 
     Raises:
         ValueError: for a data set without a batch.
-
-    Example:
-        >>> first_examples({"price": np.array([2.0, 3.0])})["price"].numpy().tolist()
-        [2.0]
     """
     if isinstance(x, tf.data.Dataset):
         orders = [(order, order.next) for order in epoch_orders(x)]
@@ -230,14 +220,6 @@ def check_queries(query):
 
     Raises:
         ValueError: for several outputs, another number of dimensions, or numbers that are no floats.
-
-    Example:
-        >>> check_queries(tf.zeros([4, 8])).shape
-        TensorShape([4, 8])
-        >>> check_queries(tf.zeros([4]))
-        Traceback (most recent call last):
-        ...
-        ValueError: The encoder must give floats [B, D] or, for sequences, [B, T, D], but gave float32 (4,).
     """
     if not tf.is_tensor(query) or not hasattr(query, "shape"):
         raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
@@ -251,10 +233,6 @@ def query_width(encoder):
 
     Raises:
         ValueError: for an encoder whose outputs cannot be queries.
-
-    Example:
-        >>> query_width(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]))
-        3
     """
     try:
         shape = encoder.output_shape
@@ -272,12 +250,7 @@ def query_width(encoder):
 
 
 def last_position(query):
-    """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked.
-
-    Example:
-        >>> last_position(tf.reshape(tf.range(6.0), [1, 3, 2])).numpy().tolist()
-        [[4.0, 5.0]]
-    """
+    """Queries [B, D]: of sequence queries [B, T, D] the last position that is not masked."""
     if query.shape.rank != 3:
         return query
     mask = mask_of(query)

@@ -76,12 +76,6 @@ def block_draw(query, block_mass, index, num_samples, seed):
         tf.errors.InvalidArgumentError: A mass is not finite, a weight is beyond float32 (the message names
             the query), or a shape does not fit.
 
-    >>> rows = tf.Variable([[1.0], [2.0], [0.0]])
-    >>> index = BlockIndex(rows, block_size=2, kernel=Kernel(1.0, 0.0, 1.0, 1.0))
-    >>> ids, log_prob = block_draw([[1.0]], [[1.0 + 4.0, 0.0]], index, num_samples=4, seed=[1, 2])
-    >>> np.allclose(tf.exp(log_prob), np.array([2.0, 5.0, 1.0])[ids] / 8)
-    True
-
     Reference: Blanc, Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
     """
     query, block_mass = _convert(query, block_mass, index)
@@ -111,10 +105,6 @@ def block_log_prob(query, block_mass, index, class_ids):
         ValueError: The floor is not positive, or a shape does not fit.
         tf.errors.InvalidArgumentError: A class id is outside ``[0, L)``, a mass is not finite, or a weight is
             beyond float32.
-
-    >>> index = BlockIndex(tf.Variable([[1.0], [3.0]]), block_size=2, kernel=Kernel(0.0, 1.0, 0.0, 0.5))
-    >>> tf.exp(block_log_prob([[1.0]], [[4.0]], index, [[0, 1]])).numpy().round(3).tolist()
-    [[0.25, 0.75]]
     """
     query, block_mass = _convert(query, block_mass, index)
     class_ids = int32_ids(class_ids, index.rows.shape[0])

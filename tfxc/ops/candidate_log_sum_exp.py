@@ -41,11 +41,6 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
             is negative.
         tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
         NotImplementedError: The caller wants a second derivative of the compiled op.
-
-    >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
-    >>> scores, log_sum = candidate_log_sum_exp(table, [[1.0, 1.0]], [[2]], [[0, 0, -1]], tf.zeros([1, 3]))
-    >>> scores.numpy().tolist(), round(float(tf.exp(log_sum[0, 0] - 1)), 4)
-    ([[7.0]], 2.0)
     """
     inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
     if not library.takes_table(table):

@@ -40,10 +40,6 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
             is negative.
         tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
         NotImplementedError: The caller wants a second derivative of the compiled op.
-
-    >>> table = tf.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]])
-    >>> candidate_scores(table, [[1.0, 1.0]], [[2, 0, -1]]).numpy().tolist()
-    [[7.0, 1.0, 0.0]]
     """
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
@@ -85,12 +81,7 @@ def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
 
 
 def normalized(rows):
-    """Float32 rows [..., D] divided by their length; a row no longer than 1e-12 gets no gradient.
-
-    Example:
-        >>> normalized(tf.constant([[0.0, 4.0], [0.0, 0.0]])).numpy().tolist()
-        [[0.0, 1.0], [0.0, 0.0]]
-    """
+    """Float32 rows [..., D] divided by their length; a row no longer than 1e-12 gets no gradient."""
     squared_norm = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     is_short = squared_norm <= _MIN_SQUARED_NORM
     # The inner tf.where keeps 0 · inf = NaN out of the gradient of the branch that is not taken.

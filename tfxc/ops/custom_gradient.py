@@ -16,17 +16,6 @@ def custom_gradient(function):
     Args:
         function: takes tensors; returns one or more tensors, and a function from the gradients of these to
             the gradients of its arguments.
-
-    Example:
-        >>> @custom_gradient
-        ... def clipped(x):
-        ...     return x, lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
-        >>> x = tf.constant(3.0)
-        >>> with tf.GradientTape() as tape:
-        ...     tape.watch(x)
-        ...     y = 5 * clipped(x)
-        >>> float(tape.gradient(y, x))
-        1.0
     """
     made = tf.custom_gradient(function)
 
@@ -47,14 +36,6 @@ def kept_by_graph():
     make such gradients, too: ``tf.recompute_grad``, and the sum over replicas, even over a single one. A
     gradient belongs to the graph whose ops ask for it. A function that is traced inside keeps its own
     gradients, and gradients that another thread makes meanwhile stay as TensorFlow keeps them.
-
-    Example:
-        >>> @tf.function
-        ... def squared(x):
-        ...     with kept_by_graph():
-        ...         return tf.recompute_grad(tf.square)(x)
-        >>> float(squared(tf.constant(3.0)))
-        9.0
     """
     if tf.executing_eagerly():
         yield

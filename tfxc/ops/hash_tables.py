@@ -36,10 +36,6 @@ def hash_tables(codes, num_buckets):
     Raises:
         ValueError: ``num_buckets`` is outside its range.
         tf.errors.InvalidArgumentError: A code is not below ``num_buckets``; the message names the class.
-
-    >>> tables = hash_tables(np.array([[1], [0], [1]], np.uint16), num_buckets=2)
-    >>> tables.offsets.numpy().tolist(), tables.members.numpy().tolist()
-    ([[0, 1, 3]], [[1, 0, 2]])
     """
     codes = _check(codes, num_buckets)
     if not library.use_compiled():

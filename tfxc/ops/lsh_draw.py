@@ -53,12 +53,6 @@ def lsh_draw(query_codes, tables, scheme, seed):
         ValueError: The scheme leaves no uniform draw, or ``num_candidates`` is outside [1, 2^24].
         tf.errors.InvalidArgumentError: A query code is out of range, or the tables are malformed.
 
-    >>> from tfxc.ops.hash_tables import hash_tables
-    >>> tables = hash_tables(np.array([[0], [1], [1]], np.uint16), num_buckets=2)
-    >>> ids, log_expected_count = lsh_draw([[[1]]], tables, Scheme(3, uniform_fraction=0.5), seed=[1, 2])
-    >>> tf.exp(lsh_log_expected_count([[[1]]], [[0, 1, 2]], tables, Scheme(3, 0.5))).numpy().tolist()
-    [[0.5, 1.25, 1.25]]
-
     Reference: Daghaghi, Medini, Meisburger, Chen, Zhao, Shrivastava, A Tale of Two Efficient and
     Informative Negative Sampling Distributions, 2021; Spring, Shrivastava, A New Unbiased and Efficient
     Class of LSH-Based Samplers and Estimators for Partition Function Computation in Log-Linear Models, 2017.
@@ -76,10 +70,6 @@ def lsh_log_expected_count(query_codes, class_ids, tables, scheme):
     Raises:
         ValueError: The scheme leaves no uniform draw.
         tf.errors.InvalidArgumentError: A class id is outside ``[0, L)``, or :func:`lsh_draw` would raise.
-
-    >>> tables = HashTables(np.zeros([2, 1], np.uint16), offsets=[[0, 2]], members=[[0, 1]])
-    >>> lsh_log_expected_count([[[0]]], [[0, 1]], tables, Scheme(2, 0.1)).numpy().tolist()
-    [[0.0, 0.0]]
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
     class_ids = int32_ids(class_ids, tables.codes.shape[0])

@@ -18,9 +18,6 @@ def decode(values, decoder):
         values: R float tensors of one shape ``[...]``.
         decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). The
             score is NaN where a value is NaN.
-
-    >>> decode([tf.constant(value) for value in (1.0, 2.0, 6.0, 3.0)], "median").numpy().tolist()
-    2.5
     """
     if decoder == "median":
         stacked, num = tf.stack(values), len(values)
@@ -45,11 +42,6 @@ def class_scores(tables, family, class_ids, decoder="mean"):
 
     Returns:
         ``[B, S]``, of the tables' dtype.
-
-    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
-    >>> class_scores(tables, family, [[1, 2]]).numpy().tolist()
-    [[0.75, 0.25]]
     """
     buckets = tf.unstack(family.buckets(tf.convert_to_tensor(class_ids)))
     batch_dims = buckets[0].shape.rank - 1
@@ -86,11 +78,6 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
             L]``.
         tf.errors.InvalidArgumentError: A shape does not fit, an excluded id is outside ``[-1, L)``, or k is
             above L.
-
-    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> scores, ids = mach_top_k(tf.constant([[[0.25, 0.75], [0.75, 0.25]]]), family, k=3)
-    >>> ids.numpy().tolist(), scores.numpy().tolist()
-    ([[1, 3, 4]], [[0.75, 0.75, 0.5]])
 
     Reference: Medini et al., Extreme Classification in Log Memory using Count-Min Sketch, 2019; Fagin, Lotem,
     Naor, Optimal Aggregation Algorithms for Middleware, 2003 (what ends the search).
@@ -152,11 +139,6 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
 
     Returns:
         As :func:`mach_top_k`; among equals that do not all fit in, any.
-
-    >>> family = tfxc.hashing.UniversalHash(tf.constant([[1, 0, 1], [1, 1, 1]], tf.int64), 5, 2)
-    >>> tables = tf.constant([[[0.25, 0.75], [0.75, 0.25]]])
-    >>> mach_top_k_probed(tables, family, 2, num_probes=1)[1].numpy().tolist()
-    [[1, 3]]
     """
     _check(tables, family, k, num_probes)
     if tf.is_tensor(num_probes) or not library.use_compiled(tables):

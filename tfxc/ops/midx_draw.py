@@ -36,9 +36,6 @@ def pack_slots(threshold, alias, class_ids, weight):
 
     Returns:
         NumPy int32 [L, 4]: the four arguments as columns, threshold and weight as the bits of their float32.
-
-    >>> pack_slots([1.0], [0], [7], [0.5]).tolist()
-    [[1065353216, 0, 7, 1056964608]]
     """
     threshold, weight = (np.asarray(part, np.float32).view(np.int32) for part in (threshold, weight))
     return np.stack([threshold, np.int32(alias), np.int32(class_ids), weight], axis=1)
@@ -70,14 +67,6 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         tf.errors.InvalidArgumentError: A logit is not finite (the message names the query), the index is
             malformed, or all mass is 0.
 
-    >>> slots = pack_slots(threshold=[1, 1, 1, 1], alias=[0, 1, 2, 3], class_ids=[1, 2, 3, 0],
-    ...                    weight=[1, 1, 1, 1])
-    >>> index = CellIndex(cell_mass=[[3.0, 0.0], [0.0, 1.0]], cell_offsets=[0, 3, 3, 3, 4], slots=slots)
-    >>> zeros = tf.zeros([1, 2])
-    >>> ids, log_prob, log_z = midx_draw(zeros, zeros, index, num_samples=3, seed=[1, 2])
-    >>> ids.shape.as_list(), tf.exp(log_prob).numpy().round(3).tolist(), round(float(tf.exp(log_z[0])), 3)
-    ([1, 3], [[0.25, 0.25, 0.25]], 4.0)
-
     Reference: Chen, Lian, Wu, et al., Adaptive Sampled Softmax with Inverted Multi-Index:
     Methods, Theory and Applications, 2025.
     """
@@ -101,9 +90,6 @@ def midx_log_partition(row_logits, column_logits, cell_mass):
 
     Returns:
         ``[N]`` float32, computed in float64.
-
-    >>> midx_log_partition([[0.0, 1.0]], [[0.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]).numpy().tolist()
-    [0.0]
     """
     rows, columns, mass = (tf.cast(x, tf.float64) for x in (row_logits, column_logits, cell_mass))
     relative_rows, row_shift = _relative(rows, tf.reduce_any(mass > 0, axis=1))

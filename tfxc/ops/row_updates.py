@@ -57,11 +57,6 @@ def sum_duplicate_rows(gradient):
     Returns:
         ``tf.IndexedSlices`` with the summed values of each distinct index, in order of
         first occurrence.
-
-    >>> gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([5, 3, 5]))
-    >>> merged = sum_duplicate_rows(gradient)
-    >>> merged.indices.numpy().tolist(), merged.values.numpy().tolist()
-    ([5, 3], [[5.0], [2.0]])
     """
     row_ids, group = tf.unique(gradient.indices)
     sums = tf.math.unsorted_segment_sum(gradient.values, group, tf.size(row_ids))
@@ -79,14 +74,6 @@ def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED
         momentum: The first moment m, of the table's shape.
         velocity: The second moment v, of the table's shape.
         hyper: :class:`AdamHyper`.
-
-    >>> table, m, v = (tf.Variable(tf.zeros([3, 2])) for _ in range(3))
-    >>> gradient = tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1]))
-    >>> lazy_adam_update(table, m, v, gradient, AdamHyper(0.1, 0.0, 0.0, 1e-7))
-    >>> print(table.numpy().round(4))
-    [[ 0.   0. ]
-     [-0.1 -0.1]
-     [ 0.   0. ]]
     """
     slots = {"momentum": momentum, "velocity": velocity}
     _update("lazy_adam_update", _adam_rule, variable, slots, gradient, hyper._asdict(), seed)
@@ -107,11 +94,6 @@ def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     Args:
         variable: and ``gradient``, ``seed``: see the module.
         learning_rate: The step size, a scalar.
-
-    >>> table = tf.Variable(tf.zeros([3, 2]))
-    >>> row_sgd_update(table, tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1])), 0.5)
-    >>> table.numpy().tolist()
-    [[0.0, 0.0], [-1.0, -1.0], [0.0, 0.0]]
     """
     _update("row_sgd_update", _sgd_rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
 
@@ -130,15 +112,6 @@ def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsil
         accumulator: ``[rows]``, the sums a of mean squared gradients.
         learning_rate: The step size, a scalar.
         epsilon: Added to the root of the accumulator; above 0.
-
-    >>> table, accumulator = tf.Variable(tf.zeros([2, 2])), tf.Variable(tf.zeros([2]))
-    >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))
-    >>> rowwise_adagrad_update(table, accumulator, gradient, 1.0, 1e-8)
-    >>> print(accumulator.numpy())
-    [ 0.  12.5]
-    >>> print(table.numpy().round(3))
-    [[ 0.     0.   ]
-     [-0.849 -1.131]]
     """
     slots, hyper = {"accumulator": accumulator}, {"learning_rate": learning_rate, "epsilon": epsilon}
     _update("rowwise_adagrad_update", _adagrad_rule, variable, slots, gradient, hyper, seed)

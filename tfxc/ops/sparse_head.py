@@ -45,10 +45,6 @@ def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1)
 
     Raises:
         tf.errors.InvalidArgumentError: ``start`` or ``stop`` is outside ``[0, L]``.
-
-    >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
-    >>> sparse_head_logits([[1.0, 10.0, 100.0]], weights, indices, tf.zeros([0]), 0, 2).numpy().tolist()
-    [[102.0, 31.0]]
     """
     query = _check(query, weights, indices, bias, group_size)
     start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
@@ -76,12 +72,6 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
 
     Raises:
         tf.errors.InvalidArgumentError: A label is outside ``[-1, L)``.
-
-    >>> weights, indices = tf.Variable([[2.0], [-1.0]]), tf.Variable([[0], [1]])
-    >>> reduced, positives = sparse_head_reduce(
-    ...     [[1.0, 0.0]], weights, indices, tf.zeros([0]), [[1]], tfxc.losses.SQUARED_HINGE)
-    >>> reduced.numpy().tolist(), positives.numpy().tolist()
-    ([10.0], [[0.0]])
     """
     query = _check(query, weights, indices, bias, group_size)
     labels = _check_ids(query, labels)
@@ -109,11 +99,6 @@ def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
 
     Raises:
         tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
-
-    >>> weights, indices = tf.Variable([[2.0, 1.0], [3.0, 1.0]]), tf.Variable([[0, 2], [1, 0]])
-    >>> sparse_head_candidates(
-    ...     [[1.0, 10.0, 100.0]], weights, indices, [[1, -1]]).numpy().tolist()
-    [[31.0, 0.0]]
     """
     query = _check(query, weights, indices, tf.zeros([0]), group_size)
     class_ids = _check_ids(query, class_ids)

@@ -21,12 +21,6 @@ def stochastic_round(rows, row_ids, seed):
     Returns:
         bfloat16 [n, ...].
 
-    Example:
-        >>> rows = tf.fill([3, 4], 1 + 2.0**-9)  # between 1 and 1 + 2^-7, a quarter of the way
-        >>> rounded = tf.cast(stochastic_round(rows, tf.range(3), [0, 0]), tf.float32)
-        >>> sorted({*tf.reshape(rounded, [-1]).numpy().tolist()})
-        [1.0, 1.0078125]
-
     Reference:
         Gupta et al., "Deep Learning with Limited Numerical Precision", 2015;
         Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011 (Philox).

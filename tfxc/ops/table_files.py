@@ -21,11 +21,7 @@ class Table(NamedTuple):
 
 
 def whole_tables(variables):
-    """The tables that variables, or shards of them, belong to: a list of ``Table``, in the variables' order.
-
-    >>> whole_tables([tf.Variable(tf.zeros([4, 2]))])[0].shape
-    (4, 2)
-    """
+    """The tables that variables, or shards of them, belong to: a ``Table`` each, in the variables' order."""
     whole = {id(own): own for own in map(whole_of, variables)}
     return [Table(shards_of(own) or [Shard(0, own)], tuple(own.shape)) for own in whole.values()]
 
@@ -41,12 +37,6 @@ def write_tables(prefix, tables, others=()):
             every server that holds a table.
         tables: dict, name -> ``Table``.
         others: prefixes of checkpoints to merge into this one; the merge deletes them.
-
-    >>> import tempfile
-    >>> prefix = tempfile.mkdtemp() + "/variables"
-    >>> write_tables(prefix, {"table": whole_tables([tf.Variable(tf.ones([4, 2]))])[0]})
-    >>> tf.train.load_checkpoint(prefix).get_tensor("table").shape
-    (4, 2)
     """
     parts = [*others]
     for device, pieces in _batches(tables):

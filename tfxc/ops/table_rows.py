@@ -7,11 +7,7 @@ from tfxc.ops.custom_gradient import custom_gradient
 
 
 def rows_dtype(table):
-    """The dtype in which ops compute with rows of a table: float32 for bfloat16, else the table's own.
-
-    >>> rows_dtype(tf.Variable(tf.zeros([2, 1], tf.bfloat16))).name
-    'float32'
-    """
+    """The dtype in which ops compute with rows of a table: float32 for bfloat16, else the table's own."""
     return tf.float32 if table.dtype == tf.bfloat16 else table.dtype
 
 
@@ -34,12 +30,6 @@ def gather_rows(table, row_ids):
     Args:
         table: ``tf.Variable`` [rows, D].
         row_ids: int32 or int64 [n].
-
-    >>> table = tf.Variable(tf.ones([3, 2], tf.bfloat16))
-    >>> with tf.GradientTape() as tape:
-    ...     rows = gather_rows(table, tf.constant([2]))
-    >>> rows.dtype.name, tape.gradient(rows, table).values.dtype.name
-    ('float32', 'float32')
     """
     if table.dtype != tf.bfloat16:
         return tf.gather(table, row_ids)
@@ -66,13 +56,6 @@ def refuse_plain_steps(table):
 
     Small steps would be lost. What sets a table (``assign``, ``scatter_update``) and what rounds
     stochastically is left alone.
-
-    >>> table = tf.Variable(tf.zeros([3, 2], tf.bfloat16))
-    >>> refuse_plain_steps(table)
-    >>> table.assign_sub(tf.ones([3, 2], tf.bfloat16))
-    Traceback (most recent call last):
-    ...
-    ValueError: Variable:0 is a table of bfloat16, and this step would be rounded to the nearest number: ...
     """
 
     def refuse(*args, **kwargs):

@@ -96,13 +96,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         self._built = True
 
     def slots_of(self, variable) -> dict[str, tf.Variable]:
-        """The slots of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained.
-
-        >>> optimizer, table = tfxc.optimizers.LazyAdam(), tf.Variable(tf.zeros([4, 2]))
-        >>> optimizer.build([table])
-        >>> {name: slot.shape for name, slot in optimizer.slots_of(table).items()}
-        {'momentum': TensorShape([4, 2]), 'velocity': TensorShape([4, 2])}
-        """
+        """The slots of a weight: a dict, name -> ``tf.Variable``; empty if it is not trained."""
         index = variable_index(self, variable)
         if index is None:
             return {}

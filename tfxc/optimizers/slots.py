@@ -39,15 +39,6 @@ def reset_slots(optimizer, variable, columns):
 
     Raises:
         TypeError: The slots of the optimizer are not known.
-
-    Example:
-        >>> layer, optimizer = keras.layers.Dense(2, use_bias=False), keras.optimizers.Adagrad()
-        >>> layer.build((None, 1))
-        >>> optimizer.build(layer.trainable_variables)
-        >>> _ = optimizer.apply_gradients([(tf.constant([[1.0, 2.0]]), layer.trainable_variables[0])])
-        >>> reset_slots(optimizer, layer.trainable_variables[0], np.array([[1]]))
-        >>> slots_of(optimizer, layer.trainable_variables[0])["accumulator"].numpy().round(1)
-        array([[1.1, 1.1]], dtype=float32)
     """
     for start, part in shards_of(tf_variable(variable)) or [Shard(0, variable)]:
         _reset(optimizer, part, columns[start : start + part.shape[0]])

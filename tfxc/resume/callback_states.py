@@ -23,16 +23,6 @@ class CallbackStates:
 
     Args:
         callbacks: a list, made but not called yet.
-
-    Example:
-        >>> early, history = keras.callbacks.EarlyStopping(patience=3), keras.callbacks.History()
-        >>> states = CallbackStates([early, history])
-        >>> early.wait = 2
-        >>> notes = states.taken({})
-        >>> early.wait = 0
-        >>> states.restore(notes, {})
-        >>> early.wait
-        2
     """
 
     def __init__(self, callbacks):

@@ -22,16 +22,6 @@ def changes_since(base, arrays):
 
     Returns:
         A dict, name -> array or tensor. "rows of NAME" holds the numbers int64 of the rows of a table.
-
-    Example:
-        >>> base = {"table": np.zeros([9000, 4], np.float32), "step": np.int64(1)}
-        >>> now = {"table": base["table"].copy(), "step": np.int64(2)}
-        >>> now["table"][7] = 1
-        >>> changes = changes_since(base, now)
-        >>> changes["table"].tolist(), changes["rows of table"].tolist()
-        ([[1.0, 1.0, 1.0, 1.0]], [7])
-        >>> bool((with_changes(base, changes)["table"] == now["table"]).all())
-        True
     """
     changes = dict(arrays)
     for name, known, own in _tables(base, arrays):
@@ -49,11 +39,6 @@ def mostly_changed(base, arrays):
     Args:
         base: a dict, name -> array, as from ``map_arrays``.
         arrays: a dict, name -> array or eager tensor.
-
-    Example:
-        >>> base = {"table": np.zeros([90_000, 4], np.float32)}
-        >>> mostly_changed(base, base), mostly_changed(base, {"table": base["table"] + 1})
-        (False, True)
     """
     num_seen = num_changed = 0
     for _, known, own in _tables(base, arrays):

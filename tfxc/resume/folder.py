@@ -31,19 +31,6 @@ class BackupFolder:
 
     Raises:
         OSError: if it cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> folder = BackupFolder(tempfile.mkdtemp())
-        >>> for step in (1, 2, 3):
-        ...     folder.write(step, {"weights": np.full(2, step)}, {"epoch": step})
-        >>> folder.wait()
-        >>> sorted(os.listdir(folder.path))
-        ['step-000000000002.backup', 'step-000000000003.backup']
-        >>> arrays, notes = folder.newest()
-        >>> arrays["weights"].tolist(), notes
-        ([3, 3], {'epoch': 3})
     """
 
     def __init__(self, path):

@@ -10,17 +10,6 @@ class BackupSchedule:
     Args:
         save_freq: the most steps that a kill may cost.
         now: the step at which the training begins, or goes on.
-
-    Example:
-        >>> schedule = BackupSchedule(100, now=0)
-        >>> schedule.is_due(49), schedule.is_due(50)
-        (False, True)
-        >>> schedule.begin(50)
-        >>> schedule.end(now=60, whole=50)
-        >>> schedule.is_due(129), schedule.is_due(130)
-        (False, True)
-        >>> schedule.has_to_wait(149), schedule.has_to_wait(150)
-        (False, True)
     """
 
     def __init__(self, save_freq, now):

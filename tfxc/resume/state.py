@@ -12,16 +12,7 @@ _NUMBERS = (bool, int, float, str, type(None))
 
 
 def plain_attributes(owner):
-    """The attributes of an object that are numbers, strings, arrays, functions of modules, lists or dicts.
-
-    Example:
-        >>> class Best:
-        ...     value, history, model = 1.5, [3, 1.5], object()
-        ...     def __init__(self):
-        ...         self.best, self.waited, self.compare = 1.5, [3, 1.5], np.less
-        >>> plain_attributes(Best())
-        {'best': 1.5, 'waited': [3, 1.5], 'compare': <ufunc 'less'>}
-    """
+    """The attributes of an object that are numbers, strings, arrays, functions of modules, lists or dicts."""
     return {name: value for name, value in vars(owner).items() if _is_plain(value)}
 
 
@@ -42,13 +33,7 @@ def snapshot(attributes):
 
 
 def changed_attributes(attributes, *snapshots):
-    """The attributes that differ from a snapshot: an object has learnt these, others it was given.
-
-    Example:
-        >>> before = snapshot({"patience": 3, "wait": 0, "table": np.ones(2)})
-        >>> changed_attributes({"patience": 3, "wait": 2, "table": np.ones(2)}, before)
-        {'wait': 2}
-    """
+    """The attributes that differ from a snapshot: an object has learnt these, others it was given."""
     return {
         name: value
         for name, value in attributes.items()
@@ -65,12 +50,7 @@ def _fingerprint(value):
 
 
 def digest_of(names):
-    """A digest of names and their order; None if there are no names.
-
-    Example:
-        >>> digest_of(["tea", "milk"]) == digest_of(["milk", "tea"]), digest_of(None)
-        (False, None)
-    """
+    """A digest of names and their order; None if there are no names."""
     if names is None:
         return None
     digest = hashlib.sha256()
@@ -120,12 +100,6 @@ def to_json(value, arrays):
 
     Raises:
         ValueError: for a value that is not plain.
-
-    Example:
-        >>> arrays = {}
-        >>> notes = to_json({"best": 0.1, "seen": (1, [np.arange(2)])}, arrays)
-        >>> from_json(notes, arrays)
-        {'best': 0.1, 'seen': (1, [array([0, 1])])}
     """
     if isinstance(value, dict):
         return {"dict": [[name, to_json(item, arrays)] for name, item in value.items()]}

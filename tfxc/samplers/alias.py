@@ -18,14 +18,6 @@ def alias_table(weights, offsets=None):
             g-th is over the classes from ``offsets[g]`` to ``offsets[g + 1]``; if their weights are all 0,
             their slots mean nothing.
 
-    Example:
-        >>> threshold, alias = alias_table(np.array([1.0, 3.0]))
-        >>> threshold.tolist(), alias.tolist()
-        ([0.5, 1.0], [1, 1])
-        >>> threshold, alias = alias_table(np.array([5.0, 1.0, 3.0]), offsets=[0, 1, 3])
-        >>> threshold.tolist(), alias.tolist()
-        ([1.0, 0.5, 1.0], [0, 2, 2])
-
     Reference:
         Walker, "An Efficient Method for Generating Discrete Random Variables", 1977; Hübschle-Schneider,
         Sanders, "Parallel Weighted Random Sampling", 2022 (the sweep).

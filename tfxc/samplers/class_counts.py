@@ -86,13 +86,6 @@ class RunningCounts(keras.layers.Layer):
     Args:
         smoothing: added to every count.
 
-    Example:
-        >>> counts = RunningCounts(smoothing=1.0)
-        >>> counts.build((4,))
-        >>> counts.count(tf.constant([[2, 3], [2, -1]]))
-        >>> print(tf.exp(counts.log_probs(tf.range(4))).numpy().round(2))
-        [0.14 0.14 0.43 0.29]
-
     Reference:
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019
         (estimates from the batches themselves).

@@ -25,11 +25,6 @@ class Estimate(NamedTuple):
         probs: their probabilities float32 [N, M], 0 for what does not count.
         log_share: float32 [N, M], the log of the number of classes that each stands for: minus the log
             expected count.
-
-    Example:
-        >>> estimate = Estimate(tf.zeros([2, 3], tf.int32), tf.zeros([2, 3]), tf.zeros([2, 3]))
-        >>> estimate.of(tf.constant([1])).ids.shape
-        TensorShape([1, 3])
     """
 
     ids: tf.Tensor
@@ -49,14 +44,6 @@ def softmax_estimate(labels, positives, ids, negatives):
         positives: ``Scored`` [N, P].
         ids: candidates int32 [N, S], or [S] shared by all queries.
         negatives: ``Scored`` [N, S].
-
-    Example:
-        >>> from tfxc.scored import Scored
-        >>> positives = Scored(tf.math.log([[2.0]]), tf.math.log([[0.5]]))
-        >>> negatives = Scored(tf.math.log([[1.0, 5.0]]), tf.math.log([[0.25, 2.5]]))
-        >>> estimate = softmax_estimate(tf.constant([[7]]), positives, tf.constant([[3, 4]]), negatives)
-        >>> print(estimate.ids.numpy(), estimate.probs.numpy().round(2))  # 4 : 4 : 2
-        [[7 3 4]] [[0.4 0.4 0.2]]
     """
     parts = positives.without(labels < 0), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)

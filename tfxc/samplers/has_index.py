@@ -6,12 +6,7 @@ from tfxc.samplers.unigram import Unigram
 
 
 def has_index(sampler: Sampler) -> bool:
-    """Whether ``refresh`` changes what a sampler draws by, or a part of a ``Mixture``.
-
-    Example:
-        >>> has_index(tfxc.samplers.MIDX(5)), has_index(tfxc.samplers.Uniform(5))
-        (True, False)
-    """
+    """Whether ``refresh`` changes what a sampler draws by, or a part of a ``Mixture``."""
     if isinstance(sampler, Mixture):
         return any(has_index(part) for part in sampler.samplers)
     if isinstance(sampler, Unigram) and sampler.counts is not None:

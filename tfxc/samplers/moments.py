@@ -12,12 +12,7 @@ _MOST_STEPS = 100  # steps that count alike in the moments of queries
 
 
 class Moments(NamedTuple):
-    """The mean and the variance of each component of many vectors, both float32 [D].
-
-    Example:
-        >>> Moments.of(np.array([[1.0, 0.0], [3.0, 0.0]], np.float32))
-        Moments(mean=array([2., 0.], dtype=float32), variance=array([1., 0.], dtype=float32))
-    """
+    """The mean and the variance of each component of many vectors, both float32 [D]."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -41,12 +36,6 @@ def log_frequency(vectors, queries, classes):
         vectors: class vectors float32 [n, D].
         queries: ``Moments`` of the queries.
         classes: ``Moments`` of the class vectors.
-
-    Example:
-        >>> queries = Moments(np.array([2.0, 0.0]), np.array([1.0, 0.0]))
-        >>> classes = Moments(np.array([0.0, 0.0]), np.array([1.0, 1.0]))
-        >>> log_frequency(np.array([[1.0, 5.0], [2.0, 0.0]]), queries, classes).tolist()  # (2 w + w² / 2) / 2
-        [1.25, 3.0]
     """
     damping = 1 + queries.variance * classes.variance
     square = queries.variance / damping / 2
@@ -56,15 +45,7 @@ def log_frequency(vectors, queries, classes):
 
 
 class QueryMoments(keras.layers.Layer):
-    """The running moments of the queries [N, D] of the steps; 0 before the first.
-
-    Example:
-        >>> running = QueryMoments()
-        >>> running.build((2,))
-        >>> running.follow(tf.constant([[1.0, 0.0], [3.0, 0.0]]), num_steps=1)
-        >>> running.moments().variance.tolist()
-        [1.0, 0.0]
-    """
+    """The running moments of the queries [N, D] of the steps; 0 before the first."""
 
     def build(self, input_shape):
         for name in ("mean", "mean_square"):

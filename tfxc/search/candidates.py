@@ -18,11 +18,6 @@ def best_candidates(scores, ids, k, exclude):
 
     Returns:
         ``BestClasses`` [N, k], the lower id first among equals; -inf and -1 where there are fewer.
-
-    Example:
-        >>> scores, ids = tf.constant([[1.0, 3.0, 3.0]]), tf.constant([[7, 9, 4]])
-        >>> best_candidates(scores, ids, 2, exclude=tf.zeros([1, 0], tf.int32)).ids.numpy().tolist()
-        [[4, 9]]
     """
     out = (ids < 0) | tf.math.is_nan(scores) | is_among(ids, exclude)
     scores = tf.where(out, float("-inf"), scores)

@@ -24,13 +24,6 @@ class Cells(NamedTuple):
     Attributes:
         members: int32 [L], the class ids, cell by cell.
         offsets: int64 [C + 1]: cell c is ``members[offsets[c]:offsets[c + 1]]``; none is empty.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(100)
-        >>> head.build((None, 8))
-        >>> cells = cut_into_cells(head, 10)
-        >>> sorted(cells.members) == list(range(100)), bool(np.all(np.diff(cells.offsets) > 0))
-        (True, True)
     """
 
     members: np.ndarray
@@ -76,13 +69,7 @@ class Cells(NamedTuple):
         return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
 
     def without(self, ids):
-        """The cells without these classes.
-
-        Example:
-            >>> cells = Cells(np.array([2, 0, 1], np.int32), np.array([0, 1, 3]))
-            >>> cells.without([2]).members.tolist(), cells.without([2]).offsets.tolist()
-            ([0, 1], [0, 2])
-        """
+        """The cells without these classes."""
         stays = np.ones(len(self.members), bool)
         stays[ids] = False
         stays = stays[self.members]
@@ -91,13 +78,7 @@ class Cells(NamedTuple):
 
 
 def order_of_cells(means, reaches, query):
-    """The order int [n, C] in which queries [n, E] read cells of these moments, the most promising first.
-
-    Example:
-        >>> means = np.array([[0.0, 1.0], [1.0, 0.0]])
-        >>> order_of_cells(means, np.zeros(2), np.array([[3.0, 1.0]])).tolist()
-        [[1, 0]]
-    """
+    """The order int [n, C] in which queries [n, E] read cells of these moments, the most promising first."""
     best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
     return np.argsort(-best, axis=1)
 

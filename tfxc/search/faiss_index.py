@@ -17,10 +17,6 @@ _MOST_PROBES = 64
 def index_for(num_classes):
     """The FAISS factory string that suits a number of classes: exact search, inverted lists, or HNSW over
     them.
-
-    Example:
-        >>> index_for(10_000), index_for(1_000_000), index_for(10_000_000)
-        ('Flat', 'IVF2048,Flat', 'IVF8192_HNSW32,Flat')
     """
     if num_classes <= _EXACT_UP_TO:
         return "Flat"
@@ -37,10 +33,6 @@ def empty_index(factory, dim):
 
     Raises:
         ValueError: FAISS does not know the string, or cannot use it with that width.
-
-    Example:
-        >>> empty_index("Flat", 8).d
-        8
     """
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)

@@ -16,17 +16,6 @@ class MadeOnLoad(tf.Module):
     Args:
         make: function from the values of the weights to the matrix, which has the shape of the first weight.
         weights: variables.
-
-    Example:
-        >>> module = tf.Module()
-        >>> half = lambda codes: tf.cast(codes, tf.float32) / 2
-        >>> module.made = MadeOnLoad(half, tf.Variable([[1, -2]], dtype=tf.int8))
-        >>> module.serve = tf.function(lambda: module.made(), input_signature=[])
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp()
-        >>> tf.saved_model.save(module, path)
-        >>> tf.saved_model.load(path).serve().numpy().tolist()
-        [[0.5, -1.0]]
     """
 
     def __init__(self, make, *weights):

@@ -11,10 +11,5 @@ def not_inlined(branch):
 
     Args:
         branch: a function without arguments.
-
-    Example:
-        >>> rare = lambda: tf.constant(1)
-        >>> tf.cond(tf.constant(True), not_inlined(rare), lambda: tf.constant(0)).numpy()
-        np.int32(1)
     """
     return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})

@@ -20,12 +20,7 @@ class Answers(NamedTuple):
 
     @classmethod
     def of(cls, query, last_score):
-        """The moments of effective queries [n, E] and the scores [n] of their k-th best classes.
-
-        Example:
-            >>> Answers.of(np.array([[1.0], [3.0]]), np.array([5.0, 9.0])).covariance.tolist()
-            [[1.0, 2.0], [2.0, 4.0]]
-        """
+        """The moments of effective queries [n, E] and the scores [n] of their k-th best classes."""
         both = np.concatenate([query, last_score[:, np.newaxis]], axis=1).astype(np.float64)
         return cls(both.mean(0), np.cov(both.T, bias=True))
 
@@ -57,13 +52,6 @@ def most_promising(head, answers, num_classes):
 
     Raises:
         ValueError: A class vector is not finite.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(3)
-        >>> head.build((None, 2))
-        >>> _ = head.table.assign([[1.0, 0.0], [0.0, 9.0], [0.0, 2.0]])
-        >>> most_promising(head, Answers.of_any(head), 2).tolist()
-        [1, 2]
 
     Reference:
         Liu et al., "Understanding and Improving Proximity Graph Based Maximum Inner Product Search", 2020

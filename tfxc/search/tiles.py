@@ -56,12 +56,7 @@ def read(weight):
 
 
 def tile_size(num_classes, num_cells):
-    """The slots of a tile: few where cells are small, where empty slots would outnumber the classes.
-
-    Example:
-        >>> tile_size(1_000_000, 2048), tile_size(100, 20)
-        (32, 8)
-    """
+    """The slots of a tile: few where cells are small, where empty slots would outnumber the classes."""
     return _TILE if num_classes >= _TILES_PER_CELL * _TILE * num_cells else _SMALL_TILE
 
 
@@ -117,13 +112,7 @@ def lay_out(head, cells, scanned, dtype):
 
 
 def int16_codes(columns):
-    """Codes int16 [D, H] and scales float32 [H] of columns [D, H], to 5 digits of a column's largest number.
-
-    Example:
-        >>> codes, scales = int16_codes(np.array([[0.5, 0.0], [-1.0, 0.0]], np.float32))
-        >>> codes.tolist(), as_columns(codes, scales).numpy().round(4).tolist()
-        ([[16384, 0], [-32767, 0]], [[0.5, 0.0], [-1.0, 0.0]])
-    """
+    """Codes int16 [D, H] and scales float32 [H] of columns [D, H]: 5 digits of a column's largest number."""
     largest = np.iinfo(np.int16).max
     scales = np.abs(columns).max(0, initial=0) / np.float32(largest)
     codes = np.rint(columns / np.maximum(scales, np.finfo(np.float32).tiny)).clip(-largest, largest)
@@ -145,11 +134,6 @@ def int8_codes(vectors, directions):
     Args:
         vectors: float32 [n, D].
         directions: float32 [n, D], of any length.
-
-    Example:
-        >>> codes, scales = int8_codes(np.array([[0.5, -1.0], [0.0, 0.0]], np.float32), np.eye(2))
-        >>> codes.tolist(), (codes * scales.astype(np.float32)[:, np.newaxis]).round(2).tolist()
-        ([[64, -127], [0, 0]], [[0.5, -1.0], [0.0, 0.0]])
 
     Reference:
         Guo et al., "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", 2020.

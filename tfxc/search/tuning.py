@@ -54,10 +54,6 @@ def fewest_probes(recall_of, recall, num_cells):
 
     Returns:
         The number, and the recall it reaches: less than wanted only where all cells are too few.
-
-    Example:
-        >>> fewest_probes(lambda num_probes: num_probes / 10, 0.65, 9)
-        (7, 0.7)
     """
     # Doubles the number until it is enough, then bisects.
     too_few, enough, found = 0, 1, recall_of(1)
@@ -99,10 +95,6 @@ def scan_steps(num_classes):
     """Numbers of scanned classes to compare: none, and up to a quarter of all in steps of the root of 2.
 
     They are multiples of a group of ``grouped_top_k``, which copies the rest of the classes otherwise.
-
-    Example:
-        >>> scan_steps(10_000)
-        [0, 32, 64, 96, 128, 192, 288, 416, 608, 864, 1248, 1760, 2496]
     """
     most = num_classes // _MOST_SCANNED
     return sorted({int(most * 0.5 ** (halvings / 2)) // GROUP * GROUP for halvings in range(13)} | {0})

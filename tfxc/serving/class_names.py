@@ -23,10 +23,6 @@ def names_array(names, what):
     Raises:
         ValueError: if they are no list, or an empty one; for a name that is missing (None, NaN, and their
             like in pandas and Arrow), a float, or bytes or a string that UTF-8 cannot read or write.
-
-    Example:
-        >>> names_array(["tea", 7], "The names").to_pylist()
-        ['tea', '7']
     """
     if isinstance(names, Names):
         array = names.array
@@ -46,16 +42,7 @@ def names_array(names, what):
 
 
 def write_names(class_names, folder):
-    """Writes the names, as strings, into a folder.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> read_names(folder)
-        >>> write_names(["tea", "milk"], folder)
-        >>> read_names(folder)
-        ['tea', 'milk']
-    """
+    """Writes the names, as strings, into a folder."""
     with open(os.path.join(folder, NAMES_FILE), "w", encoding="utf-8") as file:
         json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
@@ -74,10 +61,6 @@ class ClassNames(tf.Module):
 
     Args:
         names: the L names, in id order.
-
-    Example:
-        >>> ClassNames(["tea", "milk"]).of(tf.constant([[1, -1]])).numpy().tolist()
-        [[b'milk', b'']]
     """
 
     def __init__(self, names):
@@ -99,14 +82,6 @@ class ClassIds(tf.Module):
 
     Raises:
         ValueError: for a name that is empty, occurs twice or holds a line break.
-
-    Example:
-        >>> import tempfile
-        >>> ids = ClassIds(["tea", "milk"], tempfile.mkdtemp() + "/names.txt")
-        >>> ids.of(tf.constant([["milk", "beer", ""]])).numpy().tolist()
-        [[1, -1, -1]]
-        >>> ids.histories(tf.constant([["tea", "beer", "milk"]]), length=4).numpy().tolist()
-        [[0, 0, 1, 2]]
     """
 
     def __init__(self, names, path):

@@ -88,16 +88,6 @@ class ServingMixin:
                 no row for padding, or whose histories are not known or go with other inputs position by
                 position; in the scope of the strategy that made the weights.
             OSError: naming the path, if the disk is full or the folder cannot be written.
-
-        Example:
-            >>> import tempfile
-            >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
-            >>> model = tfxc.ExtremeClassifier(encoder, head=tfxc.layers.DenseHead(1000))
-            >>> path = tempfile.mkdtemp() + "/1"
-            >>> model.export(path)
-            >>> loaded = tf.saved_model.load(path)
-            >>> loaded.serve(tf.zeros([2, 8]), k=3)["ids"].shape
-            TensorShape([2, 3])
         """
         expire_averaged(self)
         self._freshen()
@@ -145,17 +135,6 @@ class ServingMixin:
         Raises:
             ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested,
                 or cannot be arguments, or that has a weight with NaN in it.
-
-        Example:
-            >>> import tempfile
-            >>> item_encoder = keras.Sequential([keras.Input((3,), name="price"), keras.layers.Dense(16)])
-            >>> head = tfxc.layers.EncodedHead(item_encoder, np.ones([1000, 3], np.float32))
-            >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
-            >>> path = tempfile.mkdtemp() + "/1"
-            >>> tfxc.ExtremeClassifier(encoder, head).export_item_encoder(path)
-            >>> loaded = tf.saved_model.load(path)
-            >>> loaded.serve(tf.zeros([2, 3]))["vectors"].shape
-            TensorShape([2, 16])
         """
         refuse_consumed(self)
         if not isinstance(self.head, EncodedHead):

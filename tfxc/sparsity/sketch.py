@@ -30,38 +30,20 @@ class Sketch(NamedTuple):
 
 
 def random_sketch(num_inputs, dim, seed):
-    """A random ``Sketch``; the same for the same arguments.
-
-    Example:
-        >>> sketch = random_sketch(1000, 16, seed=0)
-        >>> sketch.bucket.shape, int(sketch.bucket.max()) < 16
-        ((1000,), True)
-    """
+    """A random ``Sketch``; the same for the same arguments."""
     rng = np.random.default_rng([seed, num_inputs, dim])
     bucket = rng.integers(dim, size=num_inputs, dtype=np.int32)
     return Sketch(bucket, rng.choice(np.float32([-1, 1]), num_inputs), dim)
 
 
 def sketch_queries(query, sketch):
-    """Sketches [N, dim] of dense vectors [N, E].
-
-    Example:
-        >>> sketch = Sketch(np.int32([0, 1, 0]), np.float32([1, 1, -1]), 2)
-        >>> sketch_queries(tf.constant([[5.0, 2.0, 3.0]]), sketch).numpy().tolist()
-        [[2.0, 2.0]]
-    """
+    """Sketches [N, dim] of dense vectors [N, E]."""
     inputs_first = tf.transpose(query * sketch.sign)
     return tf.transpose(tf.math.unsorted_segment_sum(inputs_first, sketch.bucket, sketch.dim))
 
 
 def sketch_rows(weights, indices, sketch):
-    """Sketches [b, dim] of sparse vectors: weights [b, K] at inputs ``indices`` [b, K].
-
-    Example:
-        >>> sketch = Sketch(np.int32([0, 1, 0]), np.float32([1, 1, -1]), 2)
-        >>> sketch_rows(tf.constant([[7.0, 4.0]]), tf.constant([[2, 1]]), sketch).numpy().tolist()
-        [[-7.0, 4.0]]
-    """
+    """Sketches [b, dim] of sparse vectors: weights [b, K] at inputs ``indices`` [b, K]."""
     num_rows = tf.shape(weights)[0]
     cell = tf.range(num_rows)[:, tf.newaxis] * sketch.dim + tf.gather(sketch.bucket, indices)
     signed = weights * tf.gather(sketch.sign, indices)
