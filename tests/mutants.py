@@ -59,15 +59,15 @@ MUTANTS = [
     Mutant(
         "ranking: draws that hit a label are left out",
         "tfxc/losses/softmax.py",
-        '"ranking": over_corrected(LOGSUMEXP),',
-        '"ranking": over_corrected(LOGSUMEXP, without_hits=True),',
+        '"ranking": LOGSUMEXP_OF_CANDIDATES,',
+        '"ranking": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),',
         f"{CONSISTENCY} -k ranking",
     ),
     Mutant(
         "nce: draws that hit a label are left out",
         "tfxc/losses/softmax.py",
-        '"nce": over_corrected(SOFTPLUS),',
-        '"nce": over_corrected(SOFTPLUS, without_hits=True),',
+        "        SOFTPLUS.merge,\n",
+        "        SOFTPLUS.merge,\n        without_hits=True,\n",
         f"{CONSISTENCY} -k nce",
     ),
     Mutant(
@@ -94,8 +94,8 @@ MUTANTS = [
     Mutant(
         "partition: draws that hit a label count beside it",
         "tfxc/losses/softmax.py",
-        '"partition": over_corrected(LOGSUMEXP, without_hits=True),',
-        '"partition": over_corrected(LOGSUMEXP),',
+        '"partition": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),',
+        '"partition": LOGSUMEXP_OF_CANDIDATES,',
         f"{CONSISTENCY} tests/losses/test_softmax.py -k partition",
     ),
     Mutant(

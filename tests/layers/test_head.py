@@ -21,7 +21,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.class_vectors import blocks
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases, score_candidates
-from tfxc.losses import LOGSUMEXP, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge, over_corrected
+from tfxc.losses import LOGSUMEXP_OF_CANDIDATES, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops.library import stock_ops
 from tfxc.scored import MASKED_LOGIT
 from tfxc.search import InvertedIndex
@@ -304,7 +304,7 @@ def check_log_sum(head, tolerance=1e-5):
         with tf.GradientTape() as tape:
             if way == "summed":
                 given = query, labels, ids, -tf.constant(OFFSETS)
-                logits, log_sum = head.candidates(*given, over_corrected(LOGSUMEXP))
+                logits, log_sum = head.candidates(*given, LOGSUMEXP_OF_CANDIDATES)
             else:
                 logits, scores = head.score(query, labels), head.score(query, ids) + OFFSETS
                 log_sum = tf.reduce_logsumexp(tf.where(ids < 0, -np.inf, scores), 1, keepdims=True)

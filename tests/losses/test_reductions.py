@@ -5,7 +5,15 @@ import pytest
 import tensorflow as tf
 from loss_checks import logits_for, softplus, value_and_gradient
 
-from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE, over_corrected, weighted_sum_of
+from tfxc.losses import (
+    LOGSUMEXP,
+    LOGSUMEXP_OF_CANDIDATES,
+    SOFTPLUS,
+    SQUARED_HINGE,
+    SoftmaxCrossentropy,
+    weighted_sum_of,
+)
+from tfxc.losses.reductions import log_sum_exp
 from tfxc.scored import MASKED_LOGIT, Scored
 
 REFERENCES = {
@@ -51,7 +59,7 @@ def test_a_masked_class_counts_for_nothing_and_gets_nothing(reduction):
 
 @pytest.mark.parametrize("logits", [np.zeros([2, 0], np.float32), np.full([2, 3], MASKED_LOGIT, np.float32)])
 def test_the_log_of_no_class_is_finite(logits):
-    found, gradient = value_and_gradient(LOGSUMEXP.of_candidates, logits)
+    found, gradient = value_and_gradient(log_sum_exp, logits)
     assert (found <= 0.9 * MASKED_LOGIT).all() and np.isfinite(found).all() and np.isfinite(gradient).all()
 
 
@@ -69,9 +77,12 @@ HITS = tf.constant([[-1, 0, -1]])
 @pytest.mark.parametrize(
     ("folding", "want"),
     [
-        (over_corrected(LOGSUMEXP), np.log(np.exp(0.5) / 0.1 + np.exp(2.0) / 0.5)),
-        (over_corrected(LOGSUMEXP, without_hits=True), 0.5 - np.log(0.1)),
-        (over_corrected(SOFTPLUS), softplus(0.5 - np.log(0.1)) + softplus(2.0 - np.log(0.5))),
+        (LOGSUMEXP_OF_CANDIDATES, np.log(np.exp(0.5) / 0.1 + np.exp(2.0) / 0.5)),
+        (SoftmaxCrossentropy("partition").over_candidates, 0.5 - np.log(0.1)),
+        (
+            SoftmaxCrossentropy("nce").over_candidates,
+            softplus(0.5 - np.log(0.1)) + softplus(2.0 - np.log(0.5)),
+        ),
         (weighted_sum_of(tf.nn.relu), 0.5 / 0.1),
     ],
     ids=["log sum", "log sum of others", "noise", "weighted"],

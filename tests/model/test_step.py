@@ -21,12 +21,12 @@ from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.losses import (
-    LOGSUMEXP,
     BinaryCrossentropy,
     CandidateReduction,
     SoftmaxCrossentropy,
     SquaredHinge,
 )
+from tfxc.losses.reductions import log_sum_exp
 from tfxc.samplers import MIDX, InBatch, Uniform
 
 ROWS = [[3], [1, 7, 7], [], [24, 0]]
@@ -135,7 +135,7 @@ def test_what_a_loss_or_sampler_of_ones_own_does_is_not_passed_over():
 
     class Halved(SoftmaxCrossentropy):
         over_candidates = CandidateReduction(
-            lambda scored: LOGSUMEXP.of_candidates(scored.logits / 2 - scored.log_expected_count)
+            lambda scored: log_sum_exp(scored.logits / 2 - scored.log_expected_count)
         )
 
     head, query, sampler = DenseHead(NUM_CLASSES), features(4), Learning(8, seed=1)

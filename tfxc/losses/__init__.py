@@ -5,11 +5,11 @@ from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.gbce import GBCE
 from tfxc.losses.reductions import (
     LOGSUMEXP,
+    LOGSUMEXP_OF_CANDIDATES,
     SOFTPLUS,
     SQUARED_HINGE,
     CandidateReduction,
     Reduction,
-    over_corrected,
     sum_of,
     weighted_sum_of,
 )
@@ -21,6 +21,7 @@ from tfxc.scored import MASKED_LOGIT, Scored
 __all__ = [
     "GBCE",
     "LOGSUMEXP",
+    "LOGSUMEXP_OF_CANDIDATES",
     "MASKED_LOGIT",
     "SOFTPLUS",
     "SQUARED_HINGE",
@@ -32,7 +33,6 @@ __all__ = [
     "SoftmaxAtK",
     "SoftmaxCrossentropy",
     "SquaredHinge",
-    "over_corrected",
     "sum_of",
     "weighted_sum_of",
 ]

@@ -45,12 +45,6 @@ class Reduction(NamedTuple):
         """The reduction [N] of all logits [N, L] at once."""
         return self.finish(self.update(self.init(tf.shape(logits)[0]), logits))
 
-    def of_candidates(self, logits: tf.Tensor) -> tf.Tensor:
-        """The reduction [N, 1] of logits [N, S]; where S is 0, it is finite and its gradient 0."""
-        num_queries = tf.shape(logits)[0]
-        state = self.update(self.init(num_queries), tf.fill([num_queries, 1], MASKED_LOGIT))
-        return self.finish(self.update(state, logits))[:, tf.newaxis]
-
 
 class CandidateReduction(NamedTuple):
     """A number for each query that is made of its scored candidates.
@@ -126,26 +120,6 @@ def weighted_sum_of(term: Callable[[tf.Tensor], tf.Tensor]) -> CandidateReductio
     return CandidateReduction(fold, lambda parts: tf.add_n(list(parts)), without_hits=True)
 
 
-def over_corrected(reduction: Reduction, without_hits: bool = False) -> CandidateReduction:
-    """The fold that applies a reduction to corrected logits, ``o_s − log e_s``.
-
-    Args:
-        reduction: one in which ``MASKED_LOGIT`` counts for nothing.
-        without_hits: as of ``CandidateReduction``.
-
-    Example:
-        >>> once = Scored(tf.constant([[0.0, 0.0]]), tf.zeros([1, 2]))
-        >>> round(float(over_corrected(LOGSUMEXP).of(once, hits=tf.constant([[-1, 0]]))[0, 0]), 4)
-        0.6931
-    """
-    return CandidateReduction(
-        lambda candidates: reduction.of_candidates(candidates.corrected),
-        reduction.merge,
-        without_hits,
-        reduction.kernel,
-    )
-
-
 def _next_log_sum(state, logits):
     largest, total = state
     new = tf.stop_gradient(tf.maximum(largest, tf.reduce_max(logits, 1)))
@@ -169,3 +143,21 @@ LOGSUMEXP = Reduction(
 )
 SOFTPLUS = sum_of(tf.nn.softplus, tf.sigmoid, "softplus")
 SQUARED_HINGE = sum_of(squared_hinge, lambda logits: 2.0 * tf.nn.relu(1.0 + logits), "squared_hinge")
+
+
+def log_sum_exp(logits: tf.Tensor) -> tf.Tensor:
+    """log Σ exp [N, 1] of logits [N, S]; far below every logit, with gradient 0, where there is none.
+
+    Example:
+        >>> log_sum_exp(tf.constant([[0.0, 0.0], [MASKED_LOGIT, 1.0]])).numpy().round(2).tolist()
+        [[0.6899999976158142], [1.0]]
+    """
+    num_queries = tf.shape(logits)[0]
+    state = LOGSUMEXP.update(LOGSUMEXP.init(num_queries), tf.fill([num_queries, 1], MASKED_LOGIT))
+    return LOGSUMEXP.finish(LOGSUMEXP.update(state, logits))[:, tf.newaxis]
+
+
+# log Σ_s exp(o_s) / e_s, which estimates the log-sum-exp over all classes.
+LOGSUMEXP_OF_CANDIDATES = CandidateReduction(
+    lambda candidates: log_sum_exp(candidates.corrected), LOGSUMEXP.merge, kernel=LOGSUMEXP.kernel
+)

@@ -8,14 +8,23 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import one_of
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
-from tfxc.losses.reductions import LOGSUMEXP, SOFTPLUS, over_corrected
+from tfxc.losses.reductions import (
+    LOGSUMEXP,
+    LOGSUMEXP_OF_CANDIDATES,
+    SOFTPLUS,
+    CandidateReduction,
+    log_sum_exp,
+)
 from tfxc.scored import MASKED_LOGIT, Scored
 
 # How each estimator sums candidates: for "ranking" and "nce" those that hit a label count like all others.
 _OVER_CANDIDATES = {
-    "ranking": over_corrected(LOGSUMEXP),
-    "partition": over_corrected(LOGSUMEXP, without_hits=True),
-    "nce": over_corrected(SOFTPLUS),
+    "ranking": LOGSUMEXP_OF_CANDIDATES,
+    "partition": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),
+    "nce": CandidateReduction(
+        lambda candidates: tf.reduce_sum(tf.nn.softplus(candidates.corrected), 1, keepdims=True),
+        SOFTPLUS.merge,
+    ),
 }
 _SMALLEST_SHARE = 6e-8  # the resolution of float32 at 1
 _LEAST_KNOWN = 2**-18  # a remainder of 1 that float32 knows to a few percent
@@ -157,7 +166,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if label_slots is not None:
             num_hits += tf.maximum(label_slots - 1.0, 0.0)
         log_own = tf.math.log1p(num_hits)
-        log_sum = LOGSUMEXP.of_candidates(negatives.without(hits >= 0).corrected)
+        log_sum = log_sum_exp(negatives.without(hits >= 0).corrected)
         terms = log_own + tf.nn.softplus(log_sum - _corrected(positives) - log_own)
         return mean_over_labels(terms, is_label)
 
@@ -183,8 +192,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
             return tf.where(label_slots > 0, log_sum - corrected, tf.nn.softplus(log_sum - corrected))
         if self.decoupled:
             return tf.nn.softplus(folded - own)
-        log_own = LOGSUMEXP.of_candidates(tf.where(is_label, own, MASKED_LOGIT))
-        return LOGSUMEXP.of_candidates(tf.concat([log_own, folded], 1)) - own
+        log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
+        return log_sum_exp(tf.concat([log_own, folded], 1)) - own
 
 
 def _corrected(positives):
@@ -198,7 +207,7 @@ def _with_positives(log_sum, corrected, label_slots):
     """log Σ exp [N, 1] of the candidates, by theirs, and of the positives in their slots."""
     filled = corrected + tf.math.log(tf.maximum(label_slots, 1.0))
     filled = tf.where(label_slots > 0, filled, MASKED_LOGIT)
-    return LOGSUMEXP.of_candidates(tf.concat([filled, log_sum], 1))
+    return log_sum_exp(tf.concat([filled, log_sum], 1))
 
 
 def _num_hits(hits, num_labels):

@@ -7,11 +7,9 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import positive_int, real_number
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
-from tfxc.losses.reductions import LOGSUMEXP, over_corrected
+from tfxc.losses.reductions import LOGSUMEXP_OF_CANDIDATES
 from tfxc.losses.softmax import SoftmaxCrossentropy
 from tfxc.scored import MASKED_LOGIT
-
-_OVER_CANDIDATES = over_corrected(LOGSUMEXP)
 
 
 @register
@@ -83,7 +81,7 @@ class SoftmaxAtK(SoftmaxCrossentropy):
         return {**ClassificationLoss.get_config(self), "k": self.k, "temperature": self.temperature}
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
-        folded = _OVER_CANDIDATES.of(negatives, hits)
+        folded = LOGSUMEXP_OF_CANDIDATES.of(negatives, hits)
         terms = self.terms(positives, folded, is_label, label_slots)
         above = positives.logits - kth_largest(self.k, positives, negatives.without(hits >= 0), is_label)
         weights = tf.stop_gradient(tf.sigmoid(above / self.temperature))
