@@ -132,7 +132,7 @@ def variable_index(optimizer, variable):
 
 
 def part_of(optimizer, variable):
-    """The part of a ``MultiOptimizer`` that trains a weight, else its first part; any other optimizer itself."""
+    """The part of a ``MultiOptimizer`` that trains a weight, else its first; any other optimizer itself."""
     optimizer = inner_optimizer(optimizer)
     parts = getattr(optimizer, "optimizers", [])
     training = [part for part in parts if variable_index(part, variable) is not None]
