@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import warnings
 from pathlib import Path
 
@@ -24,7 +25,6 @@ FLOORS = (
         "clustering",
         "fit_callback",
         "ids",
-        "malloc",
         "require",
         "scored",
         "step_clock",
@@ -34,8 +34,9 @@ FLOORS = (
     {"layers"},
     {"mining", "resume"},
     {"callbacks"},
+    {"cluster"},
     {"model", "serving"},
-    {"catalogue", "cluster"},
+    {"catalogue"},
 )
 # What Keras keeps to itself, and which Keras runs: for _keras alone to know. So is all that begins so.
 KERAS_PRIVATE = {"IS_KERAS_3", "_flatten_layers", "_learning_rate", "_trainable_variables", "_index_dict"}
@@ -45,6 +46,7 @@ APART = {"data", "encoders"}  # these import the ground floor alone
 ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
 ALLOWED.update(dict.fromkeys(APART, FLOORS[0]))
 ALLOWED["resume"].add("data")  # a training that goes on orders its data
+ALLOWED["cluster"].add("data")  # a pipeline tells whether workers can run it
 ALLOWED["model"].add("data")  # the first batch of a pipeline builds a model
 ALLOWED["serving"].add("data")  # class names are a column of tfxc.data
 ALLOWED["catalogue"].add("data")  # sequences tell what stands beside a new class
@@ -127,6 +129,21 @@ def relative(path):
 def test_imports_go_down_only():
     wrong = {relative(path): [*import_violations(path), *attribute_violations(path)] for path in MODULES}
     assert {path: found for path, found in wrong.items() if found} == {}
+
+
+# Names of TensorFlow and Keras that nobody else chooses.
+NAMES_OF_OTHERS = "_sharded_container", "max_shard_size"
+
+
+def test_only_the_cluster_names_a_server_or_a_shard():
+    found = {}
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        for name in NAMES_OF_OTHERS:
+            text = text.replace(name, "")
+        if part_of(path, PACKAGE) != "cluster":
+            found[relative(path)] = re.findall(r"(?i).*(?:server|shard).*", text)
+    assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 def test_long_files_are_named():

@@ -17,9 +17,9 @@ def in_blocks(initializer):
     """Returns an initializer of tables [rows, D] that takes little memory besides the table.
 
     Keras's random initializers hold three copies of a float32 table. This one draws each block of their
-    numbers with a seed of its own, always in float32. A table of one block equals Keras's. A shard of a table
-    on parameter servers gets different numbers, in the scale of the whole table. Any other initializer makes
-    its table at once.
+    numbers with a seed of its own, always in float32. A table of one block equals Keras's. A strategy
+    may ask for some rows of a table: they get different numbers, in the scale of the whole table. Any other
+    initializer makes its table at once.
 
     Args:
         initializer: a Keras initializer.
@@ -28,14 +28,14 @@ def in_blocks(initializer):
         A function from a shape and a dtype to a tensor, which Keras accepts as an initializer.
     """
 
-    def initialize(shape, dtype="float32", **shard):
-        rows, dim = shard.get("partition_shape", shape)
-        first = shard.get("partition_offset", [0])[0]
+    def initialize(shape, dtype="float32", **partition):
+        rows, dim = partition.get("partition_shape", shape)
+        first = partition.get("partition_offset", [0])[0]
         size = max(1, _BLOCK_ELEMENTS // max(1, dim))
-        block_initializer = None if rows <= size and not shard else _drawing(initializer, shape)
+        block_initializer = None if rows <= size and not partition else _drawing(initializer, shape)
         if block_initializer is None:
             drawn = "float32" if _is_one(initializer, _RANDOM) else dtype
-            return tf.cast(initializer(shape, dtype=drawn, **shard), dtype)
+            return tf.cast(initializer(shape, dtype=drawn, **partition), dtype)
         table = tf.raw_ops.Empty(shape=[rows, dim], dtype=dtype)
         for number, start in enumerate(range(0, rows, size)):
             stop = min(start + size, rows)

@@ -98,7 +98,7 @@ class StepClock:
 class StepCallback(keras.callbacks.Callback):
     """A callback that acts in ``on_step_due`` when its clock rings.
 
-    Where the clock counts epochs it has no hook for batches: with parameter servers, Keras refuses callbacks
+    Where the clock counts epochs it has no hook for batches: in a cluster, Keras refuses callbacks
     that override one.
 
     Args:

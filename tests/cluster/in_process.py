@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfxc
 from tfxc._keras import keras
+from tfxc.cluster.place import place
 
 NUM_CLASSES, DIM, NUM_POINTS, BATCH = 20_001, 8, 1024, 64  # above the height from which tables are cut
 SAMPLERS = {
@@ -81,12 +82,12 @@ def evaluated(model):
 
 
 def table_of(model):
-    return np.concatenate([part.numpy() for part in model.head.table.variables])
+    return np.concatenate([part.numpy() for part in model.head.head.table.variables])
 
 
 def logits_of(model, x):
     """The logits of all classes, by the whole table."""
-    bias = np.concatenate([part.numpy() for part in model.head.bias.variables])
+    bias = np.concatenate([part.numpy() for part in model.head.head.bias.variables])
     return model.encoder(x).numpy() @ table_of(model).T + bias
 
 
@@ -130,6 +131,7 @@ def refusals(strategy):
         "sampler": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LSH(8)),
         "learnable": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LearnedMIDX(8)),
         "tied": (tfxc.layers.DenseHead(NUM_CLASSES, tied_to="items"), None),
+        "bfloat16": (tfxc.layers.DenseHead(NUM_CLASSES, table_dtype="bfloat16"), None),
         "groups": (tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, group_size=4), None),
     }
     found = {}
@@ -190,20 +192,22 @@ def exports(model, alone, words, folder):
         own.export(f"{folder}/{name}")
     inputs = [tf.constant([["tea"], ["rum"]]), tf.constant([[1.0], [5.0]])]
     found["words"] = words.predict(inputs, verbose=0)["ids"].tolist()
-    broken = unittest.mock.patch.object(tfxc.serving.export, "write_tables", side_effect=KeyboardInterrupt)
+    broken = unittest.mock.patch.object(tfxc.cluster.exported, "write_tables", side_effect=KeyboardInterrupt)
     with broken, contextlib.suppress(KeyboardInterrupt):
         model.export(f"{folder}/shards")
     return found
 
 
-def followed(model):
-    """What classes weigh together on either server, once a training has begun, and what they should."""
-    log_probs = np.log(np.arange(1, NUM_CLASSES + 1) / np.arange(1, NUM_CLASSES + 1).sum()).astype(np.float32)
-    model.sampler.log_probs.assign(log_probs)
+def followed(model, folder):
+    """What classes weigh together on each server after counts were loaded, and what is right."""
+    counts = np.arange(1, NUM_CLASSES + 1)
+    alone = make_model(tfxc.samplers.Unigram(20, counts=counts, smoothing=0, seed=1))
+    tfxc.cluster.Checkpoint(alone, folder).save(0)
+    tfxc.cluster.Checkpoint(model, folder).restore()
     model.fit(tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH), steps_per_epoch=1, verbose=0)
-    parts = np.split(np.exp(log_probs.astype(np.float64)), [model.sampler.parts[0].num_classes])
+    parts = np.split(counts / counts.sum(), [model.sampler.parts[0].num_classes])
     return {
-        "got": [float(np.exp(part.log_total.numpy())) for part in model.sampler.parts],
+        "got": [float(np.exp(log_mass.numpy())) for log_mass in model.sampler.log_masses],
         "wanted": [float(part.sum()) for part in parts],
     }
 
@@ -211,15 +215,14 @@ def followed(model):
 def counted(model):
     """What the samplers of a mixture keep for each class, and where it lies."""
     in_batch, midx, unigram = model.sampler.samplers
-    counts = [own.running_counts.occurrences for own in (in_batch, unigram)]
+    counts = [part.running_counts for part in unigram.parts]
+    occurrences = [in_batch.running_counts.occurrences.variables, [own.occurrences for own in counts]]
     return {
-        "labels": [
-            np.concatenate([part.numpy() for part in own.variables])[data()[1]].tolist() for own in counts
-        ],
-        "totals": [int(own.running_counts.total.numpy()) for own in (in_batch, unigram)],
-        "places": [[part.device for part in own.variables] for own in counts],
+        "labels": [np.concatenate([part.numpy() for part in own])[data()[1]].tolist() for own in occurrences],
+        "totals": [int(in_batch.running_counts.total.numpy()), sum(int(own.total.numpy()) for own in counts)],
+        "places": [[part.device for part in own] for own in occurrences],
         "index": [[weight.device for weight in part.weights] for part in midx.parts],
-        "drawn": float(sum(np.exp(part.log_total.numpy()) for part in unigram.parts)),
+        "drawn": float(sum(np.exp(log_mass.numpy()) for log_mass in unigram.log_masses)),
     }
 
 
@@ -238,7 +241,7 @@ def evolved(model):
     new, known = [], []
 
     def note(epoch, logs):
-        for weights in model.head.kernel.variables if epoch else []:
+        for weights in model.head.head.kernel.variables if epoch else []:
             momentum = model.optimizer.slots_of(weights)["momentum"].numpy()[weights.numpy() == 0]
             new.append(len(momentum))
             known.append(int(momentum.any()))
@@ -291,10 +294,10 @@ def drawn_outside_of_graphs(model):
 def sketches(strategy):
     """Where the sketch of a sparse head with many inputs lies, and what it gives."""
     with strategy.scope():
-        head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, seed=1)
+        head, _ = place(tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, seed=1), None)
         head.build((None, 1 << 14))
     vectors = head.class_vectors(NUM_CLASSES - 2, NUM_CLASSES).numpy()
-    return [head.bucket.device, head.sign.device], np.abs(vectors).sum(1).tolist()
+    return [head.head.bucket.device, head.head.sign.device], np.abs(vectors).sum(1).tolist()
 
 
 def far_off(found, wanted):
@@ -308,7 +311,7 @@ def main(folder):
     results = {"refused": refusals(strategy), "begun": begun(strategy)}
     with strategy.scope():
         model = make_model(tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1))
-    results["followed"] = followed(model)
+    results["followed"] = followed(model, folder + "/counts")
     for name, sampler in SAMPLERS.items():
         model = trained(strategy, sampler())
         results[name] = evaluated(model) if name == "midx" else looked_up(model)
@@ -325,7 +328,8 @@ def main(folder):
             midx_probs = model.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
             results["refused"].update(refused_late(strategy, model, folder))
             with strategy.scope():
-                small = SAMPLERS["midx"]()
+                head, small = place(tfxc.layers.DenseHead(100), SAMPLERS["midx"]())
+                head.build((None, DIM))
                 small.build((100, DIM))
             (part,) = small.parts
             results["places of a small index"] = sorted({weight.device for weight in part.weights})

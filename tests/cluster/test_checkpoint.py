@@ -140,7 +140,7 @@ def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, o
 
 
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfxc.ops.remote, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(tfxc.cluster.placement, "BLOCK_BYTES", 100)
     model = fitted()
     tfxc.cluster.Checkpoint(model, tmp_path).save(0)
     reader = tf.train.load_checkpoint(str(tmp_path / "epoch-000000" / "variables"))

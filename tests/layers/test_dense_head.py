@@ -18,7 +18,7 @@ from head_checks import (
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
-from tfxc.layers import DenseHead, dense_head
+from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer, RowwiseAdagrad
 
@@ -284,12 +284,6 @@ def test_wrong_table_dtypes():
         head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype=own)
         with pytest.raises(ValueError, match=f"'items' is {other}, but .* '{own}'.*Give both the same"):
             half_model(None, head=head, encoder=half_items(other))
-
-
-def test_a_bfloat16_table_is_refused_on_parameter_servers(monkeypatch):
-    monkeypatch.setattr(dense_head, "with_servers", lambda: True)
-    with pytest.raises(ValueError, match="Parameter servers.*Leave it out"):
-        DenseHead(5, table_dtype="bfloat16").build((None, 3))
 
 
 def test_optimizers_that_would_lose_small_steps_are_refused():

@@ -74,8 +74,6 @@ def value_and_gradient(function, logits):
 class TableOfLogits:
     """In the place of a head: the logits [N, L] of each query are given."""
 
-    shards = None
-
     def __init__(self, logits):
         self.logits = logits
 

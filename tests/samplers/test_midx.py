@@ -199,7 +199,7 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     sampler.build((100, 6))
     sampler.refresh(head_of(clustered(100, 6, seed=1)))
     before = all_probs(sampler, queries(2, 6))
-    monkeypatch.setattr(midx, "_index", no_memory)
+    monkeypatch.setattr(midx, "sorted_by_cell", no_memory)
     with pytest.raises(MemoryError):
         sampler.refresh(head_of(clustered(100, 6, seed=9)))
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
@@ -211,7 +211,7 @@ def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_onc
     random = np.random.default_rng(0)
     cell = np.minimum(random.zipf(1.3, 500) - 1, 24).astype(np.int32)
     weight = random.exponential(size=500).astype(np.float32)
-    index = midx._index(cell, weight, 5)
+    index = midx.sorted_by_cell(cell, weight, 5)
     threshold, alias, classes, own = index["slots"].T
     order, offsets = np.argsort(cell, kind="stable"), index["cell_offsets"]
     np.testing.assert_array_equal(classes, order)

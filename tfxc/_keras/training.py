@@ -286,3 +286,13 @@ def _random_states(model):
         source._maybe_init()
         states.append(source._generator.state)
     return states
+
+
+def steps_are_remote(model):
+    """Whether a model's steps run in other processes, so that Keras refuses callbacks that look at batches.
+
+    Example:
+        >>> steps_are_remote(keras.Sequential())
+        False
+    """
+    return model.distribute_strategy._should_use_with_coordinator

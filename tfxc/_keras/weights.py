@@ -12,14 +12,35 @@ def tf_variable(variable):
     return variable.value if IS_KERAS_3 and not isinstance(variable, tf.Variable) else variable
 
 
+def tf_variables(weight):
+    """The ``tf.Variable``s that a weight is made of: one, unless a strategy has cut it by its rows.
+
+    Example:
+        >>> [variable.shape for variable in tf_variables(tf.Variable([1.0, 2.0]))]
+        [TensorShape([2])]
+    """
+    variable = tf_variable(weight)
+    return getattr(variable, "variables", [variable])
+
+
+def is_cut(variable):
+    """Whether a ``tf.Variable`` holds some of the rows of a weight that a strategy has cut.
+
+    Example:
+        >>> is_cut(tf.Variable([1.0, 2.0]))
+        False
+    """
+    return hasattr(variable, "_sharded_container")
+
+
 def is_weight(value):
-    """Whether a value is a weight of a layer: a variable of Keras or of TensorFlow.
+    """Whether a value is a weight of a layer: a variable of Keras or of TensorFlow, which may be cut by rows.
 
     Example:
         >>> is_weight(tf.Variable(1.0)), is_weight(tf.constant(1.0))
         (True, False)
     """
-    return isinstance(value, tf.Variable | keras.Variable if IS_KERAS_3 else tf.Variable)
+    return hasattr(value, "assign")
 
 
 def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainable=True, aggregation="none"):
@@ -47,7 +68,7 @@ def constant(value):
     def initializer(shape, dtype=None, partition_shape=None, partition_offset=None):
         if partition_shape is None:
             return tf.broadcast_to(tf.cast(value, dtype), shape)
-        whole = np.broadcast_to(value, shape)  # a server makes its rows of a table that is cut into shards
+        whole = np.broadcast_to(value, shape)  # a strategy that cuts a table makes it some rows at a time
         rows = slice(partition_offset[0], partition_offset[0] + partition_shape[0])
         return tf.cast(whole[rows], dtype)
 

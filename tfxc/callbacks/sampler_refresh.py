@@ -22,7 +22,7 @@ class SamplerRefresh(StepCallback):
     If the head caches class vectors (``tfxc.layers.EncodedHead``), it brings them up to date first, also for
     ``DNS``, which scores its draws by them.
 
-    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, with parameter servers
+    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, in a cluster
     ``SamplerRefresh("epoch")``, if none is among the callbacks and the sampler has an index or the head a
     cache. With a model without a sampler the callback warns and does nothing.
 

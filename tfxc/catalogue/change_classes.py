@@ -22,11 +22,11 @@ from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
+from tfxc.cluster.checks import require_one_machine
 from tfxc.data.sequences import Sequences
 from tfxc.layers.adapted import copy_adapted, follow_weights
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.classifier import ExtremeClassifier
-from tfxc.model.on_servers import is_on_servers
 from tfxc.optimizers.slots import slots_of
 
 _AVERAGES = {"average", "weight"}  # names of slots that hold earlier values of a weight
@@ -69,7 +69,7 @@ def change_classes(
 
     Raises:
         ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
-            without class names, not built, consumed, of several replicas or on parameter servers; a tied head
+            without class names, not built, consumed, over several replicas or machines; a tied head
             whose table is not the encoder's; two layers of one name, of which one changes with the classes;
             an encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or
             that looks names up as integers, if a new name is not one; a head whose classes cannot change
@@ -188,11 +188,7 @@ def _check(model):
             "The model has several replicas: save it, load it outside the strategy's scope, and change its "
             "classes there."
         )
-    if is_on_servers(model):
-        raise ValueError(
-            "The model's tables are on parameter servers: save a tfxc.cluster.Checkpoint, restore it into a "
-            "model made outside the strategy's scope, and change the classes of that."
-        )
+    require_one_machine(model, "where classes do not change")
     model.head.share(model.encoder)  # refuses a table of another encoder
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training on several machines: written by the servers, in blocks, whatever the shards."""
+"""Checkpoints of a training on several machines, which the servers write in blocks, whatever the shards."""
 
 import os
 import re
@@ -15,17 +15,17 @@ from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_folder, positive_int
 from tfxc.atomic_write import sync, sync_entry
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
+from tfxc.cluster.placement import Shard
+from tfxc.cluster.sharded_sampler import derived_weights, follow_saved
+from tfxc.cluster.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
-from tfxc.model.checks import refuse_consumed
-from tfxc.ops.remote import Shard
-from tfxc.ops.table_files import Table, read_tables, whole_tables, write_tables
 from tfxc.optimizers.slots import slots_of
 from tfxc.resume.state import digest_of
 from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"
-_REPLACED = ".replaced"  # the checkpoint of an epoch while the next of that epoch takes its name
+_REPLACED = ".replaced"  # the earlier checkpoint of an epoch while a new one of that epoch takes its name
 _PATTERN = re.compile(rf"epoch-(\d{{6,}})({re.escape(_REPLACED)})?")
 _VARIABLES = "variables"
 _NOTES = "notes"
@@ -40,23 +40,23 @@ _DAMAGES = (
 
 
 class Checkpoint:
-    """Weights, slots and counters of a model, kept in a folder, a checkpoint an epoch; the last two stay.
+    """Keeps weights, slots and counters of a model in a folder, a checkpoint an epoch; the last two stay.
 
-    Every server writes and reads the rows it holds, 8 MB at a time, so nothing of the size of a table
-    travels or is copied. A checkpoint takes its name when it is whole: a kill leaves the one before it. It is
-    one in TensorFlow's format, in which tables are whole: it loads into any number of shards, and into a
-    model on one machine. (Under the same Keras, with the same layers.) What layers have adapted to that is no
-    weight, vocabularies and boundaries, is not in it: adapt them alike before.
+    Every server writes and reads the rows that it holds, 8 MB at a time, so nothing of the size of a table
+    travels or is copied. A checkpoint takes its name when it is whole: a kill leaves the one before it. It
+    has TensorFlow's format, in which tables are whole: under the same Keras it loads into the same layers in
+    any number of shards, and on one machine. It does not hold the vocabularies and boundaries that layers
+    have adapted to: adapt the layers alike before.
 
     Args:
-        model: a built model; where it is compiled, with its optimizer's slots.
+        model: a built model; if it is compiled, the checkpoint has its optimizer's slots.
         directory: a folder that the coordinator and all servers see under the same name.
 
     Raises:
         ValueError: for a model that is not built or was given to ``change_classes``, or a path of other
-            storage; from ``save`` for a number that is not whole, or below that of a checkpoint that is
-            there; from ``restore`` if the checkpoint is of another model, also of one with other class names,
-            or with the same in another order, or if (``DamagedFile``) there are some and none can be read.
+            storage; from ``save`` for a number that is not whole, or below that of a checkpoint in the
+            folder; from ``restore`` if the checkpoint is of another model, of other class names or of the
+            same in another order, or (``DamagedFile``) if no checkpoint in the folder can be read.
 
     Example:
         >>> import tempfile
@@ -71,9 +71,9 @@ class Checkpoint:
     """
 
     def __init__(self, model: keras.Model, directory: str | os.PathLike[str]) -> None:
-        refuse_consumed(model)
         if not model.built:
             raise ValueError("The model is not built: start its encoder with a keras.Input.")
+        _require_weights(model)
         self._model = model
         self._class_names = digest_of(getattr(model, "class_names", None))
         self.directory = Path(local_folder(directory))
@@ -81,7 +81,7 @@ class Checkpoint:
 
     def save(self, epoch: int) -> None:
         """Writes the checkpoint of a number of epochs, at least 0, and removes all but the last two."""
-        refuse_consumed(self._model)
+        _require_weights(self._model)
         path = self.directory / _NAME.format(positive_int(epoch, "epoch", least=0))
         newest = self._paths()[-1:]
         if newest and _epoch(newest[0]) > epoch:
@@ -104,7 +104,7 @@ class Checkpoint:
             shutil.rmtree(old)
 
     def _remove_what_kills_left(self):
-        """Removes what is not whole, and what was replaced by one that is."""
+        """Removes what is not whole, and what a whole checkpoint has replaced."""
         replaced = self.directory.glob(f"*{_REPLACED}")
         done = [path for path in replaced if path.with_suffix("").exists()]
         for left in (*self.directory.glob("*.writing"), *done):
@@ -113,10 +113,10 @@ class Checkpoint:
     def restore(self) -> int:
         """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
 
-        One that is damaged is named in a warning, and where an earlier one is whole, it is called
+        A warning names a damaged checkpoint. If an earlier one is whole, the damaged one is renamed
         ``.damaged``.
         """
-        refuse_consumed(self._model)
+        _require_weights(self._model)
         damaged, tables = [], _tables(self._model)
         for path in reversed(self._paths()):
             try:
@@ -126,12 +126,12 @@ class Checkpoint:
                 damaged.append(path)
                 warnings.warn(f"{path} is cut short or damaged: {error}", stacklevel=2)
                 continue
-            for unread in damaged:  # or it would pass for newer than those to come
+            for unread in damaged:  # else it would count as newer than the next ones
                 shutil.rmtree(unread.with_suffix(".damaged"), ignore_errors=True)  # of an earlier time
                 unread.rename(unread.with_suffix(".damaged"))
             for layer in layers_of(self._model):
                 if isinstance(layer, Sampler):
-                    layer.weights_restored()
+                    follow_saved(layer)
             expire_class_vectors(self._model)
             follow_weights(self._model)
             return _epoch(path)
@@ -139,14 +139,14 @@ class Checkpoint:
             raise DamagedFile(
                 f"No checkpoint in {self.directory} could be read: "
                 f"{', '.join(path.name for path in damaged)}. The model may hold parts of them: "
-                "build it anew. See that every server sees the folder."
+                "build it anew. Check that every server sees the folder."
             )
         return 0
 
     def _check(self, path, tables):
         try:
             reader = tf.train.load_checkpoint(str(path / _VARIABLES))
-        except (tf.errors.OpError, ValueError) as error:  # this machine's file, not an answer of a server
+        except (tf.errors.OpError, ValueError) as error:  # about this machine's file, not from a server
             raise DamagedFile(str(error)) from error
         saved = reader.get_variable_to_shape_map()
         wanted = {name: list(table.shape) for name, table in tables.items()}
@@ -154,15 +154,15 @@ class Checkpoint:
         if differ:
             first = differ[0]
             raise ValueError(
-                f"The checkpoint {path} is of another model: {len(differ)} of its variables differ, "
-                f"the first being {first!r}, of shape {saved.get(first)} there and {wanted.get(first)} here "
+                f"The checkpoint {path} is of another model: {len(differ)} of its variables differ. "
+                f"{first!r} has shape {saved.get(first)} in the file and {wanted.get(first)} in the model "
                 "(None: missing). Build and compile the model as it was, under the same Keras."
             )
-        names = read_arrays(path / _NOTES)[1]["class_names"]  # None of a model without names
+        names = read_arrays(path / _NOTES)[1]["class_names"]  # None for a model without names
         if None not in (names, self._class_names) and names != self._class_names:
             raise ValueError(
                 f"The checkpoint {path} is of another model: it has other class names, or the same in "
-                "another order. Restore it into a model with its class names and give that to "
+                "another order. Restore it into a model with its class names and give that model to "
                 "change_classes, or name another folder."
             )
 
@@ -176,16 +176,17 @@ def _epoch(path):
     return int(_PATTERN.fullmatch(path.name)[1])
 
 
-def _samplers(model):
-    return [layer for layer in layers_of(model) if isinstance(layer, Sampler)]
+def _require_weights(model):
+    """Raises ValueError for a model that ``change_classes`` has consumed: it refuses to show its weights."""
+    _ = model.weights
 
 
 def _tables(model):
-    """What a model trains with, by names that do not depend on shards."""
-    derived = {id(tf_variable(own)) for sampler in _samplers(model) for own in sampler.derived_weights()}
-    weights = [tf_variable(weight) for weight in weights_of(model)]
-    weights = whole_tables([weight for weight in weights if id(weight) not in derived])
-    tables = {f"weight {number}": table for number, table in enumerate(weights)}
+    """All that a model trains with, by names that do not depend on shards."""
+    samplers = [layer for layer in layers_of(model) if isinstance(layer, Sampler)]
+    derived = {id(own) for sampler in samplers for own in derived_weights(sampler)}
+    weights = [own for own in map(tf_variable, weights_of(model)) if id(own) not in derived]
+    tables = {f"weight {number}": table for number, table in enumerate(whole_tables(weights))}
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return tables
@@ -200,7 +201,7 @@ def _tables(model):
                 slot.shape[:1] != shard.variable.shape[:1]
                 for shard, slot in zip(table.shards, own, strict=True)
             ):
-                continue  # it has no rows: it is one of the others
+                continue  # a slot without rows is among the optimizer's other variables
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]
             tables[f"{name} {kind}"] = Table(shards, (*table.shape[:1], *own[0].shape[1:]))

@@ -1,4 +1,4 @@
-"""The processes of a cluster: servers that have tfxc's ops, and the strategy of the one that coordinates."""
+"""The processes of a cluster: servers that have tfxc's ops, and the coordinator's strategy."""
 
 import os
 import warnings
@@ -7,18 +7,16 @@ import tensorflow as tf
 
 from tfxc._keras import refuse_keras_3
 from tfxc.arguments import positive_int
-from tfxc.cluster.code_pages import release_code_pages
-from tfxc.malloc import return_large_blocks
 from tfxc.ops import library
 
-_LEAST_ROWS = 1 << 14  # a table that is not higher stays whole: each shard is a round trip a step
+_LEAST_ROWS = 1 << 14  # lower tables stay whole, since each shard costs a round trip a step
 
 
 def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
     """Serves as the worker or parameter server that the resolver names, until the process is killed.
 
-    A server computes what is asked of it, draws and scores and row updates among it, so it must have the
-    compiled ops: a plain ``tf.distribute.Server`` would know none of them.
+    The coordinator asks a server for draws, scores and row updates, so a server must have the compiled ops. A
+    plain ``tf.distribute.Server`` knows none of them.
 
     Args:
         resolver: a ``tf.distribute.cluster_resolver``, such as ``TFConfigClusterResolver()``, with
@@ -26,8 +24,8 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
 
     Raises:
         ValueError: for another task type.
-        RuntimeError: without compiled ops, unless ``TFXC_DISABLE_OPS=1`` says so, as it then must in every
-            process of the cluster.
+        RuntimeError: if there are no compiled ops. ``TFXC_DISABLE_OPS=1`` does without them; then every
+            process of the cluster must have it set.
 
     Example:
         ```python
@@ -44,7 +42,6 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
             'coordinator ("chief") calls tfxc.cluster.strategy instead.'
         )
     _require_ops()
-    return_large_blocks()  # it holds as much of a table as fits its machine
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
@@ -52,7 +49,6 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
         protocol=resolver.rpc_layer or "grpc",
         start=True,
     )
-    release_code_pages()
     server.join()
 
 
@@ -60,7 +56,7 @@ def _require_ops():
     if os.environ.get("TFXC_DISABLE_OPS") == "1":
         warnings.warn(
             "TFXC_DISABLE_OPS=1: this server knows none of the compiled ops, so every process of the cluster "
-            "must have it set.",
+            "must have TFXC_DISABLE_OPS=1 set.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -74,11 +70,11 @@ def _require_ops():
 def strategy(
     resolver: tf.distribute.cluster_resolver.ClusterResolver, num_shards: int | None = None
 ) -> tf.distribute.ParameterServerStrategy:
-    """The ``tf.distribute.ParameterServerStrategy`` of a coordinator, that cuts high tables into shards.
+    """The ``tf.distribute.ParameterServerStrategy`` of a coordinator, which cuts high tables into shards.
 
-    Build and compile the model in its scope and call ``fit``. Weights with 2^14 rows or more, their slots
-    with them, are cut by rows; shard i of every table lies on server i modulo the number of servers. What is
-    smaller lies whole on one of them.
+    Build and compile the model in its scope and call ``fit``. Weights with 2^14 rows or more are cut by rows,
+    and their optimizer slots with them. Shard i of every table lies on server i modulo the number of servers.
+    A smaller weight lies whole on one server.
 
     Args:
         resolver: a ``tf.distribute.cluster_resolver`` of the whole cluster: jobs "worker", "ps" and "chief".
@@ -89,8 +85,8 @@ def strategy(
         The strategy, connected to the cluster.
 
     Raises:
-        ValueError: under Keras 3, which does not train with parameter servers; for a cluster without servers,
-            or another num_shards.
+        ValueError: under Keras 3, which does not train with parameter servers; for a cluster without servers;
+            for another num_shards.
 
     Example:
         ```python
@@ -116,13 +112,11 @@ def strategy(
             f"of a table and of its biases lie together, but got {num_shards}."
         )
     library.load()
-    return_large_blocks()
-    release_code_pages()
 
     def partitioner(shape, dtype, **kwargs):
         parts = num_shards if shape[0] >= _LEAST_ROWS else 1
         if parts > 1:
-            # Variables go to the servers in turn: without this, a table would begin wherever the last ended.
+            # The strategy deals variables out to the servers in turn: each table is to begin at the first.
             extended = made.extended
             extended._variable_count += -extended._variable_count % num_servers
         return [parts] + [1] * (shape.rank - 1)

@@ -51,7 +51,7 @@ class ClassFeatures:
         if num_rows(features) != self.num_classes:
             raise ValueError(f"Got features of {num_rows(features)} classes for {self.num_classes}.")
         if self.variables is None:
-            # TensorFlow's own class: no strategy's scope copies the features, or puts them on a server.
+            # TensorFlow's own class: no strategy's scope copies the features or puts them elsewhere.
             with tf.device("CPU"):
                 self.variables = tf.nest.map_structure(
                     lambda part: ResourceVariable(part, trainable=False), features

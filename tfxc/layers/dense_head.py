@@ -21,7 +21,7 @@ from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores, normalized
 from tfxc.ops.dense_scan import dense_scan
-from tfxc.ops.remote import colocated_with, run_on, shards_of, with_servers
+from tfxc.ops.run_on import run_on
 from tfxc.ops.table_rows import gather_rows, mark_read_only, refuse_plain_steps
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
@@ -69,7 +69,7 @@ class DenseHead(Head):
 
     Raises:
         ValueError: for arguments outside their range, or a tied table of another width, dtype or too few
-            rows; for bfloat16 on parameter servers.
+            rows.
 
     Example:
         >>> head = DenseHead(5, use_bias=True)
@@ -194,11 +194,6 @@ class DenseHead(Head):
 
     def build(self, input_shape):
         dim = input_shape[-1]
-        if self.table_dtype == "bfloat16" and with_servers():
-            raise ValueError(
-                "Parameter servers hold class tables in float32, but table_dtype is 'bfloat16'. Leave it "
-                "out, or train on one machine."
-            )
         if self.tied_to is None:
             shape = self.num_classes, dim
             rule = in_blocks(self.embeddings_initializer)
@@ -208,11 +203,8 @@ class DenseHead(Head):
         if self.table_dtype == "bfloat16":
             refuse_plain_steps(self.table_variable)
         if self.use_bias:
-            with colocated_with(self.table_variable):
-                self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
+            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.effective_dim = dim + int(self.use_bias)
-        if self.tied_to is None:
-            self.divide(["table", "bias"][: 1 + self.use_bias], effective_dim=self.effective_dim)
         super().build(input_shape)
 
     def _check_tied(self, dim):
@@ -225,12 +217,6 @@ class DenseHead(Head):
         embedding = self._shared.value
         if not embedding.built:
             embedding.build(None)
-        if len(shards_of(tf_variable(embedding.embeddings))) > 1:
-            raise ValueError(
-                f"The table of {self.tied_to!r} is cut into shards on parameter servers, and its rows would "
-                "travel between them and the workers. Leave tied_to out: the head gets a table of its own. "
-                "Or keep the table whole: tfxc.cluster.strategy(..., num_shards=1)."
-            )
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:
             raise ValueError(
@@ -357,7 +343,7 @@ class DenseHead(Head):
         """As of ``Head``; the op of the log-sum-exp reads each candidate's row once, for both directions."""
         is_known = class_ids.shape.rank == 2 and reduction.kernel == LOGSUMEXP.kernel
         is_mixed = self.tied_to is not None and self.table_dtype != "float32"
-        is_read_in_place = self.shards is None and not is_mixed and library.takes_table(self.table_variable)
+        is_read_in_place = not is_mixed and library.takes_table(self.table_variable)
         if not (is_known and is_read_in_place):
             return super().candidates(query, labels, class_ids, log_expected_count, reduction)
         if reduction.without_hits:
@@ -431,4 +417,5 @@ def tied_row_offset(head: Head) -> int | None:
         >>> tied_row_offset(DenseHead(10)) is None
         True
     """
+    head = getattr(head, "head", head)  # of a wrapper
     return head.row_offset if isinstance(head, DenseHead) and head.tied_to is not None else None

@@ -101,7 +101,7 @@ class EmbeddingBag(keras.layers.Layer):
         some_id = tf.reduce_max(ids)
         num_read = tf.where(some_id >= 0, tf.shape(ids)[1], 0)
         ids, values = ids[:, :num_read], values[:, :num_read]
-        # tf.gather cannot read a table in shards.
+        # tf.gather cannot read a table that a strategy has cut by its rows.
         rows = tf.nn.embedding_lookup(tf_variable(self.embeddings), tf.where(ids >= 0, ids, some_id))
         total = tf.linalg.matvec(rows, values, transpose_a=True)
         if self.combiner == "sum":

@@ -1,20 +1,18 @@
 """The contract of a head, and what follows from scoring one block of classes at a time."""
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
 from tfxc.ids import check_ids, excluded_ids, hits, padded_ids, refuse_other_rows, require_queries
-from tfxc.layers.head_shards import HeadShards, divided
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.reductions import CandidateReduction
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -79,7 +77,6 @@ class Head(keras.layers.Layer):
         self.num_classes = positive_int(num_classes, "num_classes")
         self.query_dim: int | Any = None  # D, once built
         self.supports_jit = False  # the compiled ops do not run under XLA
-        self._shards: Untracked | None = None
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
     def get_config(self):
@@ -354,30 +351,6 @@ class Head(keras.layers.Layer):
             ValueError: for an encoder without these layers.
         """
         return self
-
-    def divide(self, weights: Sequence[str], **others) -> None:
-        """For ``build``: divides the head where weights with a row for each class lie on parameter servers.
-
-        From then on ``HeadShards`` answers for it: each shard is a head of this kind, of its classes alone.
-
-        Args:
-            weights: names of the attributes that hold these weights; the first is trainable.
-            **others: further attributes that a shard needs, as they are.
-
-        Raises:
-            ValueError: if the rows of a class lie on different servers.
-        """
-        shards = divided(self, weights, others)
-        if shards is None:
-            return
-        self._shards = Untracked(shards)
-        for name in HeadShards.ANSWERS:
-            setattr(self, name, getattr(shards, name))
-
-    @property
-    def shards(self) -> HeadShards | None:
-        """The ``HeadShards`` that answer for a head whose classes lie on parameter servers; else None."""
-        return None if self._shards is None else self._shards.value
 
     def check(
         self,

@@ -10,7 +10,6 @@ from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases
 from tfxc.losses.classification_loss import ClassificationLoss
-from tfxc.ops.remote import colocated_with
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
 from tfxc.sparsity import group_norms, grow, random_topology, smallest
@@ -118,27 +117,18 @@ class UniformSparseHead(Head):
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
-        with colocated_with(tf_variable(self.kernel)):
-            self.indices = add_weight(
-                self, "indices", topology.shape, constant(topology), "int32", trainable=False
-            )
+        options = {"dtype": "int32", "trainable": False}
+        self.indices = add_weight(self, "indices", topology.shape, constant(topology), **options)
         if self.use_bias:
-            with colocated_with(tf_variable(self.kernel)):
-                self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
+            self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
         self.effective_dim = _SKETCH_DIM
         sketch = random_sketch(self.num_inputs, _SKETCH_DIM - 1, self.seed)
         # Biases have a bucket of their own: inputs in the same one would be multiplied by the biases.
         bucket, sign = np.append(sketch.bucket, np.int32(sketch.dim)), np.append(sketch.sign, np.float32(1))
         # The sketch is saved as weights, since an index built with one sketch is of no use with another.
-        with colocated_with(
-            tf_variable(self.num_rewires)
-        ):  # tables of many inputs are high, too, but have no row for each class
-            self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), "int32", trainable=False)
-            self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
-        names = ["kernel", "indices", "bias"][: 2 + self.use_bias]
-        shared = {name: getattr(self, name) for name in ("num_inputs", "effective_dim", "bucket", "sign")}
-        self.divide(names, **shared)
+        self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), **options)
+        self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
         super().build(input_shape)
 
     def _random_weights(self, shape):

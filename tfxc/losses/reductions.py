@@ -1,7 +1,7 @@
 """What a loss sums over all classes, and over the candidates that stand for them.
 
-The mathematics of a sum lives here alone. Heads stream a ``Reduction`` in blocks of classes, parameter
-servers merge the results of their own classes, and compiled ops know three of them by name.
+The mathematics of a sum lives here alone. Heads stream a ``Reduction`` in blocks of classes, the machines of
+a cluster merge the results of their own classes, and compiled ops know three of them by name.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Reduction(NamedTuple):
         gradient: function of the reduction [N] and a block of logits [N, b] to the gradient [N, b] of the
             reduction by these logits.
         merge: function of a list of the reductions of several parts of the classes to that of all of them, or
-            None, and then the loss does not train over all classes on parameter servers.
+            None, and then the loss does not train over all classes in a cluster.
         kernel: the name by which the compiled ops know the reduction, or None, and then heads compute it in
             blocks of logits.
 
@@ -52,7 +52,7 @@ class CandidateReduction(NamedTuple):
     Args:
         fold: function of ``Scored`` [N, S] to float32 [N, 1]; the logit of an empty slot is ``MASKED_LOGIT``.
         merge: function of a list of the folds of several parts of the candidates to that of all of them, or
-            None, and then candidates of several parameter servers are brought together.
+            None, and then a cluster brings the candidates of its machines together.
         without_hits: whether candidates that equal a label of their query are left out.
         kernel: the name by which a head's compiled op knows the fold, or None.
 

@@ -16,6 +16,7 @@ from tfxc._keras.training import (
     forget_compile,
 )
 from tfxc.arguments import positive_int, require_count
+from tfxc.cluster.place import place
 from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
 from tfxc.layers.mach_head import num_probes_of
@@ -109,6 +110,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
             raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
         check_kinds(head, sampler)
         k = positive_int(k, "k")
+        head, sampler = place(head, sampler)
         self.encoder = encoder
         self.head = head
         self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
@@ -137,6 +139,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
                 )
             if name == "sampler":
                 forget_layer(self, before)
+                _, value = place(self.head, value)
         super().__setattr__(name, value)
 
     @property
@@ -182,7 +185,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         """As Keras's ``fit``; ``class_weight`` is refused. An error begins with what is wrong.
 
         If the sampler has an index and there is no ``SamplerRefresh`` among the callbacks, one is added:
-        ``SamplerRefresh("auto")``, with parameter servers ``SamplerRefresh("epoch")``. A ``FitCallback``,
+        ``SamplerRefresh("auto")``, in a cluster ``SamplerRefresh("epoch")``. A ``FitCallback``,
         such as ``BackupAndRestore``, surrounds the call and may change its arguments.
         """
         arguments = bound_arguments(super().fit, x, *args, **kwargs)

@@ -13,16 +13,16 @@ from tfxc._keras.training import (
     is_compiled,
     list_of_callbacks,
     refuse_callbacks_that_keep_the_lowest,
+    steps_are_remote,
     steps_per_execution,
 )
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
+from tfxc.cluster.checks import check_data
 from tfxc.fit_callback import FitCallback
 from tfxc.labels import as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed
 from tfxc.model.fresh_cache import with_fresh_cache
-from tfxc.model.on_servers import check_data
-from tfxc.ops.remote import with_servers
 from tfxc.step_clock import EPOCH
 
 _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the error of TensorFlow's gather
@@ -71,24 +71,16 @@ def require_ready(model, arguments):
         model.head.check(optimizer=model.optimizer)
     refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
     warn_without_mining(model.sampler, arguments["callbacks"])
-    if _is_on_servers(model):
+    if steps_are_remote(model):
         check_data(arguments.get("x"))
-        if model.sampler is not None:
-            model.sampler.weights_restored()  # TensorFlow may have loaded its weights
 
 
 def with_own_callbacks(model, callbacks):
     """The callbacks of a ``fit`` with those that the model adds to them."""
-    # With parameter servers, Keras refuses callbacks that look at batches.
-    on_servers = _is_on_servers(model)
-    callbacks = with_refresh(callbacks, model.sampler, model.head, EPOCH if on_servers else AUTO)
+    is_remote = steps_are_remote(model)  # then Keras refuses callbacks that look at batches
+    callbacks = with_refresh(callbacks, model.sampler, model.head, EPOCH if is_remote else AUTO)
     callbacks = with_fresh_cache(callbacks, model.head)
-    return callbacks if on_servers else [FitPosition(), *callbacks]
-
-
-def _is_on_servers(model):
-    with model.distribute_strategy.scope():
-        return with_servers()
+    return callbacks if is_remote else [FitPosition(), *callbacks]
 
 
 @contextlib.contextmanager

@@ -9,13 +9,12 @@ from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
-from tfxc._keras.weights import tf_variable, variables_of
+from tfxc._keras.weights import tf_variable, tf_variables, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.dense_head import DenseHead, tied_row_offset
 from tfxc.layers.embedding_bag import EmbeddingBag
 from tfxc.layers.uniform_sparse_head import UniformSparseHead
 from tfxc.model.checks import refuse_consumed
-from tfxc.ops.remote import shards_of
 from tfxc.samplers import InBatch, Mixture
 
 # While Keras writes a model it holds it three times: the model, a copy of its weights, and the file.
@@ -108,14 +107,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
     if is_compiled(model):
         build_optimizer(model.optimizer, model.trainable_variables)
     slots = _slots(model)
-    samplers = [] if model.sampler is None else layers_of(model.sampler)
-    # On parameter servers each shard has an index of its own.
-    of_sampler = [
-        weight
-        for sampler in samplers
-        for part in [sampler, *getattr(sampler, "parts", [])]
-        for weight in part.weights
-    ]
+    of_sampler = [] if model.sampler is None else model.sampler.weights
     weights = [*model.encoder.weights, *model.head.weights, *of_sampler]
     everything = _size(weights) + _size_of_features(model.head)
     return MemoryReport(
@@ -160,9 +152,10 @@ def _size_of_tensor(tensor):
     return int(tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64) + 24))
 
 
-def _parts(weight):
-    """The shards of a weight on parameter servers; elsewhere the weight."""
-    return [shard.variable for shard in shards_of(tf_variable(weight))] or [weight]
+def _pieces(weight):
+    """The variables into which a strategy has cut a weight, or the weight."""
+    variables = tf_variables(weight)
+    return variables if len(variables) > 1 else [weight]
 
 
 def _size_of_gradients(weights):
@@ -179,14 +172,13 @@ def _slots(model):
 def _gradients_of_classes(model, batch_size, num_labels):
     sampler = model.sampler
     # A head does not list a table that it shares with the encoder among its own.
-    tables = [rows.weight for rows in model.head.class_rows() if _parts(rows.weight)[0].trainable]
-    listed = [part for table in tables for part in _parts(table)]
+    tables = [rows.weight for rows in model.head.class_rows() if _pieces(rows.weight)[0].trainable]
+    listed = [piece for table in tables for piece in _pieces(table)]
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
         # Two heads add the share of the labels in place; elsewhere it makes a second gradient of the whole.
-        in_place = (
-            isinstance(model.head, DenseHead | UniformSparseHead) and tied_row_offset(model.head) is None
-        )
+        head = getattr(model.head, "head", model.head)  # of a wrapper
+        in_place = isinstance(head, DenseHead | UniformSparseHead) and tied_row_offset(head) is None
         return _size_of_gradients(trained) * (1 if in_place else 2)
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)

@@ -10,13 +10,13 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc.atomic_write import atomic_write
+from tfxc.cluster.checks import require_one_machine
 from tfxc.data.names import Names
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.memory import warn_of_large_save
-from tfxc.model.on_servers import is_on_servers
 from tfxc.serving.class_names import names_array, read_names, write_names
 
 
@@ -89,7 +89,7 @@ class SavingMixin:
         Warns before it starts if that takes more than 4 GB of memory, and says what takes less.
 
         Raises:
-            ValueError: for a file of HDF5, or a model on parameter servers, which could not be loaded.
+            ValueError: for a file of HDF5, or a model over several machines, which could not be loaded.
         """
         refuse_consumed(self)
         refuse_unloadable(self, filepath, kwargs.get("save_format"), whole=True)
@@ -185,8 +185,8 @@ def explained_mismatch():
 def refuse_unloadable(model, filepath, save_format, whole):
     """Raises ValueError for a file that Keras would write, but not load again.
 
-    That is the shards of parameter servers, which load into the same number of shards only; a whole model as
-    HDF5 or, by tf-keras, in a folder; and weights of bfloat16 in the older HDF5 of tf-keras.
+    That is a model over several machines; a whole model as HDF5 or, by tf-keras, in a folder; and weights of
+    bfloat16 in the older HDF5 of tf-keras.
 
     Args:
         model: the ``ExtremeClassifier``.
@@ -197,12 +197,8 @@ def refuse_unloadable(model, filepath, save_format, whole):
     is_keras = name.endswith(".keras")
     is_hdf5 = name.endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5")
     own_format = is_keras or is_hdf5 or save_format == "keras" or (whole and save_format is None)
-    if own_format and is_on_servers(model):
-        raise ValueError(
-            f"{name!r} would hold the shards of parameter servers and load into nothing else. Keep the model "
-            "by tfxc.cluster.Checkpoint(model, folder).save(epoch), which one machine reads, too; to "
-            "serve it call model.export."
-        )
+    if own_format:
+        require_one_machine(model, f"and {name!r} would load into nothing else")
     if whole and is_hdf5:
         raise ValueError(
             f"{name!r} would be a file of HDF5, which keeps too little of a model to load it: "

@@ -4,12 +4,13 @@ import functools
 
 import tensorflow as tf
 
+from tfxc.cluster.folded import folded_losses, is_folded
+from tfxc.cluster.place import check_placed
 from tfxc.labels import labelled_queries
 from tfxc.layers.class_cache import old_class_vectors
 from tfxc.layers.head import Head, score_candidates
 from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
-from tfxc.model.on_servers import check_parts
 from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
 
@@ -93,7 +94,6 @@ def check_kinds(head, sampler):
             f"The sampler is built for {sampler.num_classes} classes, but the head has "
             f"{head.num_classes}: give each model a sampler of its own."
         )
-    check_parts(head, sampler)
     head.check(sampler=sampler)
 
 
@@ -122,6 +122,7 @@ def build_parts(head, sampler, query_dim):
     Raises:
         ValueError: for a head that was built for queries of another width.
     """
+    check_placed(head, sampler)
     if head.built:
         head.require_width(tf.TensorSpec((None, query_dim)))
     else:
@@ -135,11 +136,8 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     if sampler is None:
         return head.losses(query, labels, loss, training)
 
-    shards = head.shards
-    draws = None if shards is None else shards.draws_of(sampler, loss)
-    if draws is not None:
-        sampler.observe(Step(tf.stop_gradient(head.effective_query(query)), labels))
-        return shards.sampled_losses(query, labels, loss, draws, sampler.next_seed())
+    if is_folded(head, loss, sampler):
+        return folded_losses(head, loss, query, labels, sampler)
 
     def score(ids):
         with old_class_vectors():

@@ -45,7 +45,8 @@ class LazyAdam(RowSparseOptimizer):
         ValueError: A value outside its range, or an option that would touch every row
             (``weight_decay``, ``use_ema``, ``amsgrad``, ``loss_scale_factor``,
             ``gradient_accumulation_steps``, a constraint on a table); when built, for a weight of
-            float16, for a scalar of bfloat16, and for shards of a table with ``clipnorm``.
+            float16, for a scalar of bfloat16, and with ``clipnorm`` for a table that a strategy
+            has cut by its rows.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))

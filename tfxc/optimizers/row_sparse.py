@@ -14,11 +14,10 @@ from tfxc._keras.optimizers import (
     start_optimizer,
     variable_index,
 )
-from tfxc._keras.weights import layer_and_name, tf_variable
+from tfxc._keras.weights import is_cut, layer_and_name, tf_variable
 from tfxc.arguments import real_number, seed_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
-from tfxc.ops.remote import whole_of, with_servers
 from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
@@ -62,7 +61,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
 
     Raises:
         ValueError: No learning rate; an option that would touch every row of every table, or an unknown
-            one; in ``build``, ``clipnorm`` for a table that is cut into shards, a weight of float16, and
+            one; in ``build``, ``clipnorm`` for a table that a strategy has cut, a weight of float16, and
             one of bfloat16 that is a single number.
     """
 
@@ -84,7 +83,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         if getattr(self, "_built", False):
             return
         if self.clipnorm:
-            _refuse_shards(var_list)
+            _refuse_cut(var_list)
         _refuse_half(var_list)
         super().build(var_list)
         for name, shape_of in self._slot_shapes.items():
@@ -135,12 +134,11 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         return list(zip(self._clip(grads), variables, strict=True))
 
     def aggregate_gradients(self, grads_and_vars):
-        """tf-keras calls this to sum the gradients of replicas.
-
-        With parameter servers a worker is alone in its step; gradients would only travel to it, and back.
-        """
+        """tf-keras calls this to sum the gradients of replicas."""
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return grads_and_vars  # TensorFlow would bring gradients of remote variables here, and back
         with kept_by_graph():
-            return grads_and_vars if with_servers() else super().aggregate_gradients(grads_and_vars)
+            return super().aggregate_gradients(grads_and_vars)
 
     def _clip(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
@@ -178,12 +176,12 @@ def _is_table(variable):
     return variable.shape.rank == 2 and variable.shape[0] >= _LEAST_ROWS and library.takes_table(variable)
 
 
-def _refuse_shards(variables):
+def _refuse_cut(variables):
     for variable in variables:
-        if whole_of(variable) is not variable:
+        if is_cut(variable):
             raise ValueError(
-                f"{variable.name} is a shard of a table, and no server knows the norm of the whole table: "
-                "clipnorm would clip each shard by its own norm. Take global_clipnorm or clipvalue."
+                f"{variable.name} holds some of the rows of a table that the strategy has cut: clipnorm "
+                "would clip each piece by a norm of its own. Take global_clipnorm or clipvalue."
             )
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from tfxc._keras.optimizers import inner_optimizer, keras_slots, part_of
-from tfxc._keras.weights import tf_variable
-from tfxc.ops.remote import Shard, shards_of
+from tfxc._keras.weights import tf_variables
 
 # Slots that hold the size of an entry's gradients; a step is divided by them, or by their root.
 _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient", "squared_update"}
@@ -34,14 +33,16 @@ def reset_slots(optimizer, variable, columns):
 
     Args:
         optimizer: an optimizer of this package or of Keras, or one with a method ``slots_of(variable)``.
-        variable: the weight [L, K], as Keras holds it; in shards or not.
+        variable: the weight [L, K], as Keras holds it; a strategy may have cut it by its rows.
         columns: int [L, n], the entries of each row, distinct in it.
 
     Raises:
         TypeError: The slots of the optimizer are not known.
     """
-    for start, part in shards_of(tf_variable(variable)) or [Shard(0, variable)]:
-        _reset(optimizer, part, columns[start : start + part.shape[0]])
+    start = 0
+    for rows in tf_variables(variable):
+        _reset(optimizer, rows, columns[start : start + rows.shape[0]])
+        start += rows.shape[0]
 
 
 def _reset(optimizer, variable, columns):

@@ -73,7 +73,7 @@ class InBatch(Sampler):
         del config["shared"]
         return {**config, "counts": None if self.counts is None else SAVED, "smoothing": self.smoothing}
 
-    def build_rows(self):
+    def build_index(self):
         match_classes(self.counts, self.num_classes, "InBatch")
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)

@@ -57,12 +57,12 @@ class LearnedMIDX(MIDX):
         self.learner = CodebookLearner(residual=self._residual)
         self.learner.build([codebook.shape for codebook in self.codebooks])
 
-    def _fit(self, head, importance):
+    def fit(self, head, importance):
         """As ``MIDX`` does, or the learnt codebooks if they are about as good."""
         learnt = self._codebook_values()
         is_learnt = any(codebook.any() for codebook in learnt)
         if not is_learnt or not all(np.isfinite(codebook).all() for codebook in learnt):
-            return super()._fit(head, importance)
+            return super().fit(head, importance)
         fitted = fit_codebooks(
             head, learnt, self._residual, self.num_codewords, self.seed % 2**31, importance
         )

@@ -13,15 +13,14 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
-from tfxc.ops.remote import colocated_with
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
-_CODEBOOKS = "codebook_0", "codebook_1"
-_INDEX = "cell_mass", "cell_offsets", "slots"
+CODEBOOKS = "codebook_0", "codebook_1"
+INDEX = "cell_mass", "cell_offsets", "slots"
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
 _MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
@@ -104,29 +103,11 @@ class MIDX(Sampler):
         for i, width in enumerate(widths):
             codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
             setattr(self, f"codebook_{i}", codebook)
-
-    def build_rows(self):
         # With codebooks of zeros and weights of one, Q is exactly uniform.
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
-        self._add_weights({"cell": cell})
-        with colocated_with(tf_variable(self.cell)):
-            self._add_weights({"class_weight": weight})
-        self.divide(["cell", "class_weight"])
-        if not self.parts:
-            self._add_weights(_index(cell, weight, self.num_codewords))
-
-    def build_part(self, whole: Sampler) -> None:
-        """As a sampler of the classes of one shard: with codebooks and an index of its own."""
-        for name, value in {**whole._copied(), **self._sorted()}.items():
-            setattr(self, name, tf.Variable(value, trainable=False))
-
-    def _copied(self):
-        return {name: tf_variable(getattr(self, name)).numpy() for name in _CODEBOOKS}
-
-    def _sorted(self):
-        cell, weight = (tf_variable(own).numpy() for own in (self.cell, self.class_weight))
-        return _index(cell, weight, self.num_codewords)
+        index = sorted_by_cell(cell, weight, self.num_codewords)
+        self._add_weights({"cell": cell, "class_weight": weight, **index})
 
     @property
     def codebooks(self) -> tuple:
@@ -136,8 +117,8 @@ class MIDX(Sampler):
     def refresh(self, head) -> None:
         """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
-        frequencies = self._frequencies(head)
-        codebooks, codes = self._fit(head, frequencies.importance)
+        frequencies = self.frequencies(head)
+        codebooks, codes = self.fit(head, frequencies.importance)
         self._take_over(head, codebooks, codes, frequencies)
 
     def class_rows(self):
@@ -148,23 +129,16 @@ class MIDX(Sampler):
         codes = np.stack(divmod(tf_variable(self.cell).numpy(), self.num_codewords))
         codebooks = self._codebook_values()
         codes[:, added] = encode(head, codebooks, self._residual, added)[0]
-        self._take_over(head, codebooks, codes, self._frequencies(head))
-
-    def derived_weights(self):
-        return [] if self.parts else [getattr(self, name) for name in _INDEX]
-
-    def weights_restored(self):
-        for part in self.parts or [self]:
-            part._assign_weights({**self._copied(), **part._sorted()})
+        self._take_over(head, codebooks, codes, self.frequencies(head))
 
     def _codebook_values(self):
         return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
-    def _frequencies(self, head):
+    def frequencies(self, head):
         """The ``_Frequencies`` of the classes, for queries as in the last steps."""
         generator = np.random.default_rng(self.seed % 2**31)
-        num_rows = min(self.num_classes, _MOMENT_ROWS)
-        ids = np.sort(generator.choice(self.num_classes, num_rows, replace=False))
+        num_rows = min(head.num_classes, _MOMENT_ROWS)
+        ids = np.sort(generator.choice(head.num_classes, num_rows, replace=False))
         classes = Moments.of(vectors_of(head, ids))
         log_of = functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -176,7 +150,7 @@ class MIDX(Sampler):
             )
         return _Frequencies(log_of, log_of_classes)
 
-    def _fit(self, head, importance):
+    def fit(self, head, importance):
         """Two codebooks, and the codewords int32 [2, L] of each class."""
         seed = self.seed % 2**31
         codebooks = fit_codebooks(head, None, self._residual, self.num_codewords, seed, importance)
@@ -184,23 +158,19 @@ class MIDX(Sampler):
 
     def _take_over(self, head, codebooks, codes, frequencies):
         """Assigns codebooks and sorts the classes into their cells, weighted by frequency."""
-        cell = (codes[0] * self.num_codewords + codes[1]).astype(np.int32)
-        rows = {"cell": cell, "class_weight": self._weights(codebooks, cell, frequencies)}
-        codebooks = dict(zip(_CODEBOOKS, codebooks, strict=True))
-        if self.parts:
-            self._assign_weights({**rows, **codebooks})
-            self.weights_restored()
-        else:
-            # All is computed before anything is assigned: where memory runs out, the old index is whole.
-            self._assign_weights({**_index(*rows.values(), self.num_codewords), **rows, **codebooks})
+        rows = self.weighted_cells(codebooks, codes, frequencies)
+        # Everything is computed before anything is assigned, so running out of memory leaves the old index.
+        index = sorted_by_cell(*rows.values(), self.num_codewords)
+        self._assign_weights({**index, **rows, **dict(zip(CODEBOOKS, codebooks, strict=True))})
 
-    def _weights(self, codebooks, cell, frequencies):
-        """The weights m_i float32 [L] of the classes in these cells."""
+    def weighted_cells(self, codebooks, codes, frequencies):
+        """The cells int32 [L] and weights m_i float32 [L] of classes of these codewords, by name."""
+        cell = (codes[0] * self.num_codewords + codes[1]).astype(np.int32)
         rows = quantised_vectors(codebooks, self._residual)
         quantised = np.concatenate([frequencies.log_of(vectors) for vectors in rows])
         log_weights = frequencies.log_of_classes - quantised[cell]
         log_weights = np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT)
-        return np.exp(log_weights).astype(np.float32)
+        return {"cell": cell, "class_weight": np.exp(log_weights).astype(np.float32)}
 
     def observe(self, step):
         self.queries.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
@@ -215,7 +185,7 @@ class MIDX(Sampler):
         return _CellLogits(row_logits, tf.matmul(right, second, transpose_b=True))
 
     def draw(self, given, seed):
-        index = CellIndex(*(tf_variable(getattr(self, name)) for name in _INDEX))
+        index = CellIndex(*(tf_variable(getattr(self, name)) for name in INDEX))
         logits = given.row_logits, given.column_logits
         ids, log_prob, log_total = midx_draw(*logits, index, self.num_negatives, seed)
         return ids, self.log_num_draws + log_prob, given._replace(log_total=log_total)
@@ -237,8 +207,8 @@ class MIDX(Sampler):
         return tf.math.log(tf.gather(tf_variable(self.class_weight), ids))
 
 
-def _index(cell, weight, num_codewords):
-    """The classes sorted by cell, from cells and class weights [L], by the names of ``_INDEX``."""
+def sorted_by_cell(cell, weight, num_codewords):
+    """The classes sorted by cell, from cells and class weights [L], by the names of ``INDEX``."""
     num_cells = num_codewords**2
     # NumPy sorts 16 bits by radix, which is ten times faster.
     order = np.argsort(cell.astype(np.uint16) if num_cells <= 1 << 16 else cell, kind="stable")
@@ -246,7 +216,7 @@ def _index(cell, weight, num_codewords):
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=num_cells))]).astype(np.int32)
     mass = np.bincount(cell, weights=weight, minlength=num_cells)
     mass = mass.reshape(num_codewords, num_codewords).astype(np.float32)
-    return dict(zip(_INDEX, (mass, offsets, _slots(order, offsets, weight)), strict=True))
+    return dict(zip(INDEX, (mass, offsets, _slots(order, offsets, weight)), strict=True))
 
 
 def _slots(order, offsets, weight):

@@ -84,7 +84,7 @@ class Mixture(Sampler):
         samplers = [keras.saving.deserialize_keras_object(sampler) for sampler in config["samplers"]]
         return cls(**{**config, "samplers": samplers})
 
-    def build_rows(self):
+    def build_index(self):
         for sampler in self.samplers:
             if not sampler.built:
                 sampler.build((self.num_classes, self.query_dim))
@@ -101,10 +101,6 @@ class Mixture(Sampler):
     def classes_changed(self, head, added):
         for sampler in self.samplers:
             sampler.classes_changed(head, added)
-
-    def weights_restored(self):
-        for sampler in self.samplers:
-            sampler.weights_restored()
 
     def observe(self, step):
         for sampler in self.samplers:

@@ -1,19 +1,15 @@
 """The contract of a sampler: one question a step, one answer."""
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
-from tfxc.ops.remote import assign, colocated_with, on_server, shards_of
-from tfxc.samplers.sampler_shards import SamplerShards
 from tfxc.samplers.step import Draw, Question, Step
 from tfxc.scored import Scored
 
@@ -75,8 +71,6 @@ class Sampler(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_negatives = positive_int(num_negatives, "num_negatives")
         self.shared = bool(shared)
-        self._shards: Untracked | None = None
-        self._device = None
         self.seed = seed_or_drawn(seed)
         self.stream = 0  # a Mixture numbers parts of the same seed, so that their draws differ
         self.supports_jit = False
@@ -95,22 +89,11 @@ class Sampler(keras.layers.Layer):
         self.counter = add_weight(
             self, "counter", (), dtype="int64", trainable=False, aggregation="only_first_replica"
         )
-        with colocated_with(tf_variable(self.counter)):
-            self.build_index()
-        self.build_rows()
-        # Draws are few numbers, an index has some for each class: where it lies on a server, that one draws.
-        on_a_server = on_server(tf_variable(self.counter)) and len(self.weights) > 1
-        self._device = tf_variable(self.counter).device if on_a_server and not self._shards else None
+        self.build_index()
         super().build(input_shape)
 
     def build_index(self) -> None:
         """Creates the variables of the index, valid before the first refresh."""
-
-    def build_rows(self) -> None:
-        """Creates those with a row for each class, which are cut with the classes over parameter servers.
-
-        To have them cut, it calls ``divide``. All else in an index lies whole on one of the servers.
-        """
 
     def _add_weights(self, values: Mapping[str, np.ndarray]) -> None:
         """Adds weights that do not train, by name and first value."""
@@ -121,55 +104,7 @@ class Sampler(keras.layers.Layer):
     def _assign_weights(self, values: Mapping[str, Any]) -> None:
         """Gives weights other values, arrays by name."""
         for name, value in values.items():
-            assign(tf_variable(getattr(self, name)), value)
-
-    def divide(self, names: Sequence[str]) -> None:
-        """For ``build_rows``: divides the sampler where rows of classes lie on parameter servers.
-
-        From then on ``SamplerShards`` answers for it: each shard is a sampler of this kind, of its classes
-        alone, with an index of its own that ``build_part(whole)`` makes of its rows.
-
-        Args:
-            names: of the attributes that hold weights with a row for each class.
-        """
-        rows = [shards_of(tf_variable(getattr(self, name))) for name in names]
-        parts = []
-        for shards in zip(*rows, strict=True):
-            part = type(self).from_config({**self.get_config(), "name": None})
-            part.num_classes, part.query_dim = shards[0].variable.shape[0], self.query_dim
-            for name, shard in zip(names, shards, strict=True):
-                setattr(part, name, shard.variable)
-            with colocated_with(shards[0].variable):
-                part.build_part(self)
-            part.built = True
-            parts.append(part)
-        if not parts:
-            return
-        starts, devices = [shard.start for shard in rows[0]], [shard.device for shard in rows[0]]
-        divided = SamplerShards(self, parts, starts, devices)
-        self._shards = Untracked(divided)
-        for name in SamplerShards.ANSWERS:
-            setattr(self, name, getattr(divided, name))
-
-    @property
-    def parts(self) -> list["Sampler"]:
-        """The samplers of the shards; none on one machine."""
-        return self._shards.value.parts if self._shards else []
-
-    def shards_at(self, starts: list[int], devices: list[str]) -> SamplerShards | None:
-        """The ``SamplerShards`` of classes that are cut at these ids and lie on these devices, or None.
-
-        Where there are none, whole candidates travel to the head's shards and back.
-        """
-        shards = self._shards and self._shards.value
-        return shards if shards and (shards.starts, shards.devices) == (starts, devices) else None
-
-    def derived_weights(self) -> list:
-        """Weights that follow from the others and from how classes are cut: a ``Checkpoint`` has none."""
-        return []
-
-    def weights_restored(self) -> None:
-        """Makes ``derived_weights`` anew from the others, which a ``Checkpoint`` has brought back."""
+            tf_variable(getattr(self, name)).assign(value)
 
     def refresh(self, head) -> None:
         """Rebuilds the index from the head's class vectors; by default there is no index.
@@ -208,16 +143,15 @@ class Sampler(keras.layers.Layer):
 
     def sample(self, step: Step) -> Draw:
         """The candidates of a training step, as a ``Draw``; its counts carry no gradient."""
-        with contextlib.nullcontext() if self._device is None else tf.device(self._device):
-            question = self.ask(step)
-            self.observe(step.seen_by(self))
-            ids, log_expected_count = question.draw()
-            label_log_expected_count = question.log_expected_count(step.labels)
-            log_expected_counts = (
-                tf.stop_gradient(log_expected_count),
-                tf.stop_gradient(label_log_expected_count),
-            )
-            return Draw(ids, *log_expected_counts, question.label_slots(step.labels))
+        question = self.ask(step)
+        self.observe(step.seen_by(self))
+        ids, log_expected_count = question.draw()
+        label_log_expected_count = question.log_expected_count(step.labels)
+        log_expected_counts = (
+            tf.stop_gradient(log_expected_count),
+            tf.stop_gradient(label_log_expected_count),
+        )
+        return Draw(ids, *log_expected_counts, question.label_slots(step.labels))
 
     def ask(self, step: Step) -> Question:
         """The ``Question`` of a step, for more counts than those of a ``Draw``. It observes nothing."""
@@ -290,7 +224,8 @@ class Sampler(keras.layers.Layer):
         replica = tf.distribute.get_replica_context()
         replica = 0 if replica is None else replica.replica_id_in_sync_group
         count = tf_variable(self.counter)
-        if on_server(count):  # two workers that add and then read could get the same number
+        if tf.DeviceSpec.from_string(count.device).job == "ps":
+            # Several workers count at once: two that add and then read could get the same number.
             number = (_count_up_in_graph if tf.executing_eagerly() else _count_up)(count)
         else:
             count.assign_add(1)
@@ -304,7 +239,7 @@ def _count_up(count):
     return tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=2**62, T=tf.int64) + 1
 
 
-# Eagerly, the op does not reach a variable on a server.
+# Eagerly, the op does not reach a variable of another process.
 _count_up_in_graph = tf.function(_count_up, autograph=False)
 
 

@@ -1,13 +1,11 @@
 """Proposals that need no index: uniform, and log-uniform over ids sorted by frequency."""
 
-import itertools
 import math
 
 import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc.samplers.sampler import Sampler
-from tfxc.samplers.sampler_shards import SamplerShards
 
 
 @register
@@ -41,19 +39,6 @@ class Uniform(Sampler):
 
     def log_expected_count(self, given, ids):
         return tf.fill(tf.shape(ids), math.log(self.num_negatives / self.num_classes))
-
-    def log_mass(self, given) -> tf.Tensor:
-        """The log of what all classes weigh together."""
-        return tf.math.log(float(self.num_classes))
-
-    def shards_at(self, starts, devices):
-        if type(self) is not Uniform:  # it may draw otherwise
-            return None
-        parts = []
-        for start, stop in itertools.pairwise([*starts, self.num_classes]):
-            parts.append(Uniform(self.num_negatives, seed=self.seed))
-            parts[-1].num_classes = stop - start
-        return SamplerShards(self, parts, starts, devices)
 
 
 @register

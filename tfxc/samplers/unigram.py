@@ -9,7 +9,6 @@ from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.class_rows import ClassRows
-from tfxc.ops.remote import with_servers
 from tfxc.samplers.alias import alias_draw, alias_table
 from tfxc.samplers.class_counts import (
     SAVED,
@@ -21,7 +20,7 @@ from tfxc.samplers.class_counts import (
 )
 from tfxc.samplers.sampler import Sampler
 
-_TABLE = "threshold", "alias"
+TABLE = "threshold", "alias"
 
 
 @register
@@ -74,61 +73,40 @@ class Unigram(Sampler):
         self.power = real_number(power, "power")
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
-        self.log_total = 0.0  # the log of what log_probs sum to, of a part that holds one shard's
 
     def get_config(self):
         counts = None if self.counts is None else SAVED
         return {**super().get_config(), "counts": counts, "smoothing": self.smoothing, "power": self.power}
 
-    def build_rows(self):
-        match_classes(self.counts, self.num_classes, "Unigram")
+    def build_index(self):
         if self.counts is None:
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))
-        log_probs = np.full(self.num_classes, np.nan)  # until the saved ones are loaded
+        log_probs = self.first_log_probs(self.num_classes)
+        self._add_weights({**alias_table_of(log_probs), "log_probs": log_probs.astype(np.float32)})
+
+    def first_log_probs(self, num_classes: int) -> np.ndarray:
+        """The log probabilities float64 [L] before any training; NaN for counts that are to be loaded."""
+        match_classes(self.counts, num_classes, "Unigram")
         if self.counts is None:
-            log_probs[:] = -np.log(self.num_classes)
-        elif not isinstance(self.counts, str):
-            log_probs = _normalised(self.power * np.log(self.counts))
-        if not with_servers():
-            self._add_weights(_table(log_probs))
-        self._add_weights({"log_probs": log_probs.astype(np.float32)})
-        self.divide(["log_probs"])
-
-    def build_part(self, whole: Sampler) -> None:
-        """As a sampler of the classes of one shard: with an alias table of its own."""
-        for name, value in self._of_part().items():
-            setattr(self, name, tf.Variable(value, trainable=False))
-
-    def _of_part(self):
-        log_probs = tf_variable(self.log_probs).numpy().astype(np.float64)
-        largest = log_probs.max()
-        log_total = largest + np.log(np.exp(log_probs - largest).sum())
-        return {**_table(log_probs - log_total), "log_total": np.float32(log_total)}
-
-    def derived_weights(self):
-        return [] if self.parts else [getattr(self, name) for name in _TABLE]
-
-    def weights_restored(self):
-        if self.parts:
-            for part in self.parts:
-                part._assign_weights(part._of_part())
-        else:
-            self._assign_weights(_table(tf_variable(self.log_probs).numpy().astype(np.float64)))
+            return np.full(num_classes, -np.log(num_classes))
+        if isinstance(self.counts, str):
+            return np.full(num_classes, np.nan)
+        return normalised(self.power * np.log(self.counts))
 
     def _follow(self, log_weights):
         """Takes over log weights of the classes [L], of any scale."""
-        log_probs = _normalised(log_weights)
-        if self.parts:
-            self._assign_weights({"log_probs": log_probs.astype(np.float32)})
-            self.weights_restored()
-        else:
-            self._assign_weights({**_table(log_probs), "log_probs": log_probs})
+        log_probs = normalised(log_weights)
+        self._assign_weights({**alias_table_of(log_probs), "log_probs": log_probs})
 
     def refresh(self, head) -> None:
         """Takes over the labels counted so far; with given counts it does nothing."""
         if self.counts is None:
-            self._follow(self.power * np.log(self.running_counts.numpy() + self.smoothing))
+            self._follow(self.log_weights(self.running_counts.numpy()))
+
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        """What classes of these counts weigh, as logs of any scale."""
+        return self.power * np.log(counts + self.smoothing)
 
     def class_rows(self):
         return [] if self.counts is None else [ClassRows(self.log_probs)]
@@ -150,23 +128,19 @@ class Unigram(Sampler):
         ids = alias_draw(*table, [tf.shape(given)[0], self.num_negatives], seed)
         return ids, self.log_expected_count(given, ids)
 
-    def log_mass(self, given) -> tf.Tensor:
-        """The log of the probability of all classes of a shard."""
-        return tf.identity(self.log_total)
-
     def log_expected_count(self, given, ids):
         log_probs = gather_counts(tf_variable(self.log_probs), ids, "Unigram")
-        return self.log_num_draws + log_probs - self.log_total
+        return self.log_num_draws + log_probs
 
 
-def _normalised(log_weights):
+def normalised(log_weights):
     """Log probabilities of log weights [L] of any scale."""
     log_weights = log_weights - log_weights.max()
     return log_weights - np.log(np.exp(log_weights).sum())
 
 
-def _table(log_probs):
-    """The alias table of log probabilities [L], by the names of ``_TABLE``; NaN stays NaN."""
+def alias_table_of(log_probs):
+    """The alias table of log probabilities [L], by the names of ``TABLE``; NaN stays NaN."""
     if np.isnan(log_probs).any():
-        return dict(zip(_TABLE, (log_probs, np.zeros(len(log_probs), np.int32)), strict=True))
-    return dict(zip(_TABLE, alias_table(np.exp(log_probs)), strict=True))
+        return dict(zip(TABLE, (log_probs, np.zeros(len(log_probs), np.int32)), strict=True))
+    return dict(zip(TABLE, alias_table(np.exp(log_probs)), strict=True))

@@ -1,26 +1,22 @@
 """A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tfxc._keras.layers import layers_of
 from tfxc._keras.weights import layer_and_name, variables_of
+from tfxc.cluster.exported import add_values, on_one_machine
 from tfxc.layers import EncodedHead
 from tfxc.layers.dense_head import tied_row_offset
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
-from tfxc.model.on_servers import is_on_servers
 from tfxc.ops.library import stock_ops
-from tfxc.ops.table_files import write_tables
 from tfxc.search import InvertedIndex
 from tfxc.serving.class_names import ClassIds, ClassNames, write_names
-from tfxc.serving.declared import declared
 from tfxc.serving.exported_folder import exported_folder, named_if_unwritten
 from tfxc.serving.signature import (
     as_declared,
@@ -30,7 +26,6 @@ from tfxc.serving.signature import (
     with_defaults,
 )
 
-_KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight of a module's list
 _BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
 
 
@@ -61,9 +56,9 @@ class ServingMixin:
         sampler and no optimizer, and each table once: the head's only if the encoder or the ranking reads it.
         The names also lie in ``assets.extra/class_names.json``.
 
-        Parameter servers write the weights that lie on them, 8 MB at a time, like a
-        ``tfxc.cluster.Checkpoint``: the coordinator and all servers must see the path. The file is that of a
-        model on one machine, and no machine holds a whole table in memory.
+        In a cluster each machine writes the weights that lie on it, 8 MB at a time, like a
+        ``tfxc.cluster.Checkpoint``: all must see the path. The file is that of a model on one machine, and no
+        machine holds a whole table in memory.
 
         An earlier export at the path is exchanged for the new one in a moment; an export that fails, or is
         killed, leaves it whole. A folder that holds anything else is refused, and so is one beside it, with
@@ -102,10 +97,9 @@ class ServingMixin:
                 "with strings=False."
             )
         _refuse_scope(self)
-        on_servers = is_on_servers(self)
-        if not on_servers:  # to read all would take as long as to write it
+        served, elsewhere = on_one_machine(self)
+        if not elsewhere:  # to read weights from other machines would take as long as to write them
             _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
-        served, elsewhere = declared(self) if on_servers else (self, [])
         with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
             with tf.device(None):  # a coordinator's default names a machine of its cluster
                 names_file = os.path.join(scratch, "names.txt") if takes_names else None
@@ -115,7 +109,7 @@ class ServingMixin:
                     tf.saved_model.save(module, aside, signatures=signatures)
             with named_if_unwritten(path):
                 if elsewhere:
-                    _add_values(aside, module.kept, elsewhere)
+                    add_values(aside, module.kept, elsewhere)
                 if self.class_names is not None:
                     extra = os.path.join(aside, "assets.extra")
                     os.makedirs(extra, exist_ok=True)
@@ -216,20 +210,6 @@ def _servable(model, index, names_file, strings):
     module.kept = _variables_read(module.serve, layers)
     module.tables = _lookup_tables(model.encoder)
     return module
-
-
-def _add_values(folder, kept, elsewhere):
-    """Adds weights that have no value here to a SavedModel, reading each block of rows from its machine."""
-    tables = {id(variable): table for variable, table in elsewhere}
-    numbered = enumerate(kept)
-    tables = {_KEPT.format(number): tables[id(own)] for number, own in numbered if id(own) in tables}
-    variables, written = (os.path.join(folder, name) for name in ("variables", "written"))
-    os.rename(variables, written)
-    os.mkdir(variables)
-    here = os.path.join(written, "variables")
-    write_tables(os.path.join(variables, "variables"), tables, [here])
-    shutil.rmtree(written)
-    write_fingerprint(folder)
 
 
 def _variables_read(function, layers):

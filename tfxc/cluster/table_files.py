@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxc.ops import remote
-from tfxc.ops.remote import Shard, row_blocks, row_bytes, shards_of, whole_of
+from tfxc.cluster import placement
+from tfxc.cluster.placement import Shard, row_blocks, row_bytes, shards_of
 
 
 class Table(NamedTuple):
@@ -21,22 +21,24 @@ class Table(NamedTuple):
 
 
 def whole_tables(variables):
-    """The tables that variables, or shards of them, belong to: a ``Table`` each, in the variables' order."""
-    whole = {id(own): own for own in map(whole_of, variables)}
-    return [Table(shards_of(own) or [Shard(0, own)], tuple(own.shape)) for own in whole.values()]
+    """The tables that variables are, or are shards of: a list of ``Table``, in the variables' order."""
+    # A shard has a weak reference to its table.
+    whole = [getattr(own, "_sharded_container", lambda own=own: own)() for own in variables]
+    whole = {id(own): own for own in whole}
+    return [Table(shards_of(own), tuple(own.shape)) for own in whole.values()]
 
 
 def write_tables(prefix, tables, others=()):
     """Writes a checkpoint; every server writes the rows that it holds, 8 MB at a time.
 
-    So nothing of the size of a table travels or is copied. Temporary files have names that begin with the
-    prefix; a write that fails leaves them.
+    So nothing of the size of a table travels or is copied. While it writes, there are more files whose names
+    begin with the prefix; a write that fails leaves them.
 
     Args:
-        prefix: TensorFlow's prefix, the folder and the beginning of the files' names: the same folder on
-            every server that holds a table.
+        prefix: folder and beginning of the files' names, as TensorFlow takes it; every server that holds a
+            table sees the same folder.
         tables: dict, name -> ``Table``.
-        others: prefixes of checkpoints to merge into this one; the merge deletes them.
+        others: prefixes of checkpoints that become part of this one; their files are removed.
     """
     parts = [*others]
     for device, pieces in _batches(tables):
@@ -58,7 +60,7 @@ def read_tables(prefix, tables):
 
 
 class _Piece(NamedTuple):
-    """Consecutive rows of a table: ``num_rows`` rows of a shard's variable, from its row ``first`` on."""
+    """Rows of a table that lie together: ``num_rows`` rows of a shard's variable, beginning at ``first``."""
 
     name: str
     shape: tuple
@@ -68,7 +70,7 @@ class _Piece(NamedTuple):
 
     @property
     def where(self):
-        """The slice in the notation of checkpoints; "" for a scalar, and for a table without rows."""
+        """The slice as TensorFlow's checkpoints write it; "" for a scalar or a table without a row."""
         if not self.shape or not self.shape[0]:
             return ""
         rows = f"{self.shard.start + self.first},{self.num_rows}"
@@ -85,7 +87,7 @@ def _batches(tables):
         batch, size = [], 0
         for piece in own:
             own_bytes = piece.num_rows * row_bytes(piece.shard.variable)
-            if batch and size + own_bytes > remote.BLOCK_BYTES:
+            if batch and size + own_bytes > placement.BLOCK_BYTES:
                 yield device, batch
                 batch, size = [], 0
             batch.append(piece)
@@ -105,7 +107,7 @@ def _write(prefix, pieces):
     tensors = [_value(piece) for piece in pieces]
     names, slices = [piece.name for piece in pieces], [piece.where for piece in pieces]
     inputs = tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors
-    # One trace for each list of shapes is intended; a direct call would make TensorFlow warn of retracing.
+    # Each list of shapes has a trace of its own. TensorFlow would warn of that if it were called directly.
     _save.get_concrete_function(*inputs)(*inputs).numpy()
 
 
@@ -117,7 +119,7 @@ def _save(prefix, names, slices, tensors):
 
 
 def _value(piece):
-    # A gather, because a read of the whole table copies it.
+    # A read of the whole table would copy it; a gather does not.
     if not piece.shape:
         return piece.shard.variable.read_value()
     return tf.gather(piece.shard.variable, tf.range(piece.first, piece.first + piece.num_rows))
@@ -133,7 +135,7 @@ def _read(prefix, pieces):
     )
     for piece, value in zip(pieces, found, strict=True):
         variable = piece.shard.variable
-        for copy in getattr(variable, "values", [variable]):  # a mirrored variable has no scatter_update
+        for copy in getattr(variable, "values", [variable]):  # a mirrored variable takes no rows itself
             if not piece.shape:
                 copy.assign(value)
             else:

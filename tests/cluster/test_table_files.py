@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.ops import remote
-from tfxc.ops.table_files import read_tables, whole_tables, write_tables
+from tfxc.cluster import placement
+from tfxc.cluster.table_files import read_tables, whole_tables, write_tables
 
 
 @pytest.fixture
 def tables(monkeypatch):
-    monkeypatch.setattr(remote, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(placement, "BLOCK_BYTES", 100)
     values = np.arange(90.0).reshape(30, 3), np.arange(40), np.float32(7), np.ones([0, 3])
     return {str(number): table for number, table in enumerate(whole_tables(list(map(tf.Variable, values))))}
 

@@ -7,7 +7,9 @@ from classifier_checks import NUM_CLASSES, item_encoder, make_model
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import variables_of
-from tfxc.serving.declared import declared
+from tfxc.cluster.exported import declared
+
+pytestmark = pytest.mark.both_keras
 
 
 @pytest.mark.skipif(IS_KERAS_3, reason="has no parameter servers, for which it is")

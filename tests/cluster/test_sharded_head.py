@@ -1,13 +1,15 @@
-"""Shards of a head against the head that holds all classes; here all lie on this machine."""
+"""A head in shards against the head that holds all classes; here all lie on this machine."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from shards import in_shards
 
 import tfxc
-from tfxc._keras import IS_KERAS_3
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
-from tfxc.layers.head_shards import HeadShards
+
+pytestmark = pytest.mark.both_keras
 
 if IS_KERAS_3:
     pytest.skip("Keras 3 has no parameter servers", allow_module_level=True)
@@ -34,18 +36,17 @@ EACH_WAY = pytest.mark.parametrize(
 
 @pytest.fixture(params=HEADS)
 def both(request):
-    """The whole head, and the shards of it."""
+    """The whole head, and one of the same weights in shards."""
     random = np.random.default_rng(1)
-    whole, *parts = (HEADS[request.param](size) for size in (NUM_CLASSES, *SIZES))
-    for head in (whole, *parts):
+    whole, cut = (HEADS[request.param](NUM_CLASSES) for _ in range(2))
+    for head in (whole, cut):
         head.build((None, DIM))
     for name in ROWS[request.param]:
         values = tf_variable(getattr(whole, name))
         if name != "indices":
             values.assign(random.normal(size=values.shape))
-        for start, head in zip(STARTS, parts, strict=True):
-            tf_variable(getattr(head, name)).assign(values.numpy()[start : start + head.num_classes])
-    return whole, HeadShards(parts, STARTS)
+        tf_variable(getattr(cut, name)).assign(values)
+    return whole, in_shards(cut, ROWS[request.param], STARTS)
 
 
 def queries(number=BATCH):
@@ -54,7 +55,7 @@ def queries(number=BATCH):
 
 def gradients(head, shards, function):
     """What a function of a head and the queries gives, and its gradients, of the head and of its shards."""
-    parts = list(map(variables_of, shards.heads))
+    parts = list(map(variables_of, shards.parts))
     wanted, found = [], []
     for answers, asked, variables in ((wanted, head, variables_of(head)), (found, shards, parts)):
         query = queries()
@@ -105,7 +106,7 @@ def test_a_batch_without_a_query(both, class_ids, compiled):
                 query, tf.zeros([0, 1], tf.int32), tf.constant(class_ids)
             )
             total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
-        weights = [own for head in shards.heads for own in variables_of(head)]
+        weights = [own for head in shards.parts for own in variables_of(head)]
         of_query, *of_weights = tape.gradient(total, [query, *weights])
         return positives, candidates, of_query, *map(dense, of_weights)
 
@@ -122,7 +123,7 @@ def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
             queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6])
         )
         total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
-    first, _, last = tape.gradient(total, [variables_of(head)[0] for head in shards.heads])
+    first, _, last = tape.gradient(total, [variables_of(head)[0] for head in shards.parts])
     assert set(first.indices.numpy()) == {0, 1} and set(last.indices.numpy()) == {2}
 
 
@@ -161,9 +162,8 @@ def test_the_best_classes(both, k):
 def test_all_logits_and_class_vectors(both):
     head, shards = both
     np.testing.assert_allclose(shards.call(queries()), head(queries()), rtol=1e-5, atol=1e-6)
-    if isinstance(head, tfxc.layers.DenseHead):  # of the other, each head has its own sketch
-        ids = tf.constant([7, 0, 3, 3])
-        np.testing.assert_array_equal(shards.class_vectors_of(ids), head.class_vectors_of(ids))
+    ids = tf.constant([7, 0, 3, 3])
+    np.testing.assert_array_equal(shards.class_vectors_of(ids), head.class_vectors_of(ids))
 
 
 def test_an_id_outside_is_named(both):
@@ -178,3 +178,14 @@ def test_losses_that_cannot_be_merged_are_refused(both):
     with pytest.raises(ValueError, match="filter_below"):  # compiled before there were shards
         shards.reduce(queries(), tf.zeros([BATCH, 1], tf.int32), filtered)
     shards.check(loss=tfxc.losses.SoftmaxCrossentropy())
+
+
+def test_a_config_is_that_of_the_head(both):
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(both[1]))
+    assert type(again) is type(both[0]) and again.num_classes == NUM_CLASSES
+
+
+def test_weights_are_those_of_the_head(both):
+    head, shards = both
+    assert shards.describe() == head.describe()
+    assert len(shards.trainable_variables) == len(SIZES) * len(head.trainable_variables)
