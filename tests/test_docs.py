@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfxc
-from tfxc._keras import IS_KERAS_3
+from tfxc._keras import IS_KERAS_3, keras
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -86,7 +86,9 @@ CLASSES = sorted(set(public_classes()), key=str)
 
 @pytest.mark.parametrize("item", CLASSES, ids=lambda item: item.__name__)
 def test_classes_document_arguments_and_errors(item):
-    missing = [part for part in ("Args:", "Raises:", ">>>") if part not in inspect.getdoc(item)]
+    takes_nothing = item.__init__ is keras.callbacks.Callback.__init__
+    parts = [">>>"] if takes_nothing else ["Args:", "Raises:", ">>>"]
+    missing = [part for part in parts if part not in inspect.getdoc(item)]
     assert not missing, f"{item.__name__} documents no {', '.join(missing)}"
 
 

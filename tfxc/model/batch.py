@@ -13,6 +13,7 @@ from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
 from tfxc.model.checks import (
     refuse_class_weight,
+    refuse_consumed,
     require_finite,
     require_finite_inputs,
     require_finite_step,
@@ -28,6 +29,7 @@ class BatchMixin:
 
     def make_train_function(self, force=False):
         """Keras calls this before it trains. The step is traced again if the model has another sampler."""
+        refuse_consumed(self)
         require_sampler(self.classification_loss, self.sampler)
         if self.sampler is not self._trained_with.value:
             self._trained_with, force = Untracked(self.sampler), True
