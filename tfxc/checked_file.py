@@ -173,9 +173,7 @@ def _read_index(file, path):
     length, checksum, mark = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, 0, b"")
     start = size - _TAIL.size - length
     if mark != _MARK or start < 0:
-        raise DamagedFile(
-            f"{path} is cut short or damaged: the file has {size} bytes, and its end is missing."
-        )
+        raise DamagedFile(f"{path} is cut short or damaged: its end, after {size} bytes, is missing.")
     file.seek(start)
     text = file.read(length)
     if zlib.crc32(text) != checksum:

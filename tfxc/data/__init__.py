@@ -13,13 +13,12 @@ from tfxc.data.filtering import CoreReport, k_core
 from tfxc.data.from_frame import from_frame
 from tfxc.data.interactions import read_csv, read_interactions
 from tfxc.data.names import Names
-from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset
+from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset, stream_dataset
 from tfxc.data.sequence_folder import open_sequences
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
 from tfxc.data.text import read_text, read_tokens
-from tfxc.data.text_stream import stream_dataset
 from tfxc.data.tfidf import tfidf
 from tfxc.data.vocabulary import Vocabulary
 

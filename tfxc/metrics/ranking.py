@@ -27,7 +27,6 @@ class PrecisionAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.PrecisionAtK(2)
         >>> metric.update_state([[5, 9]], [[9, 3]])
         >>> float(metric.result())
@@ -54,7 +53,6 @@ class RecallAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.RecallAtK(2)
         >>> metric.update_state([[5, 9, 2, 1]], [[9, 3]])
         >>> float(metric.result())
@@ -83,7 +81,6 @@ class HitRateAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.HitRateAtK(2)
         >>> metric.update_state([[5, 9], [4, -1]], [[9, 3], [1, 2]])
         >>> float(metric.result())
@@ -110,7 +107,6 @@ class MRRAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.MRRAtK(3)
         >>> metric.update_state([[5, 9]], [[3, 9, 5]])
         >>> float(metric.result())
@@ -140,7 +136,6 @@ class MAPAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.MAPAtK(4)
         >>> metric.update_state([[5, 9]], [[9, 3, 1, 5]])
         >>> float(metric.result())
@@ -174,7 +169,6 @@ class NDCGAtK(RankingMetric):
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
 
     Example:
-        >>> import tfxc.metrics
         >>> metric = tfxc.metrics.NDCGAtK(3)
         >>> metric.update_state([9], [[4, 8, 9]])
         >>> float(metric.result())
