@@ -1,0 +1,99 @@
+"""The contracts of a head, a sampler and a loss stay small, and what one reads is what runs."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfxc
+from tfxc._keras import keras
+
+PACKAGE = Path(tfxc.__file__).parent
+
+
+def own_names(kind, base):
+    """The public names in a class body that are not Keras's: what a subclass may override or has to know."""
+    found = {**vars(kind), **kind.__annotations__}
+    return sorted(name for name in found if not name.startswith("_") and not hasattr(base, name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "most"),
+    [
+        (tfxc.layers.Head, keras.layers.Layer, 26),
+        (tfxc.samplers.Sampler, keras.layers.Layer, 18),
+        (tfxc.losses.ClassificationLoss, keras.losses.Loss, 14),
+    ],
+)
+def test_a_contract_has_few_names(kind, base, most):
+    names = own_names(kind, base)
+    assert len(names) <= most, names
+
+
+def lines_of(path, name=None):
+    """The lines of code of a file, or of one function in it without its docstring."""
+    text = path.read_text(encoding="utf-8")
+    if name is None:
+        return text.splitlines()
+    (function,) = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", None) == name)
+    body = function.body[1:] if isinstance(function.body[0], ast.Expr) else function.body
+    return text.splitlines()[body[0].lineno - 1 : function.end_lineno]
+
+
+def test_the_model_is_short():
+    path = PACKAGE / "model" / "classifier.py"
+    assert len(lines_of(path)) <= 400
+    assert len(lines_of(path, "fit")) <= 20
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    own = [node.module for node in imports if node.module.startswith("tfxc") and "_keras" not in node.module]
+    assert len(own) <= 15, own
+
+
+def replaced_methods(item):
+    """The names of methods of a class for which an object has a function of the package's own."""
+    return [
+        name
+        for name, value in vars(item).items()
+        if callable(getattr(type(item), name, None))
+        and str(PACKAGE) in getattr(getattr(value, "__code__", None), "co_filename", "")
+    ]
+
+
+def dense_model(**options):
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), k=2, **options)
+    model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
+    return model
+
+
+def test_no_object_has_a_method_of_its_own(tmp_path):
+    features = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    item_encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    head = tfxc.layers.EncodedHead(item_encoder, features[:20])
+    sampler = tfxc.samplers.Mixture([tfxc.samplers.LearnedMIDX(4, num_codewords=2), tfxc.samplers.InBatch()])
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    model = tfxc.ExtremeClassifier(encoder, head, sampler, k=3, class_names=[f"class {i}" for i in range(20)])
+    model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
+    callbacks = [
+        tfxc.callbacks.SamplerRefresh(),
+        tfxc.callbacks.SamplerDiagnostics(features[:8], np.arange(8)),
+        tfxc.callbacks.BackupAndRestore(tmp_path / "backup"),
+    ]
+    model.fit(features, np.arange(64) % 20, batch_size=16, verbose=0, callbacks=callbacks)
+    model.predict(features[:4], verbose=0)
+    model.export(tmp_path / "served")
+    for item in (model, head, sampler, *sampler.samplers, model.optimizer, *callbacks):
+        assert replaced_methods(item) == [], item
+    consumed = dense_model(class_names=["a", "b", "c"])
+    new = tfxc.change_classes(consumed, ["b", "c", "d"])
+    for item in (consumed, consumed.head, new, new.head):
+        assert replaced_methods(item) == [], item
+
+
+def test_a_replaced_method_is_found():
+    head = tfxc.layers.DenseHead(3)
+    assert replaced_methods(head) == []
+    head.score = tfxc.layers.Head.score
+    assert replaced_methods(head) == ["score"]
