@@ -85,7 +85,7 @@ MUTANTS = [
         f"{CONSISTENCY} -k 'Hard and nce'",
     ),
     Mutant(
-        "learnable codebooks learn from a softmax that is not estimated by expected counts",
+        "codebooks learn from a softmax that is not estimated by expected counts",
         "tfxc/samplers/codebook_learner.py",
         "log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)",
         "log_total = tf.reduce_logsumexp(logits, 1, keepdims=True)",
@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant(
         "the classes of a cell are drawn alike",
         "tfxc/samplers/midx.py",
-        "log_weights = log_frequencies - quantised[cell]",
+        "log_weights = frequencies.log_of_classes - quantised[cell]",
         "log_weights = 0 * quantised[cell]",
         "tests/samplers/test_midx.py",
     ),
