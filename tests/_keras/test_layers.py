@@ -13,6 +13,7 @@ from tfxc._keras.layers import (
     layers_of,
     mask_of,
     readers_of,
+    shape_called_with,
 )
 
 
@@ -49,6 +50,24 @@ def test_who_reads_a_layer():
     keras.layers.Add()([twice(hidden), hidden])
     assert {type(reader).__name__ for reader in readers_of(dense)} == {"ReLU", "Add"}
     assert readers_of(keras.layers.Dense(3)) == []
+
+
+def test_who_reads_a_layer_within_a_nested_model():
+    inputs, inner = keras.Input((2,)), keras.Input((3,))
+    dense = keras.layers.Dense(3)
+    keras.Model(inner, keras.layers.ReLU()(inner))(dense(inputs))
+    assert [type(reader).__name__ for reader in readers_of(dense)] == ["ReLU"]
+
+
+def test_the_shape_a_layer_was_called_with():
+    class Subclassed(keras.Model):
+        def call(self, inputs):
+            return inputs["a"]
+
+    model = Subclassed()
+    assert shape_called_with(model) is None
+    model({"a": tf.zeros([4, 2])})
+    assert tuple(shape_called_with(model)["a"]) == (4, 2)
 
 
 def test_how_an_input_is_declared():
